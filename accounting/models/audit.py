@@ -1,0 +1,39 @@
+"""Who changed what: one row a change, written in the change's own transaction, never edited."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models.tenants import Membership, Tenant, User
+
+
+class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
+    def visible_to(self, user: User) -> Self:
+        """All for operators; else what concerns tenants that the user manages."""
+        if user.is_anonymous or not user.is_active:
+            return self.none()
+        if user.is_operator:
+            return self
+        return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MANAGER))
+
+
+class AuditEvent(models.Model):
+    at = models.DateTimeField(db_default=Now(), db_index=True)
+    actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True)  # None: Fairlot itself
+    actor_name = models.CharField(max_length=150)
+    verb = models.CharField(max_length=60)  # "tenant.create", "job.cancel"
+    target_type = models.CharField(max_length=40)
+    target_id = models.CharField(max_length=40)
+    target_name = models.CharField(max_length=150)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+
+    objects = AuditEventQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["target_type", "target_id"])]

@@ -1,0 +1,142 @@
+"""What a policy sees and what it answers: arrays at the core, frozen dataclasses around them.
+
+Sizes: N nodes, K generations, T accounts (nodes of the ticket tree), J jobs, P picked gangs.
+Times are seconds; amounts of GPU time are GPU-seconds. NaN stands for "not measured".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The hardware. `capacity` counts only GPUs that may be given out now."""
+
+    generations: tuple[str, ...]  # K names
+    node_generation: Ints  # (N,) index of a generation
+    capacity: Ints  # (N,) GPUs that may be given out; 0 when drained or down
+    installed: Ints  # (N,) GPUs that are there, drained and down ones too
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The ticket tree: organisations, departments, teams, and users as leaves; parents come first."""
+
+    parent: Ints  # (T,) index of the parent; NOWHERE for a root
+    tickets: Floats  # (T,) weight among the siblings, > 0
+    trades: Bools  # (T,) whether this account (a team) is a party to trades
+    owed: Floats  # (T, K) GPU-seconds entitled minus received so far, of leaves; others 0
+    cap: Floats  # (T, K) most GPUs of a generation at once; inf when unlimited
+    cap_total: Floats  # (T,) most GPUs at once
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Gangs that run or wait, in the order in which their owner wants them."""
+
+    account: Ints  # (J,) the leaf that pays
+    workers: Ints  # (J,) gang size in processes
+    gpus: Ints  # (J,) GPUs of one worker, all on one node
+    accepts: Bools  # (J, K) generations that the job may use
+    rate: Floats  # (J, K) measured progress in steps per second of the whole gang; NaN unknown
+    priority: Ints  # (J,) higher goes first within its account
+    running_on: Ints  # (J,) generation where it holds GPUs now; NOWHERE when it waits
+    resident: Floats  # (J,) seconds since it got these GPUs
+    blocked: Ints  # (J,) a Reason that forbids it this round, or 0
+    place_start: Ints  # (J + 1,) where each job's slice of place_node begins
+    place_node: Ints  # node of each worker that runs now, or ran last (a preference only)
+
+    def __len__(self) -> int:
+        return len(self.account)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to decide."""
+
+    quantum: float = 60.0
+    draw: Literal["stride", "lottery"] = "stride"
+    trading: bool = True
+    pricing: Literal["between", "second_price"] = "between"
+    least_gain: float = 1.05  # ratio of speed-ups under which a trade is not worth its noise
+    residence: float = 0.0  # seconds for which a gang keeps the GPUs it got
+    switch_cost: float = 0.0  # seconds of GPU time lost by a stop and a resume
+    memory: float = 3600.0  # seconds of entitlement up to which a debt is remembered
+    may_preempt: bool = True  # False: only fill free GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a decision depends on, besides the seed."""
+
+    cluster: Cluster
+    accounts: Accounts
+    jobs: Jobs
+    settings: Settings = field(default_factory=Settings)
+
+
+class Reason(IntEnum):
+    """Why a job does not run. NEVER_… cannot change without a change of hardware or quota."""
+
+    NONE = 0
+    NEVER_NO_SUCH_GENERATION = 1  # no node of an accepted generation exists
+    NEVER_TOO_LARGE = 2  # larger than all nodes of any accepted generation together
+    NEVER_WORKER_TOO_LARGE = 3  # no node has as many GPUs as one worker wants
+    NEVER_OVER_QUOTA = 4  # larger than what the tenant may hold at once
+    QUOTA_IN_USE = 10  # the tenant's GPUs-at-once quota is in use
+    HOURS_SPENT = 11  # the tenant's GPU-hours of this month are spent
+    SHARE_IN_USE = 12  # others are owed more; the account has its share now
+    OWN_JOBS_AHEAD = 13  # the account's own other jobs go first
+    FRAGMENTED = 14  # enough GPUs, but not together on nodes as the gang needs them
+    NODES_AWAY = 15  # would fit if drained or down nodes were back
+    GPUS_DRAINING = 16  # picked; waits until the present holders have left
+    CLUSTER_PAUSED = 17
+    BACKING_OFF = 18  # a start failed; tried again later
+
+    @property
+    def is_never(self) -> bool:
+        return 0 < self < Reason.QUOTA_IN_USE
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """For this round `seller` gives `fast_gpus` of `fast` for `slow_gpus` of `slow` of `buyer`.
+
+    `price` is slow_gpus / fast_gpus; each side gains when seller_speedup < price < buyer_speedup.
+    """
+
+    seller: int
+    buyer: int
+    slow: int
+    fast: int
+    fast_gpus: float
+    slow_gpus: float
+    price: float
+    seller_speedup: float
+    buyer_speedup: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer: who runs where until the next round, and why the others do not."""
+
+    run: Ints  # (P,) picked jobs
+    generation: Ints  # (P,)
+    place_start: Ints  # (P + 1,)
+    place_node: Ints  # node of each worker, rank by rank
+    reason: Ints  # (J,) a Reason, 0 for the picked
+    entitled: Floats  # (T, K) GPUs that tickets earn among active accounts, before caps and trades
+    share: Floats  # (T, K) GPUs after surplus was passed on and trades were made
+    trades: tuple[Trade, ...]

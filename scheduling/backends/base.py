@@ -1,0 +1,128 @@
+"""What a backend must do. Decisions never leak in here: it makes so what it is told, and reports.
+
+Every call is absolute and fenced by the lease's epoch, so that doing it twice, late or after a crash
+has the effect of once. Times are reported as ages on the machine's own monotonic clock, so that the
+caller can place them on the database's clock whatever the wall clock did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One process of a gang and the GPUs that it is given."""
+
+    rank: int
+    node: str
+    gpu_indices: tuple[int, ...]
+    gpu_uuids: tuple[str, ...]  # empty for virtual GPUs
+    virtual_speed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All that a backend needs to know to start a lease."""
+
+    job_id: int
+    epoch: int
+    token: UUID
+    generation: str
+    command: Sequence[str]  # argv; a script comes as ["/bin/sh", "-c", …]
+    environment: Mapping[str, str]  # what the user asked for
+    progress_pattern: str  # RE2; its first group is a number
+    grace_seconds: float
+    log_limit_bytes: int
+    workers: Sequence[Worker]
+
+
+class Phase(StrEnum):
+    """How a gang's processes are, all ranks together."""
+
+    STARTING = "starting"  # not every worker runs yet
+    RUNNING = "running"
+    FROZEN = "frozen"
+    ENDED = "ended"  # every process, forked ones too, is gone
+
+
+class End(StrEnum):
+    """Why a gang ended."""
+
+    SUCCEEDED = "succeeded"  # every worker exited with 0 of its own accord
+    FAILED = "failed"  # a worker exited with something else, or was killed by a signal not ours
+    STOPPED = "stopped"  # because it was told to
+    LOST = "lost"  # vanished without leaving a word: reboot, kill -9
+    START_FAILED = "start_failed"  # a worker could not be started
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is known of one lease's processes. Ages count back from the moment of observing."""
+
+    job_id: int
+    epoch: int
+    token: UUID
+    phase: Phase
+    running_age: float | None = None  # seconds since all workers ran
+    frozen_age: float | None = None  # seconds since the last worker was frozen
+    seen_age: float = 0.0  # seconds since the processes were last known to be alive
+    ended_age: float | None = None  # seconds since the last process was gone
+    end: End | None = None
+    exit_code: int | None = None
+    message: str = ""  # plain words for people
+    steps: float | None = None  # last progress reported (rank 0)
+    steps_age: float | None = None  # seconds since that report
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a rank's log: `data` begins at byte `offset`; the next read goes on at `next_offset`."""
+
+    rank: int
+    offset: int
+    next_offset: int
+    data: bytes
+    complete: bool  # nothing more will come
+
+
+class Backend(Protocol):
+    """Makes leases so."""
+
+    def prepare(self) -> None:
+        """Checks that the machine can do its work; raises BackendError with plain words if not."""
+
+    def start(self, gang: Gang) -> None:
+        """Starts all workers, or continues what already runs for this epoch; older epochs are void."""
+
+    def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
+        """SIGTERM, then after `grace_seconds` SIGKILL, for every process of the lease. Returns at once."""
+
+    def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
+        """Stops the processes where they are, to be continued by `thaw`. Returns at once."""
+
+    def thaw(self, gang: Gang) -> None:
+        """Continues frozen processes under a new epoch on the same GPUs."""
+
+    def observe(self) -> Sequence[Observation]:
+        """Everything known of leases that have not been forgotten."""
+
+    def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
+        """Drops what is kept about an ended lease; logs and checkpoints stay."""
+
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
+        """Up to `limit` bytes of a rank's log from byte `offset`."""
+
+    def log_ranks(self, *, job_id: int) -> Sequence[int]:
+        """Ranks that have a log."""
+
+    def changes(self, *, timeout: float) -> Iterator[None]:
+        """Yields whenever something may have changed, and at the latest every `timeout` seconds."""
+
+
+class BackendError(Exception):
+    """The backend could not do what it was told; the message says why in plain words."""

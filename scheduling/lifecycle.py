@@ -1,0 +1,64 @@
+"""A job's life: the one table of states, what moves it from one to the next, and where to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from scheduling.models import Job
+
+S = Job.State
+
+
+class Event(StrEnum):
+    """What can happen to a job."""
+
+    PICKED = "picked"  # a round gave it GPUs and they are free
+    STARTED = "started"  # all workers were seen running
+    PREEMPTED = "preempted"  # a round or a drain takes its GPUs
+    RELEASED = "released"  # all workers were seen gone, and the job should go on later
+    START_FAILED = "start_failed"  # no worker could be started; may be tried again
+    SUCCEEDED = "succeeded"  # every worker ended with exit code 0
+    FAILED = "failed"  # a worker ended otherwise
+    CANCEL = "cancel"  # a person asked
+    GONE = "gone"  # after a cancel, all workers were seen gone
+
+
+TRANSITIONS: dict[tuple[str, Event], str] = {
+    (S.QUEUED, Event.PICKED): S.STARTING,
+    (S.SUSPENDED, Event.PICKED): S.STARTING,
+    (S.STARTING, Event.STARTED): S.RUNNING,
+    (S.STARTING, Event.PREEMPTED): S.STOPPING,
+    (S.RUNNING, Event.PREEMPTED): S.STOPPING,
+    (S.STARTING, Event.START_FAILED): S.QUEUED,
+    (S.STOPPING, Event.START_FAILED): S.QUEUED,
+    (S.STOPPING, Event.RELEASED): S.SUSPENDED,
+    # The processes vanished without an end of their own (reboot, kill -9): go on from the checkpoint.
+    (S.STARTING, Event.RELEASED): S.SUSPENDED,
+    (S.RUNNING, Event.RELEASED): S.SUSPENDED,
+    (S.STARTING, Event.SUCCEEDED): S.SUCCEEDED,
+    (S.RUNNING, Event.SUCCEEDED): S.SUCCEEDED,
+    (S.STOPPING, Event.SUCCEEDED): S.SUCCEEDED,  # it finished while it was being told to stop
+    (S.CANCELLING, Event.SUCCEEDED): S.SUCCEEDED,
+    (S.STARTING, Event.FAILED): S.FAILED,
+    (S.RUNNING, Event.FAILED): S.FAILED,
+    (S.STOPPING, Event.FAILED): S.FAILED,
+    (S.QUEUED, Event.FAILED): S.FAILED,  # given up after too many failed starts
+    (S.QUEUED, Event.CANCEL): S.CANCELLED,
+    (S.SUSPENDED, Event.CANCEL): S.CANCELLED,
+    (S.STARTING, Event.CANCEL): S.CANCELLING,
+    (S.RUNNING, Event.CANCEL): S.CANCELLING,
+    (S.STOPPING, Event.CANCEL): S.CANCELLING,
+    (S.CANCELLING, Event.GONE): S.CANCELLED,
+}
+
+
+class IllegalTransition(Exception):
+    """The event has no meaning in the job's present state."""
+
+
+def next_state(state: str, event: Event) -> str:
+    """Where `event` takes a job that is in `state`; IllegalTransition when nowhere."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a {state} job cannot be {event}") from None

@@ -1,0 +1,23 @@
+"""State of the scheduling room: clusters, jobs, rounds, leases, and what is still to be done."""
+
+from scheduling.models.clusters import Cluster, Node
+from scheduling.models.jobs import Job, JobEvent, JobSpeed
+from scheduling.models.leases import HeldGpu, Lease
+from scheduling.models.outbox import Operation
+from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInterval, Trade
+
+__all__ = [
+    "Cluster",
+    "HeldGpu",
+    "Job",
+    "JobEvent",
+    "JobSpeed",
+    "Lease",
+    "Node",
+    "Operation",
+    "Round",
+    "RoundRecord",
+    "ShareBalance",
+    "ShareInterval",
+    "Trade",
+]

@@ -1,0 +1,79 @@
+"""The hardware as the scheduler knows it."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Generation
+
+
+class Cluster(models.Model):
+    """Nodes under one backend, scheduled together in rounds."""
+
+    class Backend(models.TextChoices):
+        LOCAL = "local", "This machine"
+
+    class Draw(models.TextChoices):
+        STRIDE = "stride", "Stride (deterministic)"
+        LOTTERY = "lottery", "Lottery (seeded, verifiable)"
+
+    class Slicing(models.TextChoices):
+        CHECKPOINT = "checkpoint", "Checkpoint, exit and resume"
+        FREEZE = "freeze", "Freeze and thaw"
+
+    name = models.CharField(max_length=63, unique=True)
+    backend = models.CharField(max_length=20, choices=Backend, default=Backend.LOCAL)
+    draw = models.CharField(max_length=10, choices=Draw, default=Draw.STRIDE)
+    slicing = models.CharField(max_length=12, choices=Slicing, default=Slicing.CHECKPOINT)
+    trading = models.BooleanField(default=True)
+    quantum_seconds = models.FloatField(default=60)
+    residence_seconds = models.FloatField(default=0)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    # Set when something happened that a round could answer before the quantum is over.
+    round_wanted_at = models.DateTimeField(null=True, blank=True)
+    last_round_at = models.DateTimeField(null=True, blank=True)
+    last_quantum_at = models.DateTimeField(null=True, blank=True)
+    last_observed_at = models.DateTimeField(null=True, blank=True)
+    round_number = models.BigIntegerField(default=0)
+    # Smoothed seconds between the order to stop a gang and its successor's start, as observed.
+    switch_seconds = models.FloatField(default=0)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="quantum_is_positive", condition=models.Q(quantum_seconds__gt=0))
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A machine (or a declared part of one) with GPUs of one generation."""
+
+    class State(models.TextChoices):
+        READY = "ready", "Ready"
+        DRAINED = "drained", "Drained"  # by an operator: what runs is moved away, nothing new starts
+        DOWN = "down", "Down"  # as observed
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="nodes")
+    name = models.CharField(max_length=253)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="nodes")
+    gpus = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=State, default=State.READY)
+    state_reason = models.CharField(max_length=200, blank=True)
+    state_since = models.DateTimeField(db_default=Now())
+    # Of real GPUs, their UUIDs in index order; empty for declared virtual ones.
+    gpu_uuids = ArrayField(models.CharField(max_length=80), default=list, blank=True)
+    # Of virtual GPUs, the speed that programs are told to honour; None for real ones.
+    virtual_speed = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["cluster", "generation", "name"]
+        constraints = [
+            models.UniqueConstraint(name="one_node_a_name_and_cluster", fields=["cluster", "name"])
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,142 @@
+"""Jobs, what happened to them, and how fast they were."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Generation, Membership, Tenant, User
+from scheduling.models.clusters import Cluster
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def visible_to(self, user: User) -> Self:
+        """Jobs of tenants that `user` may see."""
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+    def changeable_by(self, user: User) -> Self:
+        """Jobs that `user` may cancel: own ones, those of tenants that the user manages, all for operators."""
+        if user.is_operator:
+            return self
+        managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
+        member = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
+        return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+
+    def unfinished(self) -> Self:
+        return self.exclude(state__in=Job.ENDED)
+
+    def waiting(self) -> Self:
+        return self.filter(state__in=Job.WAITING)
+
+
+class Job(models.Model):
+    """A gang that wants GPUs. Its life is the table in scheduling/lifecycle.py."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        STARTING = "starting", "Starting"
+        RUNNING = "running", "Running"
+        STOPPING = "stopping", "Stopping"  # gives its GPUs back, will go on later
+        SUSPENDED = "suspended", "Suspended"  # waits for its next turn with its progress kept
+        CANCELLING = "cancelling", "Cancelling"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    WAITING = (State.QUEUED, State.SUSPENDED)
+    HOLDING = (State.STARTING, State.RUNNING, State.STOPPING, State.CANCELLING)
+    ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=120)
+    spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
+    workers = models.PositiveIntegerField()
+    gpus_per_worker = models.PositiveIntegerField()
+    # Ids of acceptable generations; empty: any.
+    generation_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
+    priority = models.IntegerField(default=0)
+
+    state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
+    # The fence: counts the leases given to this job; what carries an older number is void.
+    epoch = models.PositiveIntegerField(default=0)
+    reason = models.PositiveSmallIntegerField(default=0, help_text="fairshare.Reason while it waits.")
+    reason_detail = models.JSONField(default=dict)
+    # Frozen processes of this lease epoch are kept for a thaw (slicing by freeze).
+    frozen = models.BooleanField(default=False)
+    failed_starts = models.PositiveIntegerField(default=0)
+    not_before = models.DateTimeField(null=True, blank=True)
+
+    created_at = models.DateTimeField(db_default=Now())
+    state_since = models.DateTimeField(db_default=Now())
+    first_started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    exit_code = models.IntegerField(null=True)
+    end_reason = models.CharField(max_length=40, blank=True)  # "exit", "signal", "cancelled", "start_failed" …
+    end_message = models.TextField(blank=True)
+    steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
+    request_key = models.CharField(max_length=80, null=True, help_text="Client's idempotency key.")
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["cluster", "state"]),
+            models.Index(fields=["tenant", "-id"]),
+            models.Index(fields=["owner", "-id"]),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="a_gang_has_gpus", condition=models.Q(workers__gte=1, gpus_per_worker__gte=1)
+            ),
+            models.UniqueConstraint(name="one_job_a_request_key", fields=["owner", "request_key"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def gpus(self) -> int:
+        return self.workers * self.gpus_per_worker
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in self.ENDED
+
+
+class JobEvent(models.Model):
+    """A line of a job's history, in plain words."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(db_default=Now())
+    epoch = models.PositiveIntegerField(default=0)
+    kind = models.CharField(max_length=40)
+    text = models.TextField()
+    detail = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["id"]
+
+
+class JobSpeed(models.Model):
+    """Progress of a job on one generation: `steps` made in `seconds` of watched running."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="speeds")
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    steps = models.FloatField(default=0)
+    seconds = models.FloatField(default=0)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(name="one_speed_a_job_and_generation", fields=["job", "generation"])
+        ]
+
+    @property
+    def rate(self) -> float | None:
+        """Steps a second, or None before anything was measured."""
+        return self.steps / self.seconds if self.seconds > 0 else None

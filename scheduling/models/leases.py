@@ -1,0 +1,85 @@
+"""Leases: a gang holds given GPUs of given nodes from one moment to another."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Generation
+from scheduling.models.clusters import Cluster, Node
+from scheduling.models.jobs import Job
+
+
+class Lease(models.Model):
+    """The atom of accounting. Times are those observed, never those intended."""
+
+    class State(models.TextChoices):
+        PROMISED = "promised", "Promised"  # its GPUs are still with others; nothing is held yet
+        STARTING = "starting", "Starting"  # holds its GPUs; processes are being started
+        RUNNING = "running", "Running"
+        STOPPING = "stopping", "Stopping"  # told to give its GPUs back
+        CLOSED = "closed", "Closed"
+
+    OPEN = (State.PROMISED, State.STARTING, State.RUNNING, State.STOPPING)
+    HOLDING = (State.STARTING, State.RUNNING, State.STOPPING)
+
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="leases")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="leases")
+    epoch = models.PositiveIntegerField()
+    token = models.UUIDField(default=uuid.uuid4, unique=True)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    gpus = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=State, default=State.PROMISED)
+    decided_at = models.DateTimeField(db_default=Now())
+    held_from = models.DateTimeField(null=True)  # GPUs are this gang's
+    running_from = models.DateTimeField(null=True)  # all workers run
+    stop_asked_at = models.DateTimeField(null=True)
+    held_until = models.DateTimeField(null=True)  # all workers are gone
+    last_seen_at = models.DateTimeField(null=True)
+    billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
+    end_reason = models.CharField(max_length=40, blank=True)
+    # Last progress seen in this lease, to measure speed from differences.
+    progress_steps = models.FloatField(null=True)
+    progress_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["cluster", "state"]), models.Index(fields=["held_from"])]
+        constraints = [
+            models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
+            # A gang never runs twice, whatever any process believes.
+            models.UniqueConstraint(
+                name="one_open_lease_a_job", fields=["job"], condition=~models.Q(state="closed")
+            ),
+            models.CheckConstraint(
+                name="a_lease_ends_after_it_began",
+                condition=models.Q(held_until=None) | models.Q(held_until__gte=models.F("held_from")),
+            ),
+        ]
+
+
+class HeldGpu(models.Model):
+    """One GPU of a lease. `during` is empty (NULL) while the GPU is only promised."""
+
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="held_gpus")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="held_gpus")
+    rank = models.PositiveIntegerField()
+    gpu_index = models.PositiveIntegerField()
+    during = DateTimeRangeField(null=True)
+
+    class Meta:
+        ordering = ["rank", "node", "gpu_index"]
+        constraints = [
+            # No GPU is ever held twice at one moment.
+            ExclusionConstraint(
+                name="a_gpu_is_held_once_at_any_moment",
+                expressions=[
+                    ("node", RangeOperators.EQUAL),
+                    ("gpu_index", RangeOperators.EQUAL),
+                    ("during", RangeOperators.OVERLAPS),
+                ],
+            ),
+        ]

@@ -1,0 +1,39 @@
+"""The outbox: what must change on a cluster, written in the transaction that decided it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+from scheduling.models.clusters import Cluster
+from scheduling.models.leases import Lease
+
+
+class Operation(models.Model):
+    """Absolute and fenced by its lease's epoch: doing it twice, late or after a crash is as good as once."""
+
+    class Verb(models.TextChoices):
+        START = "start", "Start"
+        THAW = "thaw", "Continue frozen processes"
+        STOP = "stop", "Stop with grace"
+        FREEZE = "freeze", "Freeze"
+        KILL = "kill", "Kill at once"
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="operations")
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="operations")
+    verb = models.CharField(max_length=8, choices=Verb)
+    created_at = models.DateTimeField(db_default=Now())
+    not_before = models.DateTimeField(db_default=Now())
+    attempts = models.PositiveIntegerField(default=0)
+    done_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["cluster", "not_before"], condition=models.Q(done_at=None), name="operation_due"
+            )
+        ]
+        constraints = [
+            models.UniqueConstraint(name="one_operation_a_lease_and_verb", fields=["lease", "verb"])
+        ]

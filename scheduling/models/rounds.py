@@ -1,0 +1,143 @@
+"""Rounds: what was decided, from what, and what each tenant was entitled to and got."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Generation, Tenant, User
+from scheduling.models.clusters import Cluster
+
+
+class Round(models.Model):
+    """One decision. A fill round only gives free GPUs out; a quantum round may also take."""
+
+    class Kind(models.TextChoices):
+        QUANTUM = "quantum", "Quantum"
+        FILL = "fill", "Fill"
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="rounds")
+    number = models.BigIntegerField()
+    kind = models.CharField(max_length=8, choices=Kind)
+    at = models.DateTimeField(db_default=Now())
+    draw = models.CharField(max_length=10)
+    seed = models.BigIntegerField()
+    gpus_up = models.PositiveIntegerField()
+    gpus_given = models.PositiveIntegerField()
+    jobs_considered = models.PositiveIntegerField()
+    started = models.PositiveIntegerField()
+    stopped = models.PositiveIntegerField()
+    read_ms = models.FloatField()
+    decide_ms = models.FloatField()
+
+    class Meta:
+        ordering = ["-number"]
+        indexes = [models.Index(fields=["cluster", "at"])]
+        constraints = [models.UniqueConstraint(name="one_round_a_number", fields=["cluster", "number"])]
+
+
+class RoundRecord(models.Model):
+    """A round's whole input and output, compressed, so that anyone can draw it again."""
+
+    round = models.OneToOneField(Round, on_delete=models.CASCADE, related_name="record")
+    snapshot = models.BinaryField()
+    decision = models.BinaryField()
+    # Meaning of the indices: ids of nodes, generations, accounts (tenant id, user id or null) and jobs.
+    legend = models.JSONField()
+
+
+class ShareBalance(models.Model):
+    """What a user of a tenant is owed (positive) or has had ahead of time (negative), in GPU-seconds."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="balances")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    user = models.ForeignKey(User, on_delete=models.PROTECT)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    owed = models.FloatField(default=0)
+    # GPUs that the last round gave this account as its share, until the next round.
+    share = models.FloatField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                name="one_balance_each", fields=["cluster", "tenant", "user", "generation"]
+            )
+        ]
+
+
+class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
+    def visible_to(self, user: User) -> Self:
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+
+class ShareInterval(models.Model):
+    """From one round to the next, per tenant and generation, in GPU-seconds.
+
+    entitled: by tickets among the active tenants. lent and borrowed: given up for lack of demand
+    and taken from what others gave up. bought and sold: by trades. received: held, as observed.
+    entitled - lent + borrowed + bought - sold is what the tenant should have received.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="intervals")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    begins = models.DateTimeField()
+    ends = models.DateTimeField()
+    entitled = models.FloatField()
+    received = models.FloatField()
+    lent = models.FloatField()
+    borrowed = models.FloatField()
+    bought = models.FloatField()
+    sold = models.FloatField()
+
+    objects = ShareIntervalQuerySet.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant", "begins"]), models.Index(fields=["begins"])]
+        constraints = [
+            models.UniqueConstraint(
+                name="one_share_interval_each", fields=["round", "tenant", "generation"]
+            )
+        ]
+
+
+class TradeQuerySet(models.QuerySet["Trade"]):
+    def visible_to(self, user: User) -> Self:
+        """Trades in which a tenant of the user's took part."""
+        mine = Tenant.objects.visible_to(user)
+        return self.filter(models.Q(seller__in=mine) | models.Q(buyer__in=mine))
+
+
+class Trade(models.Model):
+    """For one round's time `seller` gave time on `fast` GPUs for more time on `slow` ones of `buyer`."""
+
+    round = models.ForeignKey(Round, on_delete=models.CASCADE, related_name="trades")
+    seller = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="sales")
+    buyer = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="purchases")
+    slow = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="+")
+    fast = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="+")
+    fast_gpus = models.FloatField()
+    slow_gpus = models.FloatField()
+    price = models.FloatField(help_text="slow_gpus / fast_gpus")
+    seller_speedup = models.FloatField()
+    buyer_speedup = models.FloatField()
+    begins = models.DateTimeField(db_default=Now())
+    ends = models.DateTimeField(null=True)  # set by the next round, which also books it in the ledger
+
+    objects = TradeQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                name="both_sides_of_a_trade_gain",
+                condition=models.Q(seller_speedup__lt=models.F("price"))
+                & models.Q(price__lt=models.F("buyer_speedup")),
+            ),
+            models.CheckConstraint(
+                name="nobody_trades_with_itself", condition=~models.Q(seller=models.F("buyer"))
+            ),
+        ]
