@@ -1,0 +1,200 @@
+"""The JobSpec: one canonical, versioned description of a job; form, YAML and API all become this."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Any, Literal, Self
+
+import re2
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RESERVED_VARIABLES = {"CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"}
+
+
+class SpecError(Exception):
+    """A spec that cannot be accepted: `problems` maps a field to what is wrong and what is accepted."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{field}: {text}" for field, text in problems.items()))
+        self.problems = problems
+
+
+class JobSpec(BaseModel):
+    """What a user asks for. Unknown fields are refused, not ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    version: Literal[1] = 1
+    name: Annotated[str, Field(min_length=1, max_length=120)]
+    command: Annotated[str, Field(min_length=1, max_length=20_000)]
+    environment: Annotated[str, Field(max_length=300)] = ""
+    workers: Annotated[int, Field(ge=1, le=4096)] = 1
+    gpus_per_worker: Annotated[int, Field(ge=1, le=64)] = 1
+    generations: Annotated[list[str], Field(max_length=50)] = []
+    variables: Annotated[dict[str, str], Field(max_length=200)] = {}
+    checkpoint_grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 30
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    progress_pattern: Annotated[str, Field(max_length=500)] = DEFAULT_PROGRESS
+
+    @field_validator("name", "command")
+    @classmethod
+    def _has_no_control_characters(cls, text: str) -> str:
+        if any(ord(char) < 32 and char not in "\n\t" for char in text):
+            raise ValueError("must not contain control characters")
+        return text
+
+    @field_validator("name")
+    @classmethod
+    def _is_one_line(cls, name: str) -> str:
+        if "\n" in name:
+            raise ValueError("must be one line")
+        return name
+
+    @field_validator("generations")
+    @classmethod
+    def _names_each_generation_once(cls, generations: list[str]) -> list[str]:
+        if len(set(generations)) != len(generations):
+            raise ValueError("names a generation twice")
+        return generations
+
+    @field_validator("variables")
+    @classmethod
+    def _has_usable_names(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name, value in variables.items():
+            if not VARIABLE_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no variable name: letters, digits and _ only, no digit first")
+            if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
+                raise ValueError(f"{name} is set by Fairlot itself; choose another name")
+            if "\0" in value:
+                raise ValueError(f"{name} contains a zero byte")
+        return variables
+
+    @field_validator("progress_pattern")
+    @classmethod
+    def _has_one_number(cls, pattern: str) -> str:
+        try:
+            compiled = re2.compile(pattern)
+        except re2.error as error:
+            raise ValueError(f"is no RE2 regular expression: {error}") from None
+        if compiled.groups != 1:
+            raise ValueError("needs exactly one group (…) that matches the number of steps")
+        return pattern
+
+    @model_validator(mode="after")
+    def _is_a_sane_gang(self) -> Self:
+        if self.workers * self.gpus_per_worker > 65_536:
+            raise ValueError("workers × gpus_per_worker is more than 65,536 GPUs")
+        return self
+
+    @property
+    def gpus(self) -> int:
+        return self.workers * self.gpus_per_worker
+
+    @property
+    def argv(self) -> list[str]:
+        """The command as the shell runs it: a script, lines and all."""
+        return ["/bin/sh", "-c", self.command]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """YAML that `from_yaml` reads back to the same spec; defaults are left out."""
+        shown = {"version": 1, **self.model_dump(mode="json", exclude_defaults=True)}
+        return yaml.dump(shown, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """Checks `data`; raises SpecError naming each field and what is accepted."""
+        if not isinstance(data, dict):
+            raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise SpecError(_plain_problems(error)) from None
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """Reads one YAML document; duplicate keys, tags and aliases are refused."""
+        try:
+            data = yaml.load(text, Loader=_SpecLoader)  # noqa: S506 - a SafeLoader, made stricter
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f" in line {mark.line + 1}" if mark else ""
+            what = getattr(error, "problem", None) or str(error)
+            raise SpecError({"yaml": f"cannot be read{where}: {what}"}) from None
+        return cls.parse(data)
+
+
+class _SpecLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses duplicate keys (silently lost by YAML) and aliases (bombs)."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(None, None, "aliases are not accepted", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+class _SpecDumper(yaml.SafeDumper):
+    """Writes scripts of several lines as blocks, as people would."""
+
+
+def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_SpecDumper.add_representer(str, _represent_str)
+
+ACCEPTED = {
+    "version": "1",
+    "name": "1 to 120 characters on one line",
+    "command": "a shell command or script of 1 to 20,000 characters",
+    "environment": "the name of an environment or an image",
+    "workers": "a whole number from 1 to 4096",
+    "gpus_per_worker": "a whole number from 1 to 64",
+    "generations": "a list of generation names; empty for any",
+    "variables": "a mapping of names to texts",
+    "checkpoint_grace_seconds": "a number from 0 to 3600",
+    "priority": "a whole number from -100 to 100",
+    "progress_pattern": "an RE2 regular expression with one group",
+}
+
+
+def _plain_problems(error: ValidationError) -> dict[str, str]:
+    problems: dict[str, str] = {}
+    for item in error.errors(include_url=False):
+        field = str(item["loc"][0]) if item["loc"] else ""
+        if item["type"] == "extra_forbidden":
+            problems[field] = f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
+            continue
+        text = item["msg"].removeprefix("Value error, ")
+        accepted = f" (accepted: {ACCEPTED[field]})" if field in ACCEPTED else ""
+        problems.setdefault(field, text + accepted)
+    return problems
+
+
+def command_preview(command: str, length: int = 80) -> str:
+    """The first line of a command, shortened for lists."""
+    first = command.strip().splitlines()[0] if command.strip() else ""
+    return first if len(first) <= length else first[: length - 1] + "…"
+
+
+def quote_command(argv: list[str]) -> str:
+    """argv as one would type it."""
+    return shlex.join(argv)
