@@ -1,0 +1,46 @@
+"""The audit trail: every change of what people are, may and pay leaves a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+
+from accounting.models import AuditEvent, Tenant, User
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def record(
+    *,
+    actor: User | None,
+    verb: str,
+    target: models.Model,
+    tenant: Tenant | None = None,
+    before: Mapping[str, Any] = NOTHING,
+    after: Mapping[str, Any] = NOTHING,
+) -> AuditEvent:
+    """Writes one audit event in the caller's transaction.
+
+    `actor` None is Fairlot itself. `tenant` decides which managers may read the event. `before` and
+    `after` hold what changed; dates, decimals and UUIDs are kept as text. Names are kept as they are now.
+    """
+    return AuditEvent.objects.create(
+        actor=actor,
+        actor_name=actor.get_username() if actor else "Fairlot",
+        verb=verb,
+        target_type=target._meta.model_name or "",
+        target_id=str(target.pk),
+        target_name=str(target)[:150],
+        tenant=tenant,
+        before=_as_json(before),
+        after=_as_json(after),
+    )
+
+
+def _as_json(values: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(dict(values), cls=DjangoJSONEncoder))
