@@ -1,0 +1,53 @@
+"""State of the portal itself: the API tokens of its users."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import User
+
+LAST_USED_STEP = timedelta(minutes=5)
+
+
+class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+    def of(self, user: User) -> Self:
+        """Tokens that `user` may list and revoke: only the own ones."""
+        return self.filter(user=user)
+
+    def usable(self) -> Self:
+        """Tokens that open the API now: not revoked, not expired, of an active user."""
+        return self.filter(
+            models.Q(expires_at=None) | models.Q(expires_at__gt=Now()), revoked_at=None, user__is_active=True
+        )
+
+    def last_used_long_ago(self) -> Self:
+        """Tokens whose last use is worth writing down again."""
+        return self.filter(
+            models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP)
+        )
+
+
+class ApiToken(models.Model):
+    """A key to the REST API. Only a keyed digest of its secret is kept; the secret is shown once."""
+
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12, unique=True)
+    digest = models.CharField(max_length=64)
+    may_write = models.BooleanField(default=False)
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    objects = ApiTokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.name
