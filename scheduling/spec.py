@@ -104,8 +104,7 @@ class JobSpec(BaseModel):
 
     def to_yaml(self) -> str:
         """YAML that `from_yaml` reads back to the same spec; defaults are left out."""
-        shown = {"version": 1, **self.model_dump(mode="json", exclude_defaults=True)}
-        return yaml.dump(shown, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
+        return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -128,6 +127,11 @@ class JobSpec(BaseModel):
             what = getattr(error, "problem", None) or str(error)
             raise SpecError({"yaml": f"cannot be read{where}: {what}"}) from None
         return cls.parse(data)
+
+
+def dump_spec(data: dict[str, Any]) -> str:
+    """YAML in the one style of Fairlot, of a spec's mapping that need not be whole or right yet."""
+    return yaml.dump(data, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
 
 
 class _SpecLoader(yaml.SafeLoader):

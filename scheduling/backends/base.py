@@ -34,7 +34,8 @@ class Gang:
     token: UUID
     generation: str
     command: Sequence[str]  # argv; a script comes as ["/bin/sh", "-c", …]
-    environment: Mapping[str, str]  # what the user asked for
+    environment_name: str  # one of the environments that the backend knows; empty: its first
+    environment: Mapping[str, str]  # variables that the user asked for
     progress_pattern: str  # RE2; its first group is a number
     grace_seconds: float
     log_limit_bytes: int

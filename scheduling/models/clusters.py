@@ -30,6 +30,8 @@ class Cluster(models.Model):
     trading = models.BooleanField(default=True)
     quantum_seconds = models.FloatField(default=60)
     residence_seconds = models.FloatField(default=0)
+    # The quantum is stretched so that switching costs at most this part of it.
+    overhead_limit = models.FloatField(default=0.05)
     paused_at = models.DateTimeField(null=True, blank=True)
     # Set when something happened that a round could answer before the quantum is over.
     round_wanted_at = models.DateTimeField(null=True, blank=True)
@@ -42,11 +44,20 @@ class Cluster(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(name="quantum_is_positive", condition=models.Q(quantum_seconds__gt=0))
+            models.CheckConstraint(name="quantum_is_positive", condition=models.Q(quantum_seconds__gt=0)),
+            models.CheckConstraint(
+                name="overhead_limit_is_a_part",
+                condition=models.Q(overhead_limit__gt=0, overhead_limit__lte=1),
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def effective_quantum(self) -> float:
+        """Seconds between quantum rounds: as set, or longer where switching is dear."""
+        return max(self.quantum_seconds, self.switch_seconds / self.overhead_limit)
 
 
 class Node(models.Model):

@@ -31,6 +31,9 @@ class Round(models.Model):
     stopped = models.PositiveIntegerField()
     read_ms = models.FloatField()
     decide_ms = models.FloatField()
+    # What each tenant gets until the next round, in GPUs: a list of ShareRate dictionaries, from
+    # which the next round makes the ShareIntervals.
+    shares = models.JSONField(default=list)
 
     class Meta:
         ordering = ["-number"]

@@ -1,0 +1,118 @@
+"""Doing what the outbox holds: claim, call the backend outside any transaction, write the outcome."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.db import transaction
+
+from accounting.clock import now_from_database
+from scheduling.backends import backend_for
+from scheduling.backends.base import Backend, BackendError, Gang, Worker
+from scheduling.models import Cluster, Lease, Operation
+from scheduling.spec import JobSpec
+
+logger = logging.getLogger(__name__)
+
+# A worker that died while doing an operation leaves it to others after this.
+CLAIM = timedelta(seconds=30)
+RETRY_SECONDS = (1, 2, 5, 10, 30)
+CANCEL_GRACE_SECONDS = 10.0
+
+
+def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
+    """Does all operations of `cluster` that are due; returns how many were tried.
+
+    Any number of workers may do this at once: each operation is claimed by one, and doing one twice
+    has the effect of once.
+    """
+    backend = backend_for(cluster)
+    done = 0
+    while operation := _claim(cluster):
+        done += 1
+        try:
+            _perform(backend, operation, log_limit_bytes)
+        except (BackendError, OSError) as error:
+            logger.warning("%s of lease %s failed: %s", operation.verb, operation.lease_id, error)
+            _put_back(operation, str(error))
+        else:
+            Operation.objects.filter(pk=operation.pk).update(done_at=now_from_database(), error="")
+    return done
+
+
+@transaction.atomic(durable=True)
+def _claim(cluster: Cluster) -> Operation | None:
+    """The next due operation, hidden from others for a while. Stops come first: they free GPUs."""
+    now = now_from_database()
+    operation = (
+        Operation.objects.filter(cluster=cluster, done_at=None, not_before__lte=now)
+        .select_for_update(skip_locked=True, of=("self",))
+        .select_related("lease__job", "lease__generation")
+        .order_by("id")
+        .first()
+    )
+    if operation:
+        operation.attempts += 1
+        operation.not_before = now + CLAIM
+        operation.save(update_fields=["attempts", "not_before"])
+    return operation
+
+
+def _put_back(operation: Operation, error: str) -> None:
+    wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
+    Operation.objects.filter(pk=operation.pk).update(
+        not_before=now_from_database() + timedelta(seconds=wait), error=error
+    )
+
+
+def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> None:
+    lease = operation.lease
+    job = lease.job
+    spec = JobSpec.parse(job.spec)
+    match operation.verb:
+        case Operation.Verb.START | Operation.Verb.THAW:
+            # Told to stop meanwhile: what was never started need not be.
+            if lease.state == Lease.State.STARTING:
+                gang = describe_gang(lease, spec, log_limit_bytes)
+                (backend.thaw if operation.verb == Operation.Verb.THAW else backend.start)(gang)
+        case Operation.Verb.STOP:
+            grace = spec.checkpoint_grace_seconds
+            if job.state == job.State.CANCELLING:
+                grace = min(grace, CANCEL_GRACE_SECONDS)
+            backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=grace)
+        case Operation.Verb.FREEZE:
+            backend.freeze(job_id=job.pk, epoch=lease.epoch, token=lease.token)
+        case Operation.Verb.KILL:
+            backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
+
+
+def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
+    """All that a backend needs to start a lease."""
+    workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
+    for gpu in lease.held_gpus.select_related("node").order_by("rank", "gpu_index"):
+        node = gpu.node
+        gpu_uuid = node.gpu_uuids[gpu.gpu_index] if gpu.gpu_index < len(node.gpu_uuids) else ""
+        workers.setdefault(gpu.rank, []).append((gpu.gpu_index, node.name, gpu_uuid, node.virtual_speed))
+    return Gang(
+        job_id=lease.job_id,
+        epoch=lease.epoch,
+        token=lease.token,
+        generation=lease.generation.name,
+        command=spec.argv,
+        environment_name=spec.environment,
+        environment=spec.variables,
+        progress_pattern=spec.progress_pattern,
+        grace_seconds=spec.checkpoint_grace_seconds,
+        log_limit_bytes=log_limit_bytes,
+        workers=[
+            Worker(
+                rank=rank,
+                node=gpus[0][1],
+                gpu_indices=tuple(index for index, *_ in gpus),
+                gpu_uuids=tuple(gpu_uuid for _, _, gpu_uuid, _ in gpus if gpu_uuid),
+                virtual_speed=gpus[0][3],
+            )
+            for rank, gpus in sorted(workers.items())
+        ],
+    )

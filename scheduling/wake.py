@@ -1,0 +1,35 @@
+"""Celery messages that leave after commit. If the broker is away, beat's next tick does the same."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
+
+
+def wake_rounds(cluster_id: int) -> None:
+    """Asks for a round soon."""
+    _after_commit("scheduling.tasks.run_round", cluster_id)
+
+
+def wake_operations(cluster_id: int) -> None:
+    """Asks a worker to do what the outbox holds."""
+    _after_commit("scheduling.tasks.run_operations", cluster_id)
+
+
+def _after_commit(task: str, *args: Any) -> None:
+    transaction.on_commit(lambda: _send(task, args), robust=True)
+
+
+def _send(task: str, args: tuple[Any, ...]) -> None:
+    try:
+        current_app.send_task(task, args=args, retry_policy=RETRY, ignore_result=True)
+    except OperationalError as error:
+        logger.warning("%s was not sent, beat will do it: %s", task, error)
