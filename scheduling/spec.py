@@ -12,7 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-RESERVED_VARIABLES = {"CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"}
+UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
+RESERVED_VARIABLES = {
+    "CUDA_VISIBLE_DEVICES",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+}
 
 
 class SpecError(Exception):
@@ -40,7 +48,7 @@ class JobSpec(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     progress_pattern: Annotated[str, Field(max_length=500)] = DEFAULT_PROGRESS
 
-    @field_validator("name", "command")
+    @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
     def _has_no_control_characters(cls, text: str) -> str:
         if any(ord(char) < 32 and char not in "\n\t" for char in text):
@@ -57,6 +65,8 @@ class JobSpec(BaseModel):
     @field_validator("generations")
     @classmethod
     def _names_each_generation_once(cls, generations: list[str]) -> list[str]:
+        if not all(name.isprintable() and name for name in generations):
+            raise ValueError("must not contain control characters or empty names")
         if len(set(generations)) != len(generations):
             raise ValueError("names a generation twice")
         return generations
@@ -87,7 +97,7 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def _is_a_sane_gang(self) -> Self:
         if self.workers * self.gpus_per_worker > 65_536:
-            raise ValueError("workers × gpus_per_worker is more than 65,536 GPUs")
+            raise ValueError("workers times gpus_per_worker is more than 65,536 GPUs")
         return self
 
     @property
@@ -126,6 +136,10 @@ class JobSpec(BaseModel):
             where = f" in line {mark.line + 1}" if mark else ""
             what = getattr(error, "problem", None) or str(error)
             raise SpecError({"yaml": f"cannot be read{where}: {what}"}) from None
+        except ValueError as error:  # such as a date that does not exist
+            raise SpecError({"yaml": f"cannot be read: {error}"}) from None
+        except RecursionError:
+            raise SpecError({"yaml": "is nested too deeply"}) from None
         return cls.parse(data)
 
 
@@ -146,6 +160,8 @@ class _SpecLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} stands there twice", key.start_mark
@@ -159,7 +175,8 @@ class _SpecDumper(yaml.SafeDumper):
 
 
 def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
+    # PyYAML folds Unicode's own line breaks away unless they are escaped.
+    style = '"' if UNICODE_BREAKS.search(text) else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

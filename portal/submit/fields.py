@@ -1,0 +1,166 @@
+"""The submit form's fields as the user typed them, and their way to and from the canonical JobSpec.
+
+Nothing is validated here: fields become a plain mapping, `JobSpec.parse` judges it, and its problems
+are shown beside the fields. What was typed is never changed, right or wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from django.http import QueryDict
+
+from scheduling.spec import JobSpec, SpecError, dump_spec
+
+NUMBERS = {"workers": int, "gpus_per_worker": int, "priority": int, "checkpoint_grace_seconds": float}
+DEFAULTS = JobSpec(name="x", command="x")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """One text for each field of the form; `generations` holds the checked boxes."""
+
+    name: str = ""
+    command: str = ""
+    environment: str = DEFAULTS.environment
+    workers: str = str(DEFAULTS.workers)
+    gpus_per_worker: str = str(DEFAULTS.gpus_per_worker)
+    generations: list[str] = field(default_factory=list)
+    variables: str = ""
+    checkpoint_grace_seconds: str = f"{DEFAULTS.checkpoint_grace_seconds:g}"
+    priority: str = str(DEFAULTS.priority)
+    progress_pattern: str = DEFAULTS.progress_pattern
+
+    @classmethod
+    def from_post(cls, post: QueryDict) -> Self:
+        """What the browser sent; line ends become those of a script."""
+        texts = {f.name: _unix(post.get(f.name, "")) for f in fields(cls) if f.name != "generations"}
+        return cls(**texts, generations=post.getlist("generations"))
+
+    @classmethod
+    def from_spec(cls, spec: JobSpec) -> Self:
+        return cls(
+            name=spec.name,
+            command=spec.command,
+            environment=spec.environment,
+            workers=str(spec.workers),
+            gpus_per_worker=str(spec.gpus_per_worker),
+            generations=list(spec.generations),
+            variables=write_variables(spec.variables),
+            checkpoint_grace_seconds=_write_number(spec.checkpoint_grace_seconds),
+            priority=str(spec.priority),
+            progress_pattern=spec.progress_pattern,
+        )
+
+    def to_data(self) -> dict[str, Any]:
+        """The mapping that `JobSpec.parse` reads; raises SpecError when variables are not KEY=VALUE lines."""
+        return self._plain() | {"variables": read_variables(self.variables)}
+
+    def to_spec(self) -> JobSpec:
+        """Raises SpecError with every problem that the fields have, those of the variables too."""
+        problems: dict[str, str] = {}
+        variables: dict[str, str] = {}
+        try:
+            variables = read_variables(self.variables)
+        except SpecError as error:
+            problems |= error.problems
+        try:
+            spec = JobSpec.parse(self._plain() | {"variables": variables})
+        except SpecError as error:
+            raise SpecError(problems | error.problems) from None
+        if problems:
+            raise SpecError(problems)
+        return spec
+
+    def to_yaml(self) -> str:
+        """The same as YAML, even while it is not yet a whole or right spec."""
+        try:
+            return self.to_spec().to_yaml()
+        except SpecError:
+            return dump_spec(self._draft())
+
+    def _plain(self) -> dict[str, Any]:
+        texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "variables"}
+        return texts | {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
+
+    def _draft(self) -> dict[str, Any]:
+        """Name, command and whatever is not as by default."""
+        try:
+            variables: Any = read_variables(self.variables)
+        except SpecError:
+            variables = self.variables
+        data = self._plain() | {"variables": variables}
+        usual = DEFAULTS.to_dict()
+        return {"version": 1} | {
+            name: data[name]
+            for name in usual
+            if name in data and (name in {"name", "command"} or data[name] != usual[name])
+        }
+
+
+def read_yaml(text: str) -> JobSpec:
+    return JobSpec.from_yaml(_unix(text))
+
+
+def read_variables(text: str) -> dict[str, str]:
+    """KEY=VALUE lines; a value in double quotes is read as JSON text, so that it may hold line ends."""
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise SpecError({"variables": f"line {number} has no “=” (accepted: one KEY=VALUE on each line)"})
+        if name.strip() in variables:
+            raise SpecError({"variables": f"line {number} names {name.strip()} a second time"})
+        variables[name.strip()] = _unquote(value.strip(), number)
+    return variables
+
+
+def write_variables(variables: Mapping[str, str]) -> str:
+    """KEY=VALUE lines that `read_variables` reads back to the same."""
+    return "\n".join(f"{name}={_quote(value)}" for name, value in variables.items())
+
+
+def digest(yaml_text: str) -> str:
+    """A short mark of a YAML text, to notice that it was edited since it was last shown."""
+    return hashlib.sha256(_unix(yaml_text).strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _quote(value: str) -> str:
+    plain = value.isprintable() and not value.startswith('"') and value == value.strip()
+    return value if plain else json.dumps(value)
+
+
+def _unquote(value: str, number: int) -> str:
+    if not value.startswith('"'):
+        return value
+    try:
+        text = json.loads(value)
+    except json.JSONDecodeError:
+        text = None
+    if not isinstance(text, str):
+        raise SpecError(
+            {"variables": f"line {number}: a value that begins with a quotation mark must end with one"}
+        )
+    return text
+
+
+def _read_number(text: str, kind: type[int] | type[float]) -> int | float | str:
+    """The number, or the text as it is for `JobSpec.parse` to refuse."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _write_number(value: float) -> str:
+    return repr(int(value) if value == int(value) else value)
+
+
+def _unix(text: str) -> str:
+    return text.replace("\r\n", "\n")

@@ -1,0 +1,80 @@
+"""Making, revoking and recognising API tokens."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.crypto import constant_time_compare, salted_hmac
+
+from accounting.audit import record
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import User
+from portal.models import ApiToken
+
+LONGEST_DAYS = 366
+MOST_TOKENS = 50
+
+
+def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -> tuple[ApiToken, str]:
+    """A new token of the actor's own, and its text, which is kept nowhere.
+
+    `days` is how long it works; None for no end. Raises Refused naming the field at fault.
+    """
+    if not actor.is_active:
+        raise NotAllowed("Only active users may have tokens.")
+    if not name.strip() or len(name.strip()) > 80:
+        raise Refused("A token needs a name of 1 to 80 characters.", field="name")
+    if days is not None and not 1 <= days <= LONGEST_DAYS:
+        raise Refused(f"A token works for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
+    prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    with transaction.atomic(durable=True):
+        User.objects.select_for_update().get(pk=actor.pk)  # two requests at once count one after the other
+        if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
+            raise Refused(f"You have {MOST_TOKENS} tokens already; revoke one first.")
+        token = ApiToken.objects.create(
+            user=actor,
+            name=name.strip(),
+            prefix=prefix,
+            digest=_digest(secret),
+            may_write=may_write,
+            expires_at=None if days is None else now_from_database() + timedelta(days=days),
+        )
+        record(
+            actor=actor,
+            verb="token.create",
+            target=token,
+            after={"prefix": prefix, "may_write": may_write, "expires_at": token.expires_at},
+        )
+    return token, f"fairlot_{prefix}_{secret}"
+
+
+def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
+    """Makes a token of the actor's own useless for good; doing it twice changes nothing."""
+    if token.user_id != actor.pk:
+        raise NotAllowed("Only its owner may revoke a token.")
+    with transaction.atomic(durable=True):
+        if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=Now()):
+            record(actor=actor, verb="token.revoke", target=token, before={"prefix": token.prefix})
+    token.refresh_from_db()
+    return token
+
+
+def find_token(text: str) -> ApiToken | None:
+    """The usable token whose text this is, with its user; notes its use now and then."""
+    scheme, _, rest = text.partition("_")
+    prefix, _, secret = rest.partition("_")
+    if scheme != "fairlot" or not secret:
+        return None
+    token = ApiToken.objects.usable().select_related("user").filter(prefix=prefix).first()
+    if token is None or not constant_time_compare(token.digest, _digest(secret)):
+        return None
+    ApiToken.objects.filter(pk=token.pk).last_used_long_ago().update(last_used_at=Now())
+    return token
+
+
+def _digest(secret: str) -> str:
+    return salted_hmac("fairlot.api-token", secret, algorithm="sha256").hexdigest()

@@ -1,0 +1,60 @@
+"""The page where users make and revoke their API tokens."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from accounting.errors import Refused
+from portal.models import ApiToken
+from portal.tokens.actions import create_token, revoke_token
+
+LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    """Lists the user's tokens; POST makes one and shows its text this one time."""
+    context = {"lifetimes": LIFETIMES.items(), "days": "90", "name": "", "problems": {}}
+    status = 200
+    if request.method == "POST":
+        context |= {
+            "name": request.POST.get("name", ""),
+            "days": request.POST.get("days", ""),
+            "may_write": request.POST.get("may_write") == "on",
+        }
+        try:
+            context["made"], context["text"] = create_token(
+                actor=request.user,
+                name=context["name"],
+                may_write=context["may_write"],
+                days=parse_days(context["days"]),
+            )
+            context["name"] = ""
+        except Refused as error:
+            context["problems"] = {error.field or "": error.message}
+            status = 422
+    context["tokens"] = ApiToken.objects.of(request.user)
+    return render(request, "tokens/tokens.html", context, status=status)
+
+
+def parse_days(text: str) -> int | None:
+    if text and not text.isdecimal():
+        raise Refused("Choose one of the lifetimes.", field="days")
+    return int(text) if text else None
+
+
+@login_required
+@require_POST
+def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    token = revoke_token(
+        actor=request.user, token=get_object_or_404(ApiToken.objects.of(request.user), pk=pk)
+    )
+    messages.success(request, f"The token {token.name} no longer works.")
+    return redirect("tokens")
