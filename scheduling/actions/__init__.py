@@ -1,0 +1,34 @@
+"""Every write of the scheduling room, one function a verb."""
+
+from scheduling.actions.clusters import (
+    create_cluster,
+    declare_node,
+    drain_node,
+    pause_cluster,
+    remove_node,
+    resume_cluster,
+    return_node,
+    update_cluster,
+)
+from scheduling.actions.jobs import cancel_job, check_spec, submit_job
+from scheduling.actions.leases import apply_observations, bill_running
+from scheduling.actions.operations import perform_operations
+from scheduling.actions.rounds import run_round
+
+__all__ = [
+    "apply_observations",
+    "bill_running",
+    "cancel_job",
+    "check_spec",
+    "create_cluster",
+    "declare_node",
+    "drain_node",
+    "pause_cluster",
+    "perform_operations",
+    "remove_node",
+    "resume_cluster",
+    "return_node",
+    "run_round",
+    "submit_job",
+    "update_cluster",
+]

@@ -1,0 +1,193 @@
+"""What operators do with clusters and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from accounting import audit
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Generation, User
+from scheduling import live
+from scheduling.actions.leases import ask_to_stop, withdraw
+from scheduling.history import History
+from scheduling.lifecycle import Event
+from scheduling.locks import lock_schedule
+from scheduling.models import Cluster, Lease, Node
+from scheduling.wake import wake_rounds
+
+CHANGEABLE: dict[str, Callable[[Any], bool]] = {
+    "draw": lambda value: value in Cluster.Draw.values,
+    "slicing": lambda value: value in Cluster.Slicing.values,
+    "trading": lambda value: isinstance(value, bool),
+    "quantum_seconds": lambda value: 1 <= value <= 86_400,
+    "residence_seconds": lambda value: 0 <= value <= 86_400,
+    "overhead_limit": lambda value: 0 < value <= 1,
+}
+ACCEPTED = {
+    "draw": "stride or lottery",
+    "slicing": "checkpoint or freeze",
+    "trading": "on or off",
+    "quantum_seconds": "1 to 86,400 seconds",
+    "residence_seconds": "0 to 86,400 seconds",
+    "overhead_limit": "more than 0 and at most 1",
+}
+
+
+@transaction.atomic(durable=True)
+def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
+    """Adds an empty cluster. `actor` None is Fairlot's own set-up."""
+    _admins_only(actor)
+    try:
+        with transaction.atomic():
+            cluster = Cluster.objects.create(name=name, backend=backend)
+    except IntegrityError:
+        raise Refused(f"There is a cluster {name} already.", field="name") from None
+    audit.record(actor=actor, verb="cluster.create", target=cluster, after={"backend": backend})
+    return cluster
+
+
+@transaction.atomic(durable=True)
+def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
+    """Changes how a cluster is scheduled; from the next round on."""
+    _admins_only(actor)
+    for name, value in changes.items():
+        if name not in CHANGEABLE:
+            raise Refused(f"{name} cannot be changed.", field=name)
+        if not CHANGEABLE[name](value):
+            raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
+    lock_schedule(cluster.pk)
+    cluster = Cluster.objects.get(pk=cluster.pk)
+    before = {name: getattr(cluster, name) for name in changes}
+    for name, value in changes.items():
+        setattr(cluster, name, value)
+    cluster.save(update_fields=list(changes))
+    audit.record(actor=actor, verb="cluster.update", target=cluster, before=before, after=changes)
+    return cluster
+
+
+@transaction.atomic(durable=True)
+def pause_cluster(*, actor: User, cluster: Cluster) -> None:
+    """Nothing new starts; what runs goes on."""
+    _set_paused(actor, cluster, paused=True)
+
+
+@transaction.atomic(durable=True)
+def resume_cluster(*, actor: User, cluster: Cluster) -> None:
+    """Ends a pause."""
+    _set_paused(actor, cluster, paused=False)
+
+
+def _set_paused(actor: User, cluster: Cluster, *, paused: bool) -> None:
+    _operators_only(actor)
+    lock_schedule(cluster.pk)
+    now = now_from_database()
+    Cluster.objects.filter(pk=cluster.pk).update(paused_at=now if paused else None, round_wanted_at=now)
+    audit.record(actor=actor, verb="cluster.pause" if paused else "cluster.resume", target=cluster)
+    live.publish(f"cluster:{cluster.pk}")
+    wake_rounds(cluster.pk)
+
+
+@transaction.atomic(durable=True)
+def declare_node(
+    *,
+    actor: User | None,
+    cluster: Cluster,
+    name: str,
+    generation: Generation,
+    gpus: int,
+    virtual_speed: float | None = None,
+    gpu_uuids: list[str] | None = None,
+) -> Node:
+    """Adds a node: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
+    _admins_only(actor)
+    if gpus < 1:
+        raise Refused("A node has at least one GPU.", field="gpus")
+    if virtual_speed is not None and virtual_speed <= 0:
+        raise Refused("A speed is more than 0.", field="virtual_speed")
+    try:
+        with transaction.atomic():
+            node = Node.objects.create(
+                cluster=cluster,
+                name=name,
+                generation=generation,
+                gpus=gpus,
+                virtual_speed=virtual_speed,
+                gpu_uuids=gpu_uuids or [],
+            )
+    except IntegrityError:
+        raise Refused(f"{cluster.name} has a node {name} already.", field="name") from None
+    after = {"generation": generation.name, "gpus": gpus, "virtual_speed": virtual_speed}
+    audit.record(actor=actor, verb="node.declare", target=node, after=after)
+    _changed(cluster.pk)
+    return node
+
+
+@transaction.atomic(durable=True)
+def remove_node(*, actor: User, node: Node) -> None:
+    """Removes a node that never held a lease; others are drained, for their history's sake."""
+    _admins_only(actor)
+    audit.record(actor=actor, verb="node.remove", target=node, before={"gpus": node.gpus})
+    try:
+        with transaction.atomic():
+            node.delete()
+    except ProtectedError:
+        raise Refused(f"{node.name} has held leases, which keep its name; drain it instead.") from None
+    _changed(node.cluster_id)
+
+
+@transaction.atomic(durable=True)
+def drain_node(*, actor: User, node: Node, reason: str) -> None:
+    """Takes a node out of use: what runs there stops with its grace and goes on elsewhere."""
+    _operators_only(actor)
+    lock_schedule(node.cluster_id)
+    now = now_from_database()
+    Node.objects.filter(pk=node.pk).update(
+        state=Node.State.DRAINED, state_reason=reason[:200], state_since=now
+    )
+    audit.record(actor=actor, verb="node.drain", target=node, after={"reason": reason})
+    _clear(node, text=f"{node.name} is being drained: {reason}" if reason else f"{node.name} is being drained")
+    _changed(node.cluster_id)
+
+
+@transaction.atomic(durable=True)
+def return_node(*, actor: User, node: Node) -> None:
+    """Puts a drained or lost node back to use."""
+    _operators_only(actor)
+    lock_schedule(node.cluster_id)
+    now = now_from_database()
+    Node.objects.filter(pk=node.pk).update(state=Node.State.READY, state_reason="", state_since=now)
+    audit.record(actor=actor, verb="node.return", target=node)
+    _changed(node.cluster_id)
+
+
+def _clear(node: Node, *, text: str) -> None:
+    """Every gang with a worker on the node leaves."""
+    now = now_from_database()
+    history = History()
+    leases = list(
+        Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).distinct().select_related("job")
+    )
+    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="drained")
+    ask_to_stop(leases, event=Event.PREEMPTED, text=text, now=now, history=history)
+    history.save()
+
+
+def _changed(cluster_id: int) -> None:
+    Cluster.objects.filter(pk=cluster_id).update(round_wanted_at=now_from_database())
+    live.publish(f"cluster:{cluster_id}")
+    wake_rounds(cluster_id)
+
+
+def _admins_only(actor: User | None) -> None:
+    if actor is not None and not actor.is_admin:
+        raise NotAllowed("Only admins may change the cluster.")
+
+
+def _operators_only(actor: User) -> None:
+    if not actor.is_operator:
+        raise NotAllowed("Only operators may do this.")

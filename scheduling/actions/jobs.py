@@ -1,0 +1,125 @@
+"""What people do with jobs."""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+
+from accounting import audit
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Generation, Membership, Tenant, User
+from scheduling import live
+from scheduling.actions.leases import ask_to_stop, withdraw
+from scheduling.backends import environments_of
+from scheduling.history import History
+from scheduling.lifecycle import Event
+from scheduling.locks import lock_schedule
+from scheduling.models import Cluster, Job, Lease, Operation
+from scheduling.spec import JobSpec, SpecError
+from scheduling.wake import wake_operations, wake_rounds
+
+
+def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
+    """The ids of the generations that `spec` names; SpecError for what this cluster does not know."""
+    known = dict(Generation.objects.filter(nodes__cluster=cluster).values_list("name", "id"))
+    unknown = [name for name in spec.generations if name not in known]
+    problems = {}
+    if unknown:
+        problems["generations"] = (
+            f"{', '.join(unknown)} is not in {cluster.name}; accepted are {', '.join(sorted(known)) or 'none yet'}"
+        )
+    environments = environments_of(cluster)
+    if environments is not None and spec.environment and spec.environment not in environments:
+        problems["environment"] = (
+            f"{spec.environment} is not known here; accepted are {', '.join(environments)}"
+        )
+    if problems:
+        raise SpecError(problems)
+    return [known[name] for name in spec.generations]
+
+
+@transaction.atomic(durable=True)
+def submit_job(
+    *, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, request_key: str | None = None
+) -> Job:
+    """Queues a job of `actor` in `tenant`. The same `request_key` again gives the same job again.
+
+    Raises NotAllowed without the member role, Refused for an archived tenant, SpecError for a spec that
+    the cluster does not understand. A job that can never run here is queued all the same and says so.
+    """
+    if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
+        raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
+    if tenant.archived_at:
+        raise Refused(f"{tenant.name} is archived; it takes no new jobs.", field="tenant")
+    generation_ids = check_spec(cluster=cluster, spec=spec)
+    now = now_from_database()
+    try:
+        with transaction.atomic():
+            job = Job.objects.create(
+                cluster=cluster,
+                tenant=tenant,
+                owner=actor,
+                name=spec.name,
+                spec=spec.to_dict(),
+                workers=spec.workers,
+                gpus_per_worker=spec.gpus_per_worker,
+                generation_ids=generation_ids,
+                priority=spec.priority,
+                request_key=request_key,
+                created_at=now,
+                state_since=now,
+            )
+    except IntegrityError:
+        if request_key is None:
+            raise
+        return Job.objects.get(owner=actor, request_key=request_key)
+    history = History()
+    history.note(job, "submitted", f"Submitted by {actor.get_username()}", at=now)
+    history.save()
+    audit.record(actor=actor, verb="job.submit", target=job, tenant=tenant, after={"gpus": job.gpus})
+    live.publish(f"jobs:{tenant.pk}")
+    wake_rounds(cluster.pk)
+    return job
+
+
+@transaction.atomic(durable=True)
+def cancel_job(*, actor: User, job: Job) -> Job:
+    """Ends a job for good; its processes get a short grace. Cancelling twice is as good as once."""
+    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
+    lock_schedule(job.cluster_id)
+    job = Job.objects.select_related("tenant").get(pk=job.pk)
+    if job.has_ended or job.state == Job.State.CANCELLING:
+        return job
+    now = now_from_database()
+    history = History()
+    text = f"Cancelled by {actor.get_username()}"
+    if job.state in Job.WAITING:
+        promised = list(job.leases.filter(state=Lease.State.PROMISED))
+        withdraw(promised, now=now, why="cancelled")
+        _kill_frozen(job)
+        outcome = {"end_reason": "cancelled", "end_message": text, "frozen": False}
+        history.move(job, Event.CANCEL, at=now, text=text, **outcome)
+    else:
+        lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
+        if lease.state == Lease.State.STOPPING:
+            history.move(job, Event.CANCEL, at=now, text=text)
+            # It may have been told to freeze only; a stop is harmless where one was asked before.
+            Operation.objects.get_or_create(
+                cluster_id=job.cluster_id, lease=lease, verb=Operation.Verb.STOP
+            )
+            wake_operations(job.cluster_id)
+        else:
+            lease.job = job
+            ask_to_stop([lease], event=Event.CANCEL, text=text, now=now, history=history)
+    history.save()
+    audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
+    return job
+
+
+def _kill_frozen(job: Job) -> None:
+    """Frozen processes of a job that will not go on are not left behind."""
+    last = job.leases.filter(state=Lease.State.CLOSED).order_by("-epoch").first()
+    if job.frozen and last is not None:
+        Operation.objects.get_or_create(cluster_id=job.cluster_id, lease=last, verb=Operation.Verb.KILL)
+        wake_operations(job.cluster_id)

@@ -1,0 +1,192 @@
+"""Shares over time: what each account was entitled to, what it got, and what it is owed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypedDict
+
+import numpy as np
+from django.db import connection
+
+from accounting.ledger import book_trade
+from fairshare import model as fs
+from fairshare.balance import settle
+from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
+from scheduling.snapshot import Legend
+
+MICROSECOND = Decimal("0.000001")
+
+
+class ShareRate(TypedDict):
+    """What one tenant has of one generation until the next round, in GPUs."""
+
+    tenant: int
+    generation: int
+    entitled: float
+    lent: float
+    borrowed: float
+    bought: float
+    sold: float
+
+
+def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Legend) -> list[Any]:
+    """The rates of every tenant that is a party, for Round.shares."""
+    bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
+    for trade in decision.trades:
+        bought[trade.buyer, trade.fast] += trade.fast_gpus
+        sold[trade.buyer, trade.slow] += trade.slow_gpus
+        bought[trade.seller, trade.slow] += trade.slow_gpus
+        sold[trade.seller, trade.fast] += trade.fast_gpus
+    rates: list[Any] = []
+    for t in np.flatnonzero(snapshot.accounts.trades):
+        for k, generation in enumerate(legend.generations):
+            entitled = float(decision.entitled[t, k])
+            before_trades = float(decision.share[t, k] - bought[t, k] + sold[t, k])
+            rates.append(
+                ShareRate(
+                    tenant=legend.accounts[t][0],
+                    generation=generation,
+                    entitled=entitled,
+                    lent=max(0.0, entitled - before_trades),
+                    borrowed=max(0.0, before_trades - entitled),
+                    bought=float(bought[t, k]),
+                    sold=float(sold[t, k]),
+                )
+            )
+    return rates
+
+
+def save_shares(cluster: Cluster, decision: fs.Decision, legend: Legend) -> None:
+    """Keeps each user's share until the next round, which settles what is owed by it."""
+    ShareBalance.objects.filter(cluster=cluster).update(share=0.0)
+    rows = [
+        ShareBalance(
+            cluster=cluster,
+            tenant_id=tenant,
+            user_id=user,
+            generation_id=generation,
+            share=float(decision.share[t, k]),
+        )
+        for t, (tenant, user) in enumerate(legend.accounts)
+        if user is not None
+        for k, generation in enumerate(legend.generations)
+    ]
+    ShareBalance.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        update_fields=["share"],
+        unique_fields=["cluster", "tenant", "user", "generation"],
+        batch_size=2000,
+    )
+
+
+def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
+    """Closes the time since the last round: intervals per tenant, balances per user, trades booked."""
+    if since is None or now <= since:
+        return
+    received = _received(cluster, since, now)
+    last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
+    if last is not None and not last.intervals.exists():
+        _close_interval(cluster, last, received, since=last.at, now=now)
+        _book_trades(last, now=now)
+    _settle_balances(cluster, received, seconds=(now - since).total_seconds())
+
+
+def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
+    """GPU-seconds held between two moments, per (tenant, user, generation), as observed so far."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT job.tenant_id, job.owner_id, lease.generation_id,
+                   sum(lease.gpus * extract(epoch FROM
+                       least(coalesce(lease.held_until, %(now)s), %(now)s)
+                       - greatest(lease.held_from, %(since)s)))::float
+            FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id
+            WHERE lease.cluster_id = %(cluster)s
+              AND lease.held_from < %(now)s
+              AND (lease.state <> 'closed' OR lease.held_until > %(since)s)
+            GROUP BY 1, 2, 3
+            """,
+            {"cluster": cluster.pk, "since": since, "now": now},
+        )
+        return {(tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()}
+
+
+def _close_interval(
+    cluster: Cluster,
+    last: Round,
+    received: dict[tuple[int, int, int], float],
+    *,
+    since: datetime,
+    now: datetime,
+) -> None:
+    by_tenant: dict[tuple[int, int], float] = {}
+    for (tenant, _, generation), seconds in received.items():
+        by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + seconds
+    rates: dict[tuple[int, int], dict[str, float]] = {
+        (rate["tenant"], rate["generation"]): rate for rate in last.shares
+    }
+    nothing = {"entitled": 0.0, "lent": 0.0, "borrowed": 0.0, "bought": 0.0, "sold": 0.0}
+    seconds = (now - since).total_seconds()
+    ShareInterval.objects.bulk_create(
+        ShareInterval(
+            cluster=cluster,
+            round=last,
+            tenant_id=tenant,
+            generation_id=generation,
+            begins=since,
+            ends=now,
+            received=by_tenant.get((tenant, generation), 0.0),
+            **{name: rates.get((tenant, generation), nothing)[name] * seconds for name in nothing},
+        )
+        for tenant, generation in rates.keys() | by_tenant.keys()
+    )
+
+
+def _book_trades(last: Round, *, now: datetime) -> None:
+    for trade in last.trades.filter(ends=None).select_related("seller", "buyer", "slow", "fast"):
+        seconds = Decimal(str((now - trade.begins).total_seconds()))
+        book_trade(
+            key=f"trade:{trade.pk}",
+            seller=trade.seller,
+            buyer=trade.buyer,
+            slow=trade.slow,
+            fast=trade.fast,
+            fast_gpu_seconds=_gpu_seconds(trade.fast_gpus, seconds),
+            slow_gpu_seconds=_gpu_seconds(trade.slow_gpus, seconds),
+            begins=trade.begins,
+            ends=now,
+            description=(
+                f"{trade.seller.name} gave {trade.fast_gpus:.3f} {trade.fast.name} for"
+                f" {trade.slow_gpus:.3f} {trade.slow.name} of {trade.buyer.name}"
+            ),
+        )
+    Trade.objects.filter(round=last, ends=None).update(ends=now)
+
+
+def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:
+    return (Decimal(str(gpus)) * seconds).quantize(MICROSECOND)
+
+
+def _settle_balances(
+    cluster: Cluster, received: dict[tuple[int, int, int], float], *, seconds: float
+) -> None:
+    """owed += share × time − received, for everyone who had a share or received something."""
+    balances = {
+        (row.tenant_id, row.user_id, row.generation_id): row
+        for row in ShareBalance.objects.filter(cluster=cluster)
+    }
+    if not balances:
+        return
+    keys = list(balances)
+    column = np.array([[balances[key].owed] for key in keys])
+    share = np.array([[balances[key].share] for key in keys])
+    got = np.array([[received.get(key, 0.0)] for key in keys])
+    # An account is active for as long as any of its generations gives it a share.
+    sharing = {(tenant, user) for (tenant, user, _), row in balances.items() if row.share > 0}
+    active = np.array([(tenant, user) in sharing for tenant, user, _ in keys])
+    memory = fs.Settings().memory
+    for key, owed in zip(keys, settle(column, share, got, seconds, memory, active)[:, 0], strict=True):
+        balances[key].owed = float(owed)
+    ShareBalance.objects.bulk_update(balances.values(), ["owed"], batch_size=2000)

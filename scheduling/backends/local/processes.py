@@ -1,0 +1,167 @@
+"""Processes and clocks as Linux' /proc shows them.
+
+A process is named by (pid, start time), which is never given twice within one boot, so that a number
+that was used again is not mistaken for the process that had it before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+MARKER = "FAIRLOT_RUN"  # the variable by which processes of a dead supervisor are found
+Stamp = tuple[str, float, float]  # boot id, CLOCK_BOOTTIME, wall clock; both in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One line of the process table."""
+
+    pid: int
+    start: int  # clock ticks since boot
+    state: str  # a letter: R, S, D, T, Z …
+    parent: int
+    group: int
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.state in "TtZX"
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def stamp() -> Stamp:
+    """This moment, so that `age` can count back to it even after a reboot."""
+    return (boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+
+
+def age(then: Stamp) -> float:
+    """Seconds since `then`: by the boot clock, or by the wall clock when the machine was booted since."""
+    boot, at, wall = then
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    if boot == boot_id():
+        return max(0.0, uptime - at)
+    return max(uptime, time.time() - wall)  # it was before this boot, whatever the wall clock says
+
+
+def look(pid: int) -> Process | None:
+    """The process with this number, or None."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            line = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = line[line.rindex(b")") + 2 :].split()  # the name before may contain anything
+    return Process(pid, int(fields[19]), fields[0].decode(), int(fields[1]), int(fields[2]))
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Whether this very process exists and is no zombie."""
+    process = look(pid)
+    return process is not None and process.start == start and process.state not in "ZX"
+
+
+def descendants(root: int) -> list[Process]:
+    """All processes below `root`, parents first. One that is born meanwhile may be missed."""
+    children = _children if os.path.exists(f"/proc/{root}/task/{root}/children") else _scanner()
+    found: list[Process] = []
+    todo = [root]
+    seen = {root}
+    while todo:
+        for pid in children(todo.pop()):
+            process = look(pid)
+            if process is not None and pid not in seen:
+                seen.add(pid)
+                found.append(process)
+                todo.append(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    pids: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                pids += map(int, file.read().split())
+    except (FileNotFoundError, ProcessLookupError):
+        return pids  # it ended while we looked; its children are our subreaper's now
+    return pids
+
+
+class _scanner:  # noqa: N801 - stands in for the function above where the kernel has no `children` files
+    def __init__(self) -> None:
+        self._by_parent: dict[int, list[int]] = {}
+        for process in _all():
+            self._by_parent.setdefault(process.parent, []).append(process.pid)
+
+    def __call__(self, pid: int) -> list[int]:
+        return self._by_parent.get(pid, [])
+
+
+def _all() -> list[Process]:
+    found = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [process for process in found if process is not None]
+
+
+def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
+    """Living processes that carry the marker in their environment or are among `known`, with all below."""
+    wanted = f"{MARKER}={marker}".encode()
+    known = {(int(pid), int(start)) for pid, start in known}
+    found: dict[int, Process] = {}
+    for process in _all():
+        if (process.pid, process.start) in known or wanted in _environment(process.pid):
+            found[process.pid] = process
+            found.update((below.pid, below) for below in descendants(process.pid))
+    return [process for process in found.values() if process.state not in "ZX"]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []  # gone, or another user's and so none of ours
+
+
+def send(process: Process, number: signal.Signals) -> None:
+    """Signals this very process; one that is gone needs none."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        now = look(process.pid)
+        if now is not None and now.start == process.start:
+            signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(handle)
+
+
+def kill(processes: Iterable[Process]) -> None:
+    """SIGKILL to each, and to their groups at one stroke: nothing can hop away by forking."""
+    processes = list(processes)
+    for group in {process.group for process in processes} - {os.getpgrp(), 0, 1}:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    for process in processes:
+        send(process, signal.SIGKILL)
+
+
+def oom_kills() -> int:
+    """How often the kernel's out-of-memory killer has struck since boot; 0 where it does not tell."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0

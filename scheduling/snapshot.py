@@ -1,0 +1,292 @@
+"""Reads a cluster's state out of PostgreSQL into the arrays that a policy sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from accounting.models import Membership, Tenant
+from accounting.quotas import effective_limits, gpu_hours_left
+from fairshare import model as fs
+from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
+
+DEFAULT_TICKETS = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """What the indices of a snapshot's arrays mean, by primary key."""
+
+    generations: list[int]
+    nodes: list[int]
+    accounts: list[tuple[int, int | None]]  # (tenant, user); a team itself has no user
+    jobs: list[int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "generations": self.generations,
+            "nodes": self.nodes,
+            "accounts": self.accounts,
+            "jobs": self.jobs,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _JobRow:
+    """The columns of a job that matter to a round."""
+
+    id: int
+    tenant_id: int
+    owner_id: int
+    workers: int
+    gpus_per_worker: int
+    generation_ids: list[int]
+    priority: int
+    state: str
+    not_before: datetime | None
+
+
+def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tuple[fs.Snapshot, Legend]:
+    """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
+
+    Gangs that are being stopped are not in it: their GPUs count as free to be promised.
+    """
+    nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
+    generation_names = {node.generation_id: node.generation.name for node in nodes}
+    generations = sorted(generation_names)
+    column = {generation: k for k, generation in enumerate(generations)}
+    jobs = [
+        _JobRow(*row)
+        for row in Job.objects.filter(
+            cluster=cluster, state__in=[*Job.WAITING, Job.State.STARTING, Job.State.RUNNING]
+        )
+        .order_by("id")
+        .values_list(
+            "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
+            "state", "not_before",
+        )
+    ]  # fmt: skip
+    accounts, leaf_of = _read_accounts(cluster, jobs, column)
+    legend = Legend(
+        generations=generations,
+        nodes=[node.pk for node in nodes],
+        accounts=accounts.keys,
+        jobs=[job.id for job in jobs],
+    )
+    snapshot = fs.Snapshot(
+        cluster=_hardware(nodes, column, generation_names),
+        accounts=accounts.arrays,
+        jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, now=now),
+        settings=fs.Settings(
+            quantum=cluster.effective_quantum,
+            draw=fs_draw(cluster),
+            trading=cluster.trading,
+            residence=cluster.residence_seconds,
+            switch_cost=cluster.switch_seconds,
+            may_preempt=may_preempt,
+        ),
+    )
+    return snapshot, legend
+
+
+def fs_draw(cluster: Cluster) -> Any:
+    """The policy's word for the cluster's setting; they are spelled alike."""
+    return str(cluster.draw)
+
+
+def _hardware(nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]) -> fs.Cluster:
+    installed = np.array([node.gpus for node in nodes], dtype=np.int64)
+    ready = np.array([node.state == Node.State.READY for node in nodes], dtype=bool)
+    return fs.Cluster(
+        generations=tuple(names[generation] for generation in column),
+        node_generation=np.array([column[node.generation_id] for node in nodes], dtype=np.int64),
+        capacity=np.where(ready, installed, 0).astype(np.int64),
+        installed=installed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Accounts:
+    keys: list[tuple[int, int | None]]
+    arrays: fs.Accounts
+
+
+def _read_accounts(
+    cluster: Cluster, jobs: Iterable[_JobRow], column: Mapping[int, int]
+) -> tuple[_Accounts, dict[tuple[int, int], int]]:
+    """The ticket tree above everyone who has a job here: tenants first, then their users as leaves."""
+    pairs = sorted({(job.tenant_id, job.owner_id) for job in jobs})
+    with_jobs = {tenant for tenant, _ in pairs}
+    by_id = {tenant.pk: tenant for tenant in Tenant.objects.all()}
+    needed = {int(step) for tenant in with_jobs for step in by_id[tenant].path.split("/") if step}
+    # Paths sort parents before their children.
+    tenants = sorted((by_id[pk] for pk in needed), key=lambda tenant: tenant.path.count("/"))
+    keys: list[tuple[int, int | None]] = [(tenant.pk, None) for tenant in tenants]
+    index = {tenant.pk: i for i, tenant in enumerate(tenants)}
+    leaf_of = {pair: len(tenants) + i for i, pair in enumerate(pairs)}
+    keys += pairs
+    user_tickets = {
+        (tenant, user): tickets
+        for tenant, user, tickets in Membership.objects.filter(tenant__in=with_jobs).values_list(
+            "tenant_id", "user_id", "tickets"
+        )
+    }
+    count, kinds = len(keys), len(column)
+    parent = [index[t.parent_id] if t.parent_id else fs.NOWHERE for t in tenants]
+    parent += [index[tenant] for tenant, _ in pairs]
+    tickets = [float(t.tickets) for t in tenants]
+    tickets += [float(user_tickets.get(pair, DEFAULT_TICKETS)) for pair in pairs]
+    owed = np.zeros((count, kinds))
+    for balance in ShareBalance.objects.filter(cluster=cluster):
+        leaf = leaf_of.get((balance.tenant_id, balance.user_id))
+        if leaf is not None and balance.generation_id in column:
+            owed[leaf, column[balance.generation_id]] = balance.owed
+    cap, cap_total = np.full((count, kinds), np.inf), np.full(count, np.inf)
+    for tenant_id, limits in effective_limits(tenants).items():
+        cap_total[index[tenant_id]] = limits.total if limits.total is not None else np.inf
+        for generation, limit in limits.by_generation.items():
+            if generation in column:
+                cap[index[tenant_id], column[generation]] = limit
+    arrays = fs.Accounts(
+        parent=np.array(parent, dtype=np.int64),
+        tickets=np.array(tickets),
+        trades=np.array([user is None and tenant in with_jobs for tenant, user in keys], dtype=bool),
+        owed=owed,
+        cap=cap,
+        cap_total=cap_total,
+    )
+    return _Accounts(keys, arrays), leaf_of
+
+
+def _read_jobs(
+    cluster: Cluster,
+    jobs: list[_JobRow],
+    leaf_of: Mapping[tuple[int, int], int],
+    column: Mapping[int, int],
+    legend: Legend,
+    *,
+    now: datetime,
+) -> fs.Jobs:
+    count, kinds = len(jobs), len(column)
+    row = {job.id: i for i, job in enumerate(jobs)}
+    accepts = np.ones((count, kinds), dtype=bool)
+    for i, job in enumerate(jobs):
+        if job.generation_ids:
+            accepts[i] = False
+            accepts[i, [column[g] for g in job.generation_ids if g in column]] = True
+    rate = np.full((count, kinds), np.nan)
+    for job_id, generation, steps, seconds in JobSpeed.objects.filter(
+        job__cluster=cluster, job_id__in=row if count < 1000 else Job.objects.unfinished(), seconds__gt=0
+    ).values_list("job_id", "generation_id", "steps", "seconds"):
+        if job_id in row and generation in column:
+            rate[row[job_id], column[generation]] = steps / seconds
+    running_on = np.full(count, fs.NOWHERE, dtype=np.int64)
+    resident = np.zeros(count)
+    places: dict[int, list[int]] = {}
+    node_index = {node: n for n, node in enumerate(legend.nodes)}
+    for lease in _places(cluster):
+        i = row.get(lease.job_id)
+        if i is None:
+            continue
+        places[i] = [node_index[node] for node in lease.nodes]
+        if lease.state != Lease.State.CLOSED and lease.generation_id in column:
+            running_on[i] = column[lease.generation_id]
+            resident[i] = (now - lease.held_from).total_seconds() if lease.held_from else 0.0
+    sizes = np.array([len(places.get(i, ())) for i in range(count)], dtype=np.int64)
+    return fs.Jobs(
+        account=np.array([leaf_of[job.tenant_id, job.owner_id] for job in jobs], dtype=np.int64),
+        workers=np.array([job.workers for job in jobs], dtype=np.int64),
+        gpus=np.array([job.gpus_per_worker for job in jobs], dtype=np.int64),
+        accepts=accepts,
+        rate=rate,
+        priority=np.array([job.priority for job in jobs], dtype=np.int64),
+        running_on=running_on,
+        resident=resident,
+        blocked=_blocked(cluster, jobs, legend, running_on, now=now),
+        place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    job_id: int
+    state: str
+    generation_id: int
+    held_from: datetime | None
+    nodes: list[int]  # of each worker, by rank
+
+
+def _places(cluster: Cluster) -> Iterable[_Place]:
+    """Where gangs are, or are promised to be; and where frozen ones were."""
+    leases: dict[int, _Place] = {}
+    ranks: dict[int, dict[int, int]] = {}
+    held = HeldGpu.objects.filter(lease__cluster=cluster)
+    live = held.filter(lease__state__in=Lease.OPEN)
+    frozen = held.filter(lease__job__frozen=True, lease__state=Lease.State.CLOSED).order_by("lease__epoch")
+    for query in (frozen, live):
+        for job_id, state, generation, held_from, node, rank, lease in query.values_list(
+            "lease__job_id", "lease__state", "lease__generation_id", "lease__held_from", "node_id", "rank",
+            "lease_id",
+        ):  # fmt: skip
+            ranks.setdefault(lease, {})[rank] = node
+            leases[lease] = _Place(job_id, state, generation, held_from, [])
+    latest: dict[int, _Place] = {}
+    for lease in sorted(leases):
+        place = leases[lease]
+        place.nodes.extend(node for _, node in sorted(ranks[lease].items()))
+        latest[place.job_id] = place
+    return latest.values()
+
+
+def _blocked(
+    cluster: Cluster, jobs: list[_JobRow], legend: Legend, running_on: fs.Ints, *, now: datetime
+) -> fs.Ints:
+    """Jobs that may not run now, whatever their share: each a Reason."""
+    blocked = np.zeros(len(jobs), dtype=np.int64)
+    spent = _tenants_without_hours(legend, now=now)
+    for i, job in enumerate(jobs):
+        if cluster.paused_at and running_on[i] == fs.NOWHERE:
+            blocked[i] = fs.Reason.CLUSTER_PAUSED
+        elif job.not_before and job.not_before > now:
+            blocked[i] = fs.Reason.BACKING_OFF
+        elif spent and (job.tenant_id in spent):
+            wanted = set(job.generation_ids or legend.generations)
+            if None in spent[job.tenant_id] or wanted <= spent[job.tenant_id]:
+                blocked[i] = fs.Reason.HOURS_SPENT
+    return blocked
+
+
+def _tenants_without_hours(legend: Legend, *, now: datetime) -> dict[int, set[int | None]]:
+    """For each tenant, the generations (None: all) whose hours of this month it or a parent has spent."""
+    spent: dict[int, set[int | None]] = {}
+    for (tenant_id, generation_id), left in gpu_hours_left(now, running_gpu_seconds(now)).items():
+        if left <= 0:
+            spent.setdefault(tenant_id, set()).add(generation_id)
+    if not spent:
+        return {}
+    paths = dict(Tenant.objects.values_list("id", "path"))
+    inherited: dict[int, set[int | None]] = {}
+    for tenant_id, path in paths.items():
+        steps = [int(step) for step in path.split("/") if step]
+        found = set().union(*(spent.get(step, set()) for step in steps))
+        if found:
+            inherited[tenant_id] = found
+    return inherited
+
+
+def running_gpu_seconds(now: datetime) -> dict[tuple[int, int], float]:
+    """GPU-seconds held but not yet in the ledger, per tenant and generation."""
+    totals: dict[tuple[int, int], float] = {}
+    rows = Lease.objects.filter(state__in=Lease.HOLDING, held_from__isnull=False).values_list(
+        "job__tenant_id", "generation_id", "gpus", "held_from", "billed_until"
+    )
+    for tenant_id, generation_id, gpus, held_from, billed_until in rows:
+        seconds = max(0.0, (now - (billed_until or held_from)).total_seconds())
+        key = (tenant_id, generation_id)
+        totals[key] = totals.get(key, 0.0) + gpus * seconds
+    return totals
