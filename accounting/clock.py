@@ -11,5 +11,5 @@ def now_from_database() -> datetime:
     """The present moment in UTC. Goes on inside a transaction, unlike `Now()`, which stands still."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
-        (now,) = cursor.fetchone()
+        now: datetime = cursor.fetchone()[0]
     return now.astimezone(UTC)

@@ -28,7 +28,8 @@ class AuditEvent(models.Model):
     target_type = models.CharField(max_length=40)
     target_id = models.CharField(max_length=40)
     target_name = models.CharField(max_length=150)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, null=True)
+    # No constraint: a tenant without any history may be deleted, and its trail outlives it.
+    tenant = models.ForeignKey(Tenant, on_delete=models.DO_NOTHING, null=True, db_constraint=False)
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
 

@@ -6,17 +6,17 @@ one generation ("GPU-s A100") and money ("EUR").
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
+from django.contrib.postgres.fields.ranges import RangeStartsWith
 from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models.hardware import Generation
 from accounting.models.tenants import Tenant, User
-
-AMOUNT_DIGITS = {"max_digits": 24, "decimal_places": 6}
 
 
 class LedgerAccount(models.Model):
@@ -42,6 +42,21 @@ class LedgerAccount(models.Model):
                 fields=["kind", "unit", "generation", "tenant", "user"],
                 nulls_distinct=False,
             ),
+            models.CheckConstraint(
+                name="an_account_has_the_parties_of_its_kind",
+                condition=models.Q(kind__in=["usage", "cost"], tenant__isnull=False, user__isnull=False)
+                | models.Q(kind__in=["capacity", "revenue"], tenant=None, user=None)
+                | models.Q(kind="trade", tenant__isnull=False, user=None),
+            ),
+            models.CheckConstraint(
+                name="an_account_has_the_unit_of_its_kind",
+                condition=models.Q(
+                    kind__in=["usage", "capacity", "trade"],
+                    generation__isnull=False,
+                    unit__startswith="GPU-s ",
+                )
+                | models.Q(kind__in=["cost", "revenue"], generation=None, unit__regex=r"^[A-Z]{3}$"),
+            ),
         ]
 
 
@@ -59,15 +74,26 @@ class LedgerTransaction(models.Model):
     recorded_at = models.DateTimeField(db_default=Now())
     description = models.TextField()
     actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
+    corrects = models.OneToOneField("self", on_delete=models.PROTECT, null=True, related_name="correction")
 
     class Meta:
         ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                name="only_a_correction_corrects",
+                condition=models.Q(kind="correction", corrects__isnull=False)
+                | (~models.Q(kind="correction") & models.Q(corrects=None)),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.key
 
 
 class LedgerEntry(models.Model):
     transaction = models.ForeignKey(LedgerTransaction, on_delete=models.PROTECT, related_name="entries")
     account = models.ForeignKey(LedgerAccount, on_delete=models.PROTECT, related_name="entries")
-    amount = models.DecimalField(**AMOUNT_DIGITS)
+    amount = models.DecimalField(max_digits=24, decimal_places=6)
 
     class Meta:
         constraints = [models.CheckConstraint(name="entry_is_not_zero", condition=~models.Q(amount=0))]
@@ -77,6 +103,22 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def visible_to(self, user: User) -> Self:
         """Segments of tenants that `user` may see."""
         return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+    def uncorrected(self) -> Self:
+        """Without those that a correction has taken back."""
+        return self.filter(transaction__correction=None)
+
+    def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
+        """Segments of which a part lies in [begins, ends); None is no bound."""
+        found = self
+        if begins is not None:
+            # A segment lasts an hour at most: a bound on its start lets the index find it.
+            found = found.filter(
+                period__startswith__gt=begins - timedelta(hours=1), period__endswith__gt=begins
+            )
+        if ends is not None:
+            found = found.filter(period__startswith__lt=ends)
+        return found
 
 
 class UsageSegment(models.Model):
@@ -97,15 +139,18 @@ class UsageSegment(models.Model):
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
     gpus = models.PositiveIntegerField()
     period = DateTimeRangeField()
-    gpu_seconds = models.DecimalField(**AMOUNT_DIGITS)
+    gpu_seconds = models.DecimalField(max_digits=24, decimal_places=6)
     price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
-    cost = models.DecimalField(**AMOUNT_DIGITS)
+    cost = models.DecimalField(max_digits=24, decimal_places=6)
     currency = models.CharField(max_length=3)
 
     objects = UsageSegmentQuerySet.as_manager()
 
     class Meta:
-        indexes = [models.Index(fields=["tenant", "period"]), models.Index(fields=["period"])]
+        indexes = [
+            models.Index("tenant", RangeStartsWith("period"), name="usage_of_tenant_by_start"),
+            models.Index(RangeStartsWith("period"), name="usage_by_start"),
+        ]
         constraints = [
             ExclusionConstraint(
                 name="a_lease_is_billed_once_for_any_moment",

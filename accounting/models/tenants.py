@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
@@ -26,7 +26,7 @@ class User(AbstractUser):
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     time_zone = models.CharField(max_length=64, default="UTC")
 
-    objects = UserManager()
+    objects: ClassVar[UserManager[Self]] = UserManager()
 
     @property
     def is_operator(self) -> bool:
@@ -43,14 +43,20 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
     def active(self) -> Self:
         return self.filter(archived_at=None)
 
-    def subtree_of(self, tenant_ids: models.QuerySet | list[int]) -> Self:
+    def subtree_of(self, tenant_ids: models.QuerySet[Any, Any] | list[int]) -> Self:
         """The given tenants and all below them, by the stored paths."""
         return self.filter(
             models.Exists(
-                Tenant.objects.filter(pk__in=tenant_ids, path=models.Func(
-                    models.OuterRef("path"), 1, models.functions.Length("path"),
-                    function="substr", output_field=models.CharField(),
-                ))
+                Tenant.objects.filter(
+                    pk__in=tenant_ids,
+                    path=models.Func(
+                        models.OuterRef("path"),
+                        1,
+                        models.functions.Length("path"),
+                        function="substr",
+                        output_field=models.CharField(),
+                    ),
+                )
             )
         )
 
