@@ -9,7 +9,16 @@ from scheduling import live
 from scheduling.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
 
-ALWAYS_SAVED = {"state", "state_since", "ended_at", "reason", "epoch", "frozen", "failed_starts", "not_before"}
+ALWAYS_SAVED = {
+    "state",
+    "state_since",
+    "ended_at",
+    "reason",
+    "epoch",
+    "frozen",
+    "failed_starts",
+    "not_before",
+}
 
 
 class History:
@@ -51,7 +60,11 @@ class History:
         JobEvent.objects.bulk_create(self._events, batch_size=2000)
         topics: dict[str, None] = {}
         for job in self._jobs.values():
-            topics |= {f"job:{job.pk}": None, f"jobs:{job.tenant_id}": None, f"cluster:{job.cluster_id}": None}
+            topics |= {
+                f"job:{job.pk}": None,
+                f"jobs:{job.tenant_id}": None,
+                f"cluster:{job.cluster_id}": None,
+            }
         live.publish(*topics)
         self._jobs.clear()
         self._events.clear()

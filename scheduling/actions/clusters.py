@@ -150,7 +150,9 @@ def drain_node(*, actor: User, node: Node, reason: str) -> None:
         state=Node.State.DRAINED, state_reason=reason[:200], state_since=now
     )
     audit.record(actor=actor, verb="node.drain", target=node, after={"reason": reason})
-    _clear(node, text=f"{node.name} is being drained: {reason}" if reason else f"{node.name} is being drained")
+    _clear(
+        node, text=f"{node.name} is being drained: {reason}" if reason else f"{node.name} is being drained"
+    )
     _changed(node.cluster_id)
 
 

@@ -105,9 +105,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
         if lease.state == Lease.State.STOPPING:
             history.move(job, Event.CANCEL, at=now, text=text)
             # It may have been told to freeze only; a stop is harmless where one was asked before.
-            Operation.objects.get_or_create(
-                cluster_id=job.cluster_id, lease=lease, verb=Operation.Verb.STOP
-            )
+            Operation.objects.get_or_create(cluster_id=job.cluster_id, lease=lease, verb=Operation.Verb.STOP)
             wake_operations(job.cluster_id)
         else:
             lease.job = job

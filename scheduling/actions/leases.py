@@ -91,6 +91,16 @@ def bill_running(*, cluster_id: int) -> int:
     return len(leases)
 
 
+@transaction.atomic(durable=True)
+def hand_over(*, cluster_id: int) -> int:
+    """Gives promised GPUs that are free by now to their gangs; returns to how many."""
+    lock_schedule(cluster_id)
+    history = History()
+    begun = advance(cluster_id, now=now_from_database(), history=history)
+    history.save()
+    return begun
+
+
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
 
@@ -171,11 +181,13 @@ def withdraw(leases: Sequence[Lease], *, now: datetime, why: str) -> None:
 
 
 def describe_nodes(lease: Lease) -> str:
-    """"v100-0 (GPU 0, 1) and v100-1 (GPU 3)"."""
+    """ "v100-0 (GPU 0, 1) and v100-1 (GPU 3)"."""
     by_node: dict[str, list[int]] = defaultdict(list)
     for gpu in lease.held_gpus.all():
         by_node[gpu.node.name].append(gpu.gpu_index)
-    parts = [f"{node} (GPU {', '.join(map(str, sorted(set(gpus))))})" for node, gpus in sorted(by_node.items())]
+    parts = [
+        f"{node} (GPU {', '.join(map(str, sorted(set(gpus))))})" for node, gpus in sorted(by_node.items())
+    ]
     return " and ".join(parts) if len(parts) <= 3 else f"{len(parts)} nodes"
 
 
@@ -283,7 +295,9 @@ class _Desk:
         """Vanished processes go on from their checkpoint, but not for ever without once having run."""
         job = lease.job
         tries = job.failed_starts + (lease.running_from is None)
-        self.release(lease, at=at, text=f"Its processes vanished; it will go on from its checkpoint. {message}")
+        self.release(
+            lease, at=at, text=f"Its processes vanished; it will go on from its checkpoint. {message}"
+        )
         self.history.change(job, failed_starts=tries)
 
     def _give_up(self, job: Job, *, at: datetime, message: str) -> None:

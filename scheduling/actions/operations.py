@@ -8,6 +8,7 @@ from datetime import timedelta
 from django.db import transaction
 
 from accounting.clock import now_from_database
+from scheduling.actions.leases import close_never_started
 from scheduling.backends import backend_for
 from scheduling.backends.base import Backend, BackendError, Gang, Worker
 from scheduling.models import Cluster, Lease, Operation
@@ -76,6 +77,8 @@ def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> No
             if lease.state == Lease.State.STARTING:
                 gang = describe_gang(lease, spec, log_limit_bytes)
                 (backend.thaw if operation.verb == Operation.Verb.THAW else backend.start)(gang)
+        case Operation.Verb.STOP if not _was_begun(lease):
+            close_never_started(cluster_id=operation.cluster_id, lease_ids=[lease.pk])
         case Operation.Verb.STOP:
             grace = spec.checkpoint_grace_seconds
             if job.state == job.State.CANCELLING:
@@ -85,6 +88,11 @@ def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> No
             backend.freeze(job_id=job.pk, epoch=lease.epoch, token=lease.token)
         case Operation.Verb.KILL:
             backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
+
+
+def _was_begun(lease: Lease) -> bool:
+    begin = lease.operations.filter(verb__in=[Operation.Verb.START, Operation.Verb.THAW])
+    return begin.filter(attempts__gt=0).exists()
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:

@@ -11,11 +11,11 @@ from datetime import datetime
 import numpy as np
 from django.db import transaction
 from django.db.models import Max
+from fairshare.policy import decide
 
 from accounting.clock import now_from_database
 from fairshare import codec
 from fairshare import model as fs
-from fairshare.policy import decide
 from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.shares import describe_shares, save_shares, settle_shares
@@ -231,9 +231,7 @@ class _Commit:
     def _write_reasons(self, picked: set[int]) -> None:
         """Stores why each job waits, where that changed; picked ones that still wait have a promise."""
         wanted: dict[int, list[int]] = defaultdict(list)
-        present = dict(
-            Job.objects.filter(cluster=self.cluster).waiting().values_list("id", "reason")
-        )
+        present = dict(Job.objects.filter(cluster=self.cluster).waiting().values_list("id", "reason"))
         for i, job_id in enumerate(self.legend.jobs):
             if job_id not in present:
                 continue
@@ -265,7 +263,9 @@ class _GpuNumbers:
             lease__cluster=cluster, lease__job__frozen=True, lease__state=Lease.State.CLOSED
         ).order_by("lease__epoch")
         latest: dict[int, int] = {}
-        for job, lease, node, number in frozen.values_list("lease__job_id", "lease_id", "node_id", "gpu_index"):
+        for job, lease, node, number in frozen.values_list(
+            "lease__job_id", "lease_id", "node_id", "gpu_index"
+        ):
             if latest.get(job) != lease:
                 latest[job] = lease
                 self.former[job] = []

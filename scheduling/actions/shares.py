@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 from django.db import connection
+from fairshare.balance import settle
 
 from accounting.ledger import book_trade
 from fairshare import model as fs
-from fairshare.balance import settle
 from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
 from scheduling.snapshot import Legend
 
@@ -110,7 +110,9 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
             """,
             {"cluster": cluster.pk, "since": since, "now": now},
         )
-        return {(tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()}
+        return {
+            (tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()
+        }
 
 
 def _close_interval(

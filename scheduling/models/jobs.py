@@ -76,7 +76,9 @@ class Job(models.Model):
     first_started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)
-    end_reason = models.CharField(max_length=40, blank=True)  # "exit", "signal", "cancelled", "start_failed" …
+    end_reason = models.CharField(
+        max_length=40, blank=True
+    )  # "exit", "signal", "cancelled", "start_failed" …
     end_message = models.TextField(blank=True)
     steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
     request_key = models.CharField(max_length=80, null=True, help_text="Client's idempotency key.")

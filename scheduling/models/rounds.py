@@ -101,9 +101,7 @@ class ShareInterval(models.Model):
     class Meta:
         indexes = [models.Index(fields=["tenant", "begins"]), models.Index(fields=["begins"])]
         constraints = [
-            models.UniqueConstraint(
-                name="one_share_interval_each", fields=["round", "tenant", "generation"]
-            )
+            models.UniqueConstraint(name="one_share_interval_each", fields=["round", "tenant", "generation"])
         ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,7 +71,10 @@ def is_alive(pid: int, start: int) -> bool:
 
 def descendants(root: int) -> list[Process]:
     """All processes below `root`, parents first. One that is born meanwhile may be missed."""
-    children = _children if os.path.exists(f"/proc/{root}/task/{root}/children") else _scanner()
+    children: Callable[[int], list[int]] = _children
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # a kernel option, on in most
+        table = _child_table()
+        children = lambda pid: table.get(pid, [])  # noqa: E731
     found: list[Process] = []
     todo = [root]
     seen = {root}
@@ -96,14 +99,11 @@ def _children(pid: int) -> list[int]:
     return pids
 
 
-class _scanner:  # noqa: N801 - stands in for the function above where the kernel has no `children` files
-    def __init__(self) -> None:
-        self._by_parent: dict[int, list[int]] = {}
-        for process in _all():
-            self._by_parent.setdefault(process.parent, []).append(process.pid)
-
-    def __call__(self, pid: int) -> list[int]:
-        return self._by_parent.get(pid, [])
+def _child_table() -> dict[int, list[int]]:
+    table: dict[int, list[int]] = {}
+    for process in _all():
+        table.setdefault(process.parent, []).append(process.pid)
+    return table
 
 
 def _all() -> list[Process]:
@@ -141,8 +141,8 @@ def send(process: Process, number: signal.Signals) -> None:
         now = look(process.pid)
         if now is not None and now.start == process.start:
             signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
-        return
+    except (ProcessLookupError, PermissionError):
+        return  # gone, or made itself another user's: then it stays in the way until it ends
     finally:
         os.close(handle)
 
@@ -153,7 +153,7 @@ def kill(processes: Iterable[Process]) -> None:
     for group in {process.group for process in processes} - {os.getpgrp(), 0, 1}:
         try:
             os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             continue
     for process in processes:
         send(process, signal.SIGKILL)

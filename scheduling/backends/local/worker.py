@@ -1,0 +1,157 @@
+"""One worker of a gang: starting its process from nothing, and keeping what it says."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import JobFiles
+from scheduling.backends.local.output import Log, Progress
+
+CHUNK = 65536  # bytes, a pipe's usual size
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+IGNORED_BY_US = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
+
+
+class CannotStart(Exception):
+    """The worker could not be started; the message says why in plain words."""
+
+
+def prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+class Worker:
+    """A rank's main process, its pipe and its log. `exit` is what waitpid said once it ended."""
+
+    def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
+        self._spec: dict[str, Any] = gang["workers"][rank]
+        self._command: list[str] = gang["command"]
+        self._temporary = files.folder / "tmp"
+        self.rank = rank
+        self.pid: int | None = None
+        self.exit: int | None = None
+        self.pipe: int | None = None
+        self.log: Log | None = None
+        self.progressed_at: processes.Stamp | None = None
+        self.progress: Progress | None = None
+        if rank == 0:
+            self.progress = Progress(gang["progress_pattern"], files.progress(rank))
+        self._log = files.log(rank)
+        self._log_limit: int = gang["log_limit_bytes"]
+
+    def start(self, shared: dict[str, str]) -> None:
+        """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
+        environment = self._spec["environment"] | shared
+        try:
+            for folder in (self._spec["folder"], environment["HOME"], environment["TMPDIR"]):
+                Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            Path(environment["FAIRLOT_PROGRESS"]).unlink(missing_ok=True)  # an older epoch's
+            self.log = Log(self._log, self._log_limit)
+        except OSError as error:
+            raise CannotStart(f"its folder cannot be used: {error.filename}: {error.strerror}") from None
+        self.pipe, output = os.pipe()
+        os.set_blocking(self.pipe, False)
+        told, tell = os.pipe()
+        us = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become(environment, output, tell, us)
+        os.close(output)
+        os.close(tell)
+        with os.fdopen(told, "rb") as answer:
+            problem = answer.read()  # ends when exec closes the other end, or when the child is gone
+        if problem:
+            raise CannotStart(problem.decode(errors="replace"))
+
+    def _become(self, environment: dict[str, str], output: int, tell: int, supervisor: int) -> None:
+        """Turns this fresh child into the user's program. Never returns."""
+        try:
+            os.setsid()
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != supervisor:
+                os._exit(125)  # it died before the line above
+            for number in IGNORED_BY_US:
+                signal.signal(number, signal.SIG_DFL)
+            # If memory runs out, jobs are to go before the portal and its database.
+            Path("/proc/self/oom_score_adj").write_text("500")
+            os.umask(0o022)
+            null = os.open(os.devnull, os.O_RDONLY)
+            for source, target in ((null, 0), (output, 1), (output, 2)):
+                os.dup2(source, target)
+            os.closerange(3, tell)  # all of ours close by exec anyway; this is for what a library left open
+            os.closerange(tell + 1, 65536)
+            os.chdir(self._spec["folder"])
+            os.execvpe(self._command[0], self._command, environment)  # noqa: S606
+        except BaseException as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+            os.write(tell, f"{self._command[0]}: {reason}".encode())
+        finally:
+            os._exit(127)
+
+    def pump(self) -> bool:
+        """Moves one piece from the pipe to the log; True when there may be more at once."""
+        if self.pipe is None or self.log is None:
+            return False
+        try:
+            data = os.read(self.pipe, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            os.close(self.pipe)
+            self.pipe = None
+            return False
+        self.log.write(data)
+        if self.progress is not None and self.progress.feed(data):
+            self.progressed_at = processes.stamp()
+        return True
+
+    def read_progress_file(self) -> None:
+        if self.progress is not None and self.progress.read_file():
+            self.progressed_at = processes.stamp()
+
+    def close(self) -> None:
+        """Takes what is left in the pipe and ends the log."""
+        while self.pump():
+            continue
+        if self.pipe is not None:  # somebody outside the job still holds the other end
+            os.close(self.pipe)
+            self.pipe = None
+        if self.progress is not None and self.progress.finish():
+            self.progressed_at = processes.stamp()
+        self.read_progress_file()
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+    def how_it_ended(self, oom_kills: int) -> str:
+        """Plain words for a worker that ended by itself. `oom_kills`: strikes of the kernel meanwhile."""
+        if self.exit is None:
+            return "did not end"
+        code = os.waitstatus_to_exitcode(self.exit)
+        if code >= 0:
+            hint = f" ({signal_name(code - 128)}, as shells count)" if signal_name(code - 128) else ""
+            return f"exited with code {code}{hint}"
+        text = f"was killed by {signal_name(-code) or f'signal {-code}'}"
+        if -code == signal.SIGKILL:
+            if oom_kills:
+                return f"{text}: the machine ran out of memory"
+            return f"{text}, not by Fairlot; if memory was short, ask for less"
+        return text
+
+
+def exit_code(status: int) -> int:
+    """A waitpid status as shells show it: the code, or 128 + the signal's number."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in signal.valid_signals() and number > 0 else ""

@@ -1,0 +1,202 @@
+"""Why a job is where it is, in plain words with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from accounting.quotas import never_fits
+from django.db.models import Sum
+
+from fairshare.model import Reason
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, ShareBalance
+
+SHORT: Mapping[int, str] = {
+    Reason.NONE: "next round",
+    Reason.NEVER_NO_SUCH_GENERATION: "no such GPUs here",
+    Reason.NEVER_TOO_LARGE: "larger than the cluster",
+    Reason.NEVER_WORKER_TOO_LARGE: "no node is large enough",
+    Reason.NEVER_OVER_QUOTA: "over the team's quota",
+    Reason.QUOTA_IN_USE: "team's quota in use",
+    Reason.HOURS_SPENT: "GPU-hours spent",
+    Reason.SHARE_IN_USE: "others' turn",
+    Reason.OWN_JOBS_AHEAD: "own jobs ahead",
+    Reason.FRAGMENTED: "free GPUs are scattered",
+    Reason.NODES_AWAY: "nodes are away",
+    Reason.GPUS_DRAINING: "GPUs being freed",
+    Reason.CLUSTER_PAUSED: "cluster paused",
+    Reason.BACKING_OFF: "start failed, retrying",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One sentence, numbers behind it, what would help, and whether waiting can help at all."""
+
+    sentence: str
+    short: str
+    never: bool = False
+    detail: tuple[str, ...] = ()
+    unblock: tuple[str, ...] = ()
+
+
+@dataclass
+class Explainer:
+    """Explains jobs of one cluster; reads each fact about the cluster at most once."""
+
+    cluster: Cluster
+    _balances: dict[tuple[int, int], dict[int, ShareBalance]] = field(default_factory=dict)
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        return list(Node.objects.filter(cluster=self.cluster).select_related("generation"))
+
+    @cached_property
+    def _free(self) -> dict[int, int]:
+        """Free GPUs of ready nodes, by node."""
+        held: dict[int, int] = {}
+        rows = HeldGpu.objects.filter(
+            lease__cluster=self.cluster, during__isnull=False, during__endswith__isnull=True
+        ).values_list("node_id", flat=True)
+        for node in rows:
+            held[node] = held.get(node, 0) + 1
+        return {
+            node.pk: max(0, node.gpus - held.get(node.pk, 0))
+            for node in self._nodes
+            if node.state == Node.State.READY
+        }
+
+    def explain(self, job: Job) -> Explanation:
+        """What to tell the owner about `job` now."""
+        if job.state in Job.WAITING:
+            return self._waiting(job)
+        return Explanation(_ACTIVE[job.state](job), job.get_state_display())
+
+    def _waiting(self, job: Job) -> Explanation:
+        reason = Reason(job.reason)
+        wants = f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
+        kinds = self._kinds(job)
+        sentence = {
+            Reason.NONE: "Waiting for the next round, which will look at it.",
+            Reason.NEVER_NO_SUCH_GENERATION: f"It can never run here: no node has {kinds} GPUs.",
+            Reason.NEVER_TOO_LARGE: (
+                f"It can never run here: it needs {job.gpus} GPUs of one generation at once, and "
+                f"{self._largest(job)}."
+            ),
+            Reason.NEVER_WORKER_TOO_LARGE: (
+                f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and the "
+                f"largest node with {kinds} has {self._largest_node(job)}."
+            ),
+            Reason.NEVER_OVER_QUOTA: "It can never run: "
+            + (
+                never_fits(job.tenant, job.generation_ids, job.gpus)
+                or f"the team may not hold {job.gpus} GPUs at once"
+            )
+            + ".",
+            Reason.QUOTA_IN_USE: (
+                f"{job.tenant.name} holds {self._held_by_tenant(job)} GPUs now; with {job.gpus} more it would "
+                "exceed what it may hold at once."
+            ),
+            Reason.HOURS_SPENT: f"{job.tenant.name} has spent its GPU-hours of this month.",
+            Reason.SHARE_IN_USE: (
+                f"It needs {wants} {kinds}; {self._free_count(job)} are free, and others are owed more time "
+                f"now.{self._owed(job)}"
+            ),
+            Reason.OWN_JOBS_AHEAD: f"{self._ahead(job)} of your own jobs go first.",
+            Reason.FRAGMENTED: (
+                f"{self._free_count(job)} {kinds} are free, but not {wants} together on nodes as it needs them."
+            ),
+            Reason.NODES_AWAY: f"It would fit if {self._away(job)} were back.",
+            Reason.GPUS_DRAINING: "Its GPUs are chosen; it starts as soon as their present holders have left.",
+            Reason.CLUSTER_PAUSED: f"{self.cluster.name} is paused by an operator; nothing new starts.",
+            Reason.BACKING_OFF: f"Its start failed {job.failed_starts} times; it is tried again soon.",
+        }[reason]
+        return Explanation(
+            sentence, SHORT[reason], reason.is_never, tuple(self._detail(job)), tuple(_unblock(reason))
+        )
+
+    def _detail(self, job: Job) -> list[str]:
+        lines = []
+        for node_kind, total, free in self._per_generation(job):
+            lines.append(f"{node_kind}: {free} of {total} GPUs free")
+        return lines
+
+    def _accepted(self, job: Job) -> list[Node]:
+        wanted = set(job.generation_ids)
+        return [node for node in self._nodes if not wanted or node.generation_id in wanted]
+
+    def _per_generation(self, job: Job) -> list[tuple[str, int, int]]:
+        totals: dict[str, list[int]] = {}
+        for node in self._accepted(job):
+            entry = totals.setdefault(node.generation.name, [0, 0])
+            entry[0] += node.gpus
+            entry[1] += self._free.get(node.pk, 0)
+        return [(name, total, free) for name, (total, free) in sorted(totals.items())]
+
+    def _kinds(self, job: Job) -> str:
+        names = sorted({node.generation.name for node in self._accepted(job)})
+        return " or ".join(names) if names else "such"
+
+    def _free_count(self, job: Job) -> int:
+        return sum(free for _, _, free in self._per_generation(job))
+
+    def _largest(self, job: Job) -> str:
+        kinds = self._per_generation(job)
+        return "the cluster has " + " and ".join(f"{total} {name}" for name, total, _ in kinds)
+
+    def _largest_node(self, job: Job) -> int:
+        return max((node.gpus for node in self._accepted(job)), default=0)
+
+    def _away(self, job: Job) -> str:
+        away = [node for node in self._accepted(job) if node.state != Node.State.READY]
+        return ", ".join(f"{node.name} ({node.get_state_display().lower()})" for node in away) or "its nodes"
+
+    def _held_by_tenant(self, job: Job) -> int:
+        held = Lease.objects.filter(job__tenant=job.tenant_id, state__in=Lease.HOLDING)
+        return held.aggregate(total=Sum("gpus"))["total"] or 0
+
+    def _ahead(self, job: Job) -> int:
+        own = Job.objects.filter(cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id)
+        return own.unfinished().filter(pk__lt=job.pk).count()
+
+    def _owed(self, job: Job) -> str:
+        key = (job.tenant_id, job.owner_id)
+        if key not in self._balances:
+            rows = ShareBalance.objects.filter(cluster=self.cluster, tenant=key[0], user=key[1])
+            self._balances[key] = {row.generation_id: row for row in rows}
+        parts = []
+        for node_kind in sorted({(node.generation.name, node.generation_id) for node in self._accepted(job)}):
+            balance = self._balances[key].get(node_kind[1])
+            if balance is not None and balance.owed > 1:
+                parts.append(f"{balance.owed:.0f} GPU-seconds of {node_kind[0]}")
+        return f" You are owed {' and '.join(parts)}." if parts else ""
+
+
+def explain(job: Job) -> Explanation:
+    """What to tell the owner about one job; for many of a cluster keep an Explainer."""
+    return Explainer(job.cluster).explain(job)
+
+
+def _unblock(reason: Reason) -> list[str]:
+    return {
+        Reason.NEVER_NO_SUCH_GENERATION: ["Clone it and accept a generation that the cluster has."],
+        Reason.NEVER_TOO_LARGE: ["Clone it with fewer workers or GPUs."],
+        Reason.NEVER_WORKER_TOO_LARGE: ["Clone it with more workers of fewer GPUs each."],
+        Reason.NEVER_OVER_QUOTA: ["Clone it with fewer GPUs, or ask an admin for a larger quota."],
+        Reason.QUOTA_IN_USE: ["It starts when a job of the team ends."],
+        Reason.HOURS_SPENT: ["It starts with the next calendar month (UTC), or with a larger quota."],
+        Reason.SHARE_IN_USE: ["Its turn comes by the team's tickets; accepting more generations may help."],
+        Reason.FRAGMENTED: ["More workers with fewer GPUs each would fit sooner."],
+    }.get(reason, [])
+
+
+_ACTIVE = {
+    Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
+    Job.State.RUNNING: lambda job: "Running.",
+    Job.State.STOPPING: lambda job: "Giving its GPUs to others; it goes on at its next turn.",
+    Job.State.CANCELLING: lambda job: "Being cancelled; its processes are being ended.",
+    Job.State.SUCCEEDED: lambda job: job.end_message or "Succeeded.",
+    Job.State.FAILED: lambda job: job.end_message or "Failed.",
+    Job.State.CANCELLED: lambda job: job.end_message or "Cancelled.",
+}

@@ -1,0 +1,73 @@
+"""`manage.py park`: stops what the local backend runs, with grace, and books it; before a shutdown."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import transaction
+
+from accounting.clock import now_from_database
+from scheduling.actions import perform_operations
+from scheduling.actions.leases import ask_to_stop, withdraw
+from scheduling.backends import backend_for
+from scheduling.backends.base import Phase
+from scheduling.history import History
+from scheduling.lifecycle import Event
+from scheduling.locks import lock_schedule
+from scheduling.models import Cluster, Lease
+from scheduling.reconcile import observe
+
+LOOK_EVERY = 0.1
+
+
+class Command(BaseCommand):
+    help = "Stops every gang of local clusters so that it goes on from its checkpoint after a restart."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--patience", type=float, default=20.0, help="Seconds before what is left is killed."
+        )
+
+    def handle(self, *args: Any, patience: float, **options: Any) -> None:
+        for cluster in Cluster.objects.filter(backend=Cluster.Backend.LOCAL):
+            _order_stop(cluster)
+            left = _wait_until_gone(cluster, patience)
+            self.stdout.write(
+                f"{cluster.name}: {'nothing runs' if not left else f'{left} gangs had to be killed'}"
+            )
+
+
+@transaction.atomic(durable=True)
+def _order_stop(cluster: Cluster) -> None:
+    lock_schedule(cluster.pk)
+    now = now_from_database()
+    history = History()
+    leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
+    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="shutdown")
+    ask_to_stop(leases, event=Event.PREEMPTED, text="Fairlot is shutting down", now=now, history=history)
+    history.save()
+
+
+def _wait_until_gone(cluster: Cluster, patience: float) -> int:
+    """Carries the orders out and watches them to the end; returns how many had to be killed."""
+    backend = backend_for(cluster)
+    deadline = time.monotonic() + patience
+    killed: set[int] = set()
+    while True:
+        perform_operations(cluster=cluster, log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES)
+        alive = [item for item in observe(cluster, backend) if item.phase is not Phase.ENDED]
+        if not alive:
+            return len(killed)
+        late = time.monotonic() > deadline
+        for item in alive:
+            # Frozen processes have no lease that could be stopped; they are ended here as well.
+            if late or item.phase is Phase.FROZEN:
+                grace = 0.0 if late else 5.0
+                backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)
+            if late:
+                killed.add(item.job_id)
+        for _ in backend.changes(timeout=LOOK_EVERY):
+            break
