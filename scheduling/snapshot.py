@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -209,6 +209,61 @@ def _read_jobs(
         blocked=_blocked(cluster, jobs, legend, running_on, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
+    )
+
+
+def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapshot:
+    """The snapshot as if `job`, which is not stored yet, had just been queued as its last one."""
+    accounts, jobs = snapshot.accounts, snapshot.jobs
+    pair = (job.tenant_id, job.owner_id)
+    if pair in legend.accounts:
+        leaf = legend.accounts.index(pair)
+    else:
+        # The tenants above may be new here, too; the leaf is the last account in any case.
+        accounts = _with_leaf(accounts, legend, job.tenant, job.owner_id)
+        leaf = len(accounts.parent) - 1
+    accepts = np.array([not job.generation_ids or g in job.generation_ids for g in legend.generations])
+    kinds = len(legend.generations)
+    jobs = fs.Jobs(
+        account=np.append(jobs.account, leaf),
+        workers=np.append(jobs.workers, job.workers),
+        gpus=np.append(jobs.gpus, job.gpus_per_worker),
+        accepts=np.vstack([jobs.accepts.reshape(-1, kinds), accepts]),
+        rate=np.vstack([jobs.rate.reshape(-1, kinds), np.full(kinds, np.nan)]),
+        priority=np.append(jobs.priority, job.priority),
+        running_on=np.append(jobs.running_on, fs.NOWHERE),
+        resident=np.append(jobs.resident, 0.0),
+        blocked=np.append(jobs.blocked, 0),
+        place_start=np.append(jobs.place_start, jobs.place_start[-1]),
+        place_node=jobs.place_node,
+    )
+    return replace(snapshot, accounts=accounts, jobs=jobs)
+
+
+def _with_leaf(accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: int) -> fs.Accounts:
+    """The tree with a user's leaf, and the tenants above it where they had no jobs until now."""
+    keys = list(legend.accounts)
+    steps = [int(step) for step in tenant.path.split("/") if step]
+    by_id = Tenant.objects.in_bulk(steps)
+    tickets = Membership.objects.filter(tenant=tenant, user=user_id).values_list("tickets", flat=True).first()
+    parent = fs.NOWHERE
+    added: list[tuple[int, float, bool]] = []
+    for step in steps:
+        if (step, None) in keys:
+            parent = keys.index((step, None))
+            continue
+        added.append((parent, float(by_id[step].tickets), step == tenant.pk))
+        parent = len(keys)
+        keys.append((step, None))
+    added.append((parent, float(tickets or DEFAULT_TICKETS), False))
+    kinds = accounts.owed.shape[1]
+    return fs.Accounts(
+        parent=np.append(accounts.parent, [row[0] for row in added]),
+        tickets=np.append(accounts.tickets, [row[1] for row in added]),
+        trades=np.append(accounts.trades, [row[2] for row in added]),
+        owed=np.vstack([accounts.owed, np.zeros((len(added), kinds))]),
+        cap=np.vstack([accounts.cap, np.full((len(added), kinds), np.inf)]),
+        cap_total=np.append(accounts.cap_total, np.full(len(added), np.inf)),
     )
 
 

@@ -81,7 +81,8 @@ class Job(models.Model):
     )  # "exit", "signal", "cancelled", "start_failed" …
     end_message = models.TextField(blank=True)
     steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
-    request_key = models.CharField(max_length=80, null=True, help_text="Client's idempotency key.")
+    # The client's idempotency key; NULL rather than "" because it must be unique where there is one.
+    request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
 
     objects = JobQuerySet.as_manager()
 

@@ -1,0 +1,111 @@
+"""Before submitting: can it ever run, when about, and what would it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from accounting.clock import now_from_database
+from accounting.models import Generation, Price, Tenant, User
+from accounting.quotas import never_fits
+from fairshare.forecast import rounds_until_start
+from fairshare.model import Reason
+from fairshare.reasons import never_reason
+from scheduling.actions.jobs import check_spec
+from scheduling.explain import Explainer
+from scheduling.models import Cluster, Job, Node
+from scheduling.snapshot import read_snapshot, with_candidate
+from scheduling.spec import JobSpec
+
+# A forecast plays rounds ahead; on a large queue that would take longer than a person waits.
+MOST_JOBS = 3000
+MOST_ROUNDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What would become of a spec if it were submitted now."""
+
+    verdict: str  # "never", "now" or "later"
+    sentences: tuple[str, ...]
+    # Seconds until it starts, from and to; the end assumes that no running job ends before.
+    expected_start_seconds: tuple[float, float] | None = None
+    cost_per_hour: dict[str, Decimal] = field(default_factory=dict)  # by generation
+    detail: tuple[str, ...] = ()
+
+
+def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
+    """Asks the scheduler's own policy; raises SpecError for what the cluster does not understand."""
+    generation_ids = check_spec(cluster=cluster, spec=spec)
+    candidate = Job(
+        cluster=cluster,
+        tenant=tenant,
+        owner=actor,
+        name=spec.name,
+        workers=spec.workers,
+        gpus_per_worker=spec.gpus_per_worker,
+        generation_ids=generation_ids,
+        priority=spec.priority,
+    )
+    cost = _cost_per_hour(cluster, generation_ids, spec.gpus)
+    explainer = Explainer(cluster)
+    over_quota = never_fits(tenant, generation_ids or _all_generations(cluster), spec.gpus)
+    if over_quota:
+        return Preflight("never", (f"It can never run: {over_quota}.",), cost_per_hour=cost)
+    now = now_from_database()
+    snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
+    if not snapshot.cluster.generations:
+        return Preflight("never", ("The cluster has no nodes yet.",), cost_per_hour=cost)
+    snapshot = with_candidate(snapshot, legend, candidate)
+    reason = never_reason(snapshot, len(snapshot.jobs) - 1)
+    if reason.is_never:
+        candidate.reason, candidate.state = int(reason), Job.State.QUEUED
+        explanation = explainer.explain(candidate)
+        return Preflight("never", (explanation.sentence,), None, cost, explanation.detail)
+    candidate.reason = int(Reason.NONE)
+    detail = explainer.explain(candidate).detail
+    if cluster.paused_at:
+        return Preflight("later", (f"{cluster.name} is paused by an operator.",), None, cost, detail)
+    if len(snapshot.jobs) > MOST_JOBS:
+        sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; it takes its turn by the team's tickets."
+        return Preflight("later", (sentence,), None, cost, detail)
+    rounds = rounds_until_start(snapshot, len(snapshot.jobs) - 1, seed=0, most=MOST_ROUNDS)
+    return _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
+
+
+def _forecast(
+    cluster: Cluster, quantum: float, rounds: int | None, cost: dict[str, Decimal], detail: tuple[str, ...]
+) -> Preflight:
+    switch = cluster.switch_seconds
+    if rounds == 0:
+        sentence = "GPUs for it are free: it starts within seconds."
+        return Preflight("now", (sentence,), (0.0, 5.0 + switch), cost, detail)
+    if rounds is None:
+        sentence = f"Not within the next {MOST_ROUNDS} rounds unless running jobs end before."
+        return Preflight("later", (sentence,), None, cost, detail)
+    latest = rounds * quantum + switch
+    sentence = f"Its turn comes in about {_duration(latest)} at the latest, sooner when a running job ends."
+    return Preflight("later", (sentence,), (0.0, latest), cost, detail)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def _all_generations(cluster: Cluster) -> list[int]:
+    return list(Node.objects.filter(cluster=cluster).values_list("generation_id", flat=True).distinct())
+
+
+def _cost_per_hour(cluster: Cluster, generation_ids: list[int], gpus: int) -> dict[str, Decimal]:
+    """What an hour of the whole gang costs on each generation that it may use, at today's prices."""
+    wanted = generation_ids or _all_generations(cluster)
+    prices = {
+        price.generation_id: price.per_gpu_hour
+        for price in Price.objects.filter(generation__in=wanted, valid__contains=now_from_database())
+    }
+    names = dict(Generation.objects.filter(pk__in=wanted).values_list("id", "name"))
+    return {names[pk]: prices.get(pk, Decimal(0)) * gpus for pk in sorted(wanted, key=names.__getitem__)}
