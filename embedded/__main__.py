@@ -1,0 +1,46 @@
+"""python -m embedded up | run -- COMMAND … | env"""
+
+import argparse
+import signal
+import subprocess
+import sys
+
+from embedded.environment import Home, servers_running
+from embedded.processes import StartError
+from embedded.supervisor import up
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m embedded", description="Fairlot on one machine, in var/."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("up", help="start everything and stay in front until Ctrl-C")
+    run = verbs.add_parser("run", help="run one command with the servers and the settings of var/")
+    run.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
+    options = parser.parse_args()
+    if options.verb == "up":
+        return up()
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        parser.error("run: a command is missing")
+    return run_command(command)
+
+
+def run_command(command: list[str]) -> int:
+    """The command's exit status. A terminal's Ctrl-C reaches it without us; the rest we pass on."""
+    try:
+        with servers_running(Home.from_environment()) as environment:
+            process = subprocess.Popen(command, env=environment)
+            signal.signal(signal.SIGINT, lambda *_: None)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, lambda number, _: process.send_signal(number))
+            code = process.wait()
+            return code if code >= 0 else 128 - code
+    except StartError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""What `make up` shows: a block of status lines on a terminal, else a line per change."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+
+@dataclass(frozen=True)
+class Line:
+    """One service in one line."""
+
+    name: str
+    state: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name:<9} {self.state:<11} {self.detail}".rstrip()
+
+
+class Display:
+    """Messages that stay, above one line of status per service."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._redraws = self._stream.isatty()
+        self._drawn = 0
+        self._shown: dict[str, Line] = {}
+        self._gone = False
+
+    def say(self, message: str) -> None:
+        self._write(self._erasure() + message + "\n" + self._block())
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show the services' state of now; nothing is written when nothing changed."""
+        changed = [line for line in lines if self._shown.get(line.name) != line]
+        if not changed:
+            return
+        erasure = self._erasure()
+        self._shown = {line.name: line for line in lines}
+        if self._redraws:
+            self._write(erasure + self._block())
+        else:
+            self._write("".join(f"{line}\n" for line in changed))
+
+    def _erasure(self) -> str:
+        up, self._drawn = self._drawn, 0
+        return f"\x1b[{up}A\x1b[J" if up else ""
+
+    def _block(self) -> str:
+        if not self._redraws:
+            return ""
+        width = shutil.get_terminal_size().columns - 1  # a wrapped line would spoil the counting
+        self._drawn = len(self._shown)
+        return "".join(f"{str(line)[:width]}\n" for line in self._shown.values())
+
+    def _write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self._gone = True  # the terminal was closed; what is left is to stop in order

@@ -1,0 +1,135 @@
+"""Which folder `make up` works in, and the environment that the portal's programs get there."""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embedded.processes import StartError
+from embedded.servers import Postgres, Server, Valkey, secret
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class AlreadyRunningError(RuntimeError):
+    """Another process works in the same folder; `about` is what it wrote about itself."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        super().__init__("another process works here")
+        self.about = about
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder with everything that one embedded Fairlot keeps: `var/`, or what FAIRLOT_VAR names."""
+
+    var: Path
+
+    @classmethod
+    def from_environment(cls) -> "Home":
+        return cls(Path(os.environ.get("FAIRLOT_VAR") or ROOT / "var").resolve())
+
+    @property
+    def logs(self) -> Path:
+        return self.var / "log"
+
+    @property
+    def demo_passwords(self) -> Path:
+        return self.var / "secrets" / "demo-passwords"
+
+    def make(self) -> None:
+        for folder in (self.var, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        (self.var / "secrets").mkdir(mode=0o700, exist_ok=True)
+
+    def servers(self) -> list[Server]:
+        """The servers that this machine must bring itself, as the environment names no others."""
+        wanted: list[Server] = []
+        if not given("DATABASE_URL"):
+            wanted.append(Postgres(self.var))
+        if not given("REDIS_URL"):
+            wanted.append(Valkey(self.var))
+        return wanted
+
+    def environment(self, servers: list[Server], public_url: str | None = None) -> dict[str, str]:
+        """Our own environment, completed by what it does not say; `servers` have been started."""
+        urls = {"postgres": "DATABASE_URL", "valkey": "REDIS_URL"}
+        completed = {urls[server.name]: server.url for server in servers}
+        completed |= {
+            "BEAT_SCHEDULE_FILE": str(self.var / "beat-schedule"),
+            "FAIRLOT_JOBS_DIR": str(self.var / "jobs"),
+        }
+        if public_url is not None:
+            completed["PUBLIC_URL"] = public_url
+        if not given("SECRET_KEY"):
+            completed["SECRET_KEY"] = secret(self.var / "secrets" / "secret-key")
+        return (
+            os.environ
+            | {name: value for name, value in completed.items() if not given(name)}
+            | {"DJANGO_SETTINGS_MODULE": "portal.settings", "FAIRLOT_VAR": str(self.var)}
+        )
+
+    @contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Hold this folder alone, for `what`. Raises AlreadyRunningError; the kernel lets go however we end."""
+        self.make()
+        with (self.var / "lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyRunningError(self.about()) from None
+            self.tell({"what": what, "pid": os.getpid()})
+            yield
+
+    def tell(self, about: dict[str, Any]) -> None:
+        """Leave for other commands what we are."""
+        (self.var / "running.json").write_text(json.dumps(about))
+
+    def about(self) -> dict[str, Any]:
+        try:
+            found = json.loads((self.var / "running.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def given(name: str) -> bool:
+    """Whether the environment sets `name`, itself or as a file (`NAME_FILE`), as the settings read it."""
+    return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
+
+
+@contextmanager
+def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, str]]:
+    """The environment for one command: that of a running `make up`, else with servers of its own.
+
+    Waits for a `make up` that is still starting, and for another command to end.
+    """
+    with ExitStack() as stack:
+        servers = home.servers()
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                stack.enter_context(home.locked("a command"))
+                break
+            except AlreadyRunningError as running:
+                if url := running.about.get("url"):
+                    yield home.environment(servers, url)
+                    return
+                if time.monotonic() > deadline:
+                    raise StartError(f"{running.about.get('what')} keeps {home.var} occupied") from None
+            time.sleep(0.1)
+        for server in servers:
+            stack.callback(server.stop)
+            server.start()
+        yield home.environment(servers)
+
+
+def manage(*arguments: str) -> list[str]:
+    """The command line of `manage.py` with these arguments."""
+    return [sys.executable, str(ROOT / "manage.py"), *arguments]

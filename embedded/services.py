@@ -1,0 +1,236 @@
+"""The long-running programs of one embedded Fairlot, each restarted when it dies."""
+
+import http.client
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from embedded.display import Line
+from embedded.environment import ROOT
+from embedded.processes import kill_group, spawn
+from embedded.servers import Server
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds until the restart of what keeps dying
+STEADY_AFTER = 20.0  # seconds of life after which a death counts as the first
+
+
+class Service:
+    """Something that should always run. States: waiting, starting, running, restarting, stopped."""
+
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, name: str, patience: float) -> None:
+        self.name = name
+        self.patience = patience
+        self.state = "waiting"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restart_at: float | None = None
+        self._started_at = 0.0
+        self._deaths_in_a_row = 0
+        self._restarts = 0
+        self._since = ""
+
+    def start(self) -> None:
+        """Start it; `ready` says later whether it serves. Raises StartError."""
+        self._restarts += self._started_at > 0
+        self.restart_at = None
+        self._started_at = time.monotonic()
+        self.process = self._launch()
+        self.state = "starting"
+
+    def check(self) -> None:
+        """Take note when what was starting serves."""
+        if self.state == "starting" and self._is_ready():
+            self.state = "running"
+            self._since = time.strftime("%H:%M:%S")
+
+    def note_death(self) -> str:
+        """Take note that its process has ended; plan the restart; return what to tell people."""
+        if self.process is None:
+            return ""
+        code = self.process.wait()
+        kill_group(self.process.pid)  # children that a killed parent left behind
+        self.process = None
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        delay = self.plan_restart()
+        when = "restarting now" if delay == 0 else f"restarting in {delay:g} s"
+        return f"{self.name} {how}; {when}. {self._last_words()}".rstrip()
+
+    def plan_restart(self) -> float:
+        """Wait longer each time it dies young; return the seconds."""
+        if time.monotonic() - self._started_at > STEADY_AFTER:
+            self._deaths_in_a_row = 0
+        doubled = FIRST_DELAY * 2.0 ** (self._deaths_in_a_row - 1)
+        delay = 0.0 if self._deaths_in_a_row == 0 else min(doubled, LONGEST_DELAY)
+        self._deaths_in_a_row += 1
+        self.state = "restarting"
+        self.restart_at = time.monotonic() + delay
+        return delay
+
+    def line(self) -> Line:
+        facts = []
+        if self.process is not None:
+            facts.append(f"pid {self.process.pid}")
+        if self.state == "running":
+            facts.append(f"since {self._since}")
+        if self._restarts:
+            facts.append(f"restarted {self._restarts}×")  # noqa: RUF001 - a sign for people
+        return Line(self.name, self.state, "  ".join([*facts, *self._facts()]))
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        return True
+
+    def _facts(self) -> list[str]:
+        return []
+
+    def _last_words(self) -> str:
+        return ""
+
+
+class ServerService(Service):
+    """PostgreSQL or Valkey."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.name, patience=15)
+        self.server = server
+        self.stop_signal = server.stop_signal
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self.server.start()
+        if self.server.process is None:
+            raise RuntimeError(f"{self.name} started without a process")
+        return self.server.process
+
+    def _facts(self) -> list[str]:
+        return [f"127.0.0.1:{self.server.port}"]
+
+
+class Program(Service):
+    """A program of the portal: a Python command line run in the repository's root."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: list[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str],
+        patience: float,
+        ready_when_it_says: bytes = b"",
+        at_our_death: str = "TERM",
+    ) -> None:
+        super().__init__(name, patience)
+        self.arguments = arguments
+        self.log = log
+        self.environment = {**environment, "FAIRLOT_SERVICE": name}
+        self.ready_when_it_says = ready_when_it_says
+        self.at_our_death = at_our_death
+        self._log_offset = 0
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._log_offset = self.log.stat().st_size if self.log.exists() else 0
+        return spawn(
+            [sys.executable, *self.arguments],
+            log=self.log,
+            env=self.environment,
+            cwd=ROOT,
+            at_our_death=self.at_our_death,
+        )
+
+    def _is_ready(self) -> bool:
+        return self.ready_when_it_says in self._said()
+
+    def _facts(self) -> list[str]:
+        return [str(self.log)]
+
+    def _said(self) -> bytes:
+        with self.log.open("rb") as log:
+            log.seek(self._log_offset)
+            return log.read(1_000_000)
+
+    def _last_words(self) -> str:
+        lines = self._said().decode(errors="replace").strip().splitlines()
+        return f"Its last words: {lines[-1].strip()[:200]}" if lines else ""
+
+
+class Web(Program):
+    """The web server; ready when its health page says so."""
+
+    def __init__(self, host: str, port: int, *, log: Path, environment: Mapping[str, str]) -> None:
+        arguments = ["-m", "granian", "--interface", "asginl", "--host", host, "--port", str(port)]
+        # Open event streams would hold the stop up for ever.
+        arguments += ["--workers", "1", "--no-ws", "--workers-kill-timeout", "3", "portal.asgi:application"]
+        super().__init__("web", arguments, log=log, environment=environment, patience=10)
+        self.host, self.port = host, port
+        self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc  # a host that the portal serves
+
+    def _is_ready(self) -> bool:
+        link = http.client.HTTPConnection(self.host, self.port, timeout=0.5)
+        try:
+            link.request("GET", "/healthz", headers={"Host": self.public_host})
+            return link.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            link.close()
+
+    def _facts(self) -> list[str]:
+        return [f"{self.host}:{self.port}", *super()._facts()]
+
+
+def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
+    """Web, worker, beat and watch, in the order in which they are started."""
+    celery = ["-m", "celery", "-A", "portal"]
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    return [
+        Web(host, port, log=logs / "web.log", environment=environment),
+        Program(
+            "worker",
+            [
+                *celery,
+                "worker",
+                "--concurrency",
+                "2",
+                "--hostname",
+                "worker@%h",
+                "--loglevel",
+                "INFO",
+                *quiet,
+            ],
+            log=logs / "worker.log",
+            environment=environment,
+            patience=15,
+            ready_when_it_says=b" ready.",
+            at_our_death="QUIT",  # TERM would wait for its tasks, and nobody could hurry it then
+        ),
+        Program(
+            "beat",
+            [
+                *celery,
+                "beat",
+                "--schedule",
+                environment["BEAT_SCHEDULE_FILE"],
+                "--pidfile=",
+                "--loglevel",
+                "INFO",
+            ],
+            log=logs / "beat.log",
+            environment=environment,
+            patience=5,
+            ready_when_it_says=b"beat: Starting",
+        ),
+        Program(
+            "watch",
+            [str(ROOT / "manage.py"), "watch"],
+            log=logs / "watch.log",
+            environment=environment,
+            patience=10,
+        ),
+    ]

@@ -1,0 +1,363 @@
+"""`make up`: start everything in order, keep it running, stop it in order.
+
+One thread and one selector: a death shows at once on the process's pidfd, a signal on a socket, and
+nothing is polled once every service serves.
+"""
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from embedded.display import Display
+from embedded.environment import ROOT, AlreadyRunningError, Home, given, manage
+from embedded.processes import StartError, kill_group, spawn
+from embedded.services import Program, ServerService, Service, portal_programs
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PREPARE_PATIENCE = 300.0
+PARK_PATIENCE = 90.0  # jobs get their grace to write a checkpoint
+READY_INTERVAL = 0.1
+ONE_REQUEST = 0.3  # seconds within which signals count as one
+FIRST_PORT, LAST_PORT = 8000, 8099
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class StopRequestedError(Exception):
+    """Somebody asked us to stop while we were starting."""
+
+
+class Supervisor:
+    def __init__(self, home: Home, display: Display) -> None:
+        self.home = home
+        self.display = display
+        self.host, self.port = _address()
+        self.url = os.environ.get("PUBLIC_URL") or f"http://{self.host}:{self.port}"
+        self.servers = [ServerService(server) for server in home.servers()]
+        self.programs: list[Program] = []
+        self.environment: dict[str, str] = {}
+        self.selector = selectors.DefaultSelector()
+        self.requests = 0  # how often somebody asked us to stop
+        self.asked_at = float("-inf")
+        self.prepared = False
+
+    def run(self) -> int:
+        """Serve until asked to stop; 0 then, 1 when something could not be started."""
+        with self._signals():
+            try:
+                self._start()
+                self._supervise()
+            except StopRequestedError:
+                return 0
+            except StartError as error:
+                self.display.say(f"error: {error}")
+                return 1
+            finally:
+                self._stop()
+        return 0
+
+    # --- start ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        end_leftovers(self.home)
+        for service in self.servers:
+            service.server.interrupted = self._asked_to_stop
+            try:
+                self._start_service(service)
+            except StartError:
+                self._give_in_to_requests()
+                raise
+            self._give_in_to_requests()
+        self.environment = self.home.environment([service.server for service in self.servers], self.url)
+        first_time = self._prepare()
+        self.programs = portal_programs(self.host, self.port, self.home.logs, self.environment)
+        for program in self.programs:
+            self._give_in_to_requests()
+            self._start_service(program)
+        self.home.tell({"what": "Fairlot", "pid": os.getpid(), "url": self.url})
+        self._announce(first_time=first_time)
+
+    def _prepare(self) -> bool:
+        """Migrate, collect, and load the demo into an embedded database's first start; whether it was."""
+        loaded = self.home.var / "demo-loaded"
+        # A database that we were given is not ours to fill.
+        first_time = not loaded.exists() and not given("DATABASE_URL")
+        demo = ["--demo", str(self.home.demo_passwords)] if first_time else []
+        self.display.say("preparing the database" + (" and loading the demo" if first_time else ""))
+        try:
+            self._run_to_its_end(
+                "prepare", [sys.executable, "-m", "embedded.prepare", *demo], PREPARE_PATIENCE
+            )
+        except StartError:
+            self._give_in_to_requests()
+            raise
+        self.prepared = True
+        if first_time:
+            loaded.touch()
+        return first_time
+
+    def _announce(self, *, first_time: bool) -> None:
+        message = [f"Fairlot: {self.url}"]
+        passwords = self.home.demo_passwords
+        if first_time and passwords.exists():
+            message += [
+                "",
+                "The demo's accounts, with passwords made just now:",
+                passwords.read_text().rstrip(),
+            ]
+        if passwords.exists():
+            message += [f"(kept in {passwords}, which only you may read)"]
+        message += ["Ctrl-C stops everything.", ""]
+        self.display.say("\n".join(message))
+
+    def _start_service(self, service: Service) -> None:
+        service.start()
+        self._watch(service)
+        service.check()
+        self._show()
+
+    # --- keep running --------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        while not self.requests:
+            self._wait(self._timeout())
+            for service in self._services():
+                if service.restart_at is not None and time.monotonic() >= service.restart_at:
+                    self._restart(service)
+                service.check()
+            self._show()
+
+    def _restart(self, service: Service) -> None:
+        try:
+            self._start_service(service)
+        except StartError as error:
+            delay = service.plan_restart()
+            self.display.say(f"{error}\n{service.name}: next attempt in {delay:g} s")
+
+    def _timeout(self) -> float | None:
+        """Seconds until there is something to do without an event; None for never."""
+        now = time.monotonic()
+        moments = [s.restart_at - now for s in self._services() if s.restart_at is not None]
+        if any(s.state == "starting" for s in self._services()):
+            moments.append(READY_INTERVAL)
+        return max(0.0, min(moments)) if moments else None
+
+    def _wait(self, timeout: float | None) -> None:
+        """Take in what has happened: signals and deaths."""
+        for key, _ in self.selector.select(timeout):
+            if key.data is None:
+                self._take_signals()
+                continue
+            self.selector.unregister(key.fileobj)
+            os.close(key.fd)
+            if isinstance(key.data, Service):
+                self.display.say(f"{time.strftime('%H:%M:%S')} {key.data.note_death()}")
+
+    def _watch(self, service: Service) -> None:
+        if service.process is not None:
+            self.selector.register(os.pidfd_open(service.process.pid), selectors.EVENT_READ, service)
+
+    # --- stop ----------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """Beat first, so that nothing new is asked for; the servers last, as all others need them."""
+        if any(service.process for service in self._services()):
+            self.display.say("stopping; again Ctrl-C to hurry")
+        by_name = {program.name: program for program in self.programs}
+        for name in ("beat", "worker", "web"):
+            self._stop_service(by_name.get(name))
+        if self.prepared:
+            self._park()
+        self._stop_service(by_name.get("watch"))
+        for service in reversed(self.servers):
+            self._stop_service(service)
+        end_leftovers(self.home, patience=0)
+
+    def _stop_service(self, service: Service | None) -> None:
+        if service is None:
+            return
+        service.restart_at = None
+        if service.process is not None:
+            service.state = "stopping"
+            self._show()
+            self._end(service.process, service.stop_signal, service.patience)
+            service.process = None
+        service.state = "stopped"
+        self._show()
+
+    def _park(self) -> None:
+        """Stop the jobs that run on this machine, with their grace, and book them."""
+        self.display.say("stopping the jobs of this machine")
+        try:
+            self._run_to_its_end("park", manage("park"), PARK_PATIENCE)
+        except StartError as error:
+            self.display.say(f"{error}\njobs that still run are taken up again by the next `make up`")
+
+    # --- processes -----------------------------------------------------------------------------
+
+    def _run_to_its_end(self, name: str, argv: list[str], patience: float) -> None:
+        """Run a command. Raises StartError when it fails, takes too long, or is cut off by a request."""
+        log = self.home.logs / f"{name}.log"
+        offset = log.stat().st_size if log.exists() else 0
+        marked = {**self.environment, "FAIRLOT_SERVICE": name}
+        process = spawn(argv, log=log, env=marked, cwd=ROOT, at_our_death="KILL")
+        if not self._await_end(process, patience):
+            self._kill(process)
+            raise StartError(f"{name} was cut off")
+        if process.returncode:
+            said = log.read_bytes()[offset:].decode(errors="replace")
+            raise StartError(f"{name} failed; {log} ends with:\n{said[-3000:].strip()}")
+
+    def _end(self, process: subprocess.Popen[bytes], how: signal.Signals, patience: float) -> None:
+        if process.poll() is None:
+            process.send_signal(how)
+            self._await_end(process, patience)
+        self._kill(process)
+
+    def _await_end(self, process: subprocess.Popen[bytes], patience: float) -> bool:
+        """Whether the process ends within `patience` seconds and before somebody asks (again) to stop."""
+        asked_before = self.requests
+        deadline = time.monotonic() + patience
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(pidfd, selectors.EVENT_READ)
+                selector.register(self.signals, selectors.EVENT_READ)
+                while process.poll() is None:
+                    left = deadline - time.monotonic()
+                    if left <= 0 or self.requests > asked_before:
+                        return False
+                    for key, _ in selector.select(left):
+                        if key.fileobj is self.signals:
+                            self._take_signals()
+        finally:
+            os.close(pidfd)
+        return True
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        kill_group(process.pid)
+        process.wait()
+
+    # --- signals and show ----------------------------------------------------------------------
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turn signals into bytes on a socket; a shell's `&` leaves SIGINT ignored, so set them all."""
+        self.signals, written = socket.socketpair()
+        self.signals.setblocking(False)
+        written.setblocking(False)
+        before = {number: signal.signal(number, lambda *_: None) for number in STOP_SIGNALS}
+        descriptor_before = signal.set_wakeup_fd(written.fileno())
+        self.selector.register(self.signals, selectors.EVENT_READ)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(descriptor_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.selector.close()
+            self.signals.close()
+            written.close()
+
+    def _take_signals(self) -> None:
+        """Count requests to stop; make, the shell and the terminal may each pass on the same one."""
+        self.signals.recv(64)
+        now = time.monotonic()
+        if now - self.asked_at > ONE_REQUEST:
+            self.requests += 1
+        self.asked_at = now
+
+    def _asked_to_stop(self) -> bool:
+        self._wait(0)
+        return self.requests > 0
+
+    def _give_in_to_requests(self) -> None:
+        if self._asked_to_stop():
+            raise StopRequestedError
+
+    def _services(self) -> list[Service]:
+        return [*self.servers, *self.programs]
+
+    def _show(self) -> None:
+        self.display.show([service.line() for service in self._services()])
+
+
+def up() -> int:
+    """Run `make up` in this process; the exit status."""
+    home, display = Home.from_environment(), Display()
+    try:
+        with home.locked("Fairlot"):
+            return Supervisor(home, display).run()
+    except AlreadyRunningError as running:
+        where = running.about.get("url", "it is still starting")
+        display.say(
+            f"Fairlot already runs in {home.var}: {where} (pid {running.about.get('pid', 'unknown')})"
+        )
+    except StartError as error:
+        display.say(f"error: {error}")
+    return 1
+
+
+def end_leftovers(home: Home, patience: float = 10.0) -> None:
+    """End what a killed supervisor's services left in this folder; they have been told by the kernel.
+
+    Jobs are not among them: nothing of the portal's environment reaches a job.
+    """
+    deadline = time.monotonic() + patience
+    while pids := list(marked_processes(home)):
+        if time.monotonic() >= deadline:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        time.sleep(0.02)
+
+
+def marked_processes(home: Home) -> Iterator[int]:
+    """The pids of the processes that a service of this folder is or has started."""
+    folder = f"FAIRLOT_VAR={home.var}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended meanwhile, or is another user's and so not ours
+        if folder in environment and any(item.startswith(b"FAIRLOT_SERVICE=") for item in environment):
+            yield int(entry.name)
+
+
+def _address() -> tuple[str, int]:
+    """Where the web server listens. Raises StartError when that is not possible or not permitted."""
+    host = os.environ.get("HOST") or "127.0.0.1"
+    permitted = os.environ.get("FAIRLOT_LOCAL_BEYOND_LOOPBACK", "").lower() in ("1", "true", "yes", "on")
+    if host not in LOOPBACK and not permitted:
+        raise StartError(
+            f"HOST={host} would let others run programs as you: the local backend runs jobs as the portal's "
+            "user. Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may"
+        )
+    if named := os.environ.get("PORT"):
+        if not _is_free(host, int(named)):
+            raise StartError(f"port {named} of {host} is taken: set PORT to another, or leave it unset")
+        return host, int(named)
+    for port in range(FIRST_PORT, LAST_PORT + 1):
+        if _is_free(host, port):
+            return host, port
+    raise StartError(f"no port from {FIRST_PORT} to {LAST_PORT} of {host} is free: set PORT")
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            return True
+    except OSError:
+        return False
