@@ -20,6 +20,7 @@ import django
 import pytest
 
 from embedded.servers import both
+from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
 # A developer's own settings must not change what a test sees.
 SETTINGS_OF_THE_SHELL = (
