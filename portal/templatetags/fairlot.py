@@ -1,0 +1,162 @@
+"""What templates need to show Fairlot's things alike everywhere: icons, chips, times, amounts, bars."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django import template
+from django.template import RequestContext
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from fairshare.model import Reason
+from portal import wording
+from scheduling.models import Job
+
+register = template.Library()
+
+
+@register.simple_tag
+def icon(name: str, label: str = "") -> SafeString:
+    """An icon of templates/parts/icons.html; with `label` it speaks, without it is decoration."""
+    if label:
+        return format_html(
+            '<svg class="icon" role="img" aria-label="{}"><use href="#i-{}"/></svg>', label, name
+        )
+    return format_html('<svg class="icon" aria-hidden="true" focusable="false"><use href="#i-{}"/></svg>', name)
+
+
+@register.simple_tag(takes_context=True)
+def navigation(context: RequestContext) -> list[dict[str, Any]]:
+    """The side bar's entries that this user may open, the present one marked."""
+    user = context["user"]
+    match = context["request"].resolver_match
+    here = wording.section_of(match.url_name if match else "")
+    return [
+        {"href": href, "label": label, "icon": symbol, "current": name == here}
+        for name, label, symbol, roles in wording.NAVIGATION
+        if wording.may_open(user, roles) and (href := _href(name))
+    ]
+
+
+def _href(name: str) -> str:
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""
+
+
+@register.inclusion_tag("parts/chip.html")
+def state_chip(job: Job) -> dict[str, str]:
+    """A job's state as icon, word and colour."""
+    tone, symbol = wording.STATES[job.state]
+    return {"tone": tone, "icon": symbol, "text": job.get_state_display()}
+
+
+@register.inclusion_tag("parts/chip.html")
+def reason_chip(job: Job) -> dict[str, str]:
+    """Why a waiting job waits, in two or three words; nothing for others."""
+    if job.state not in Job.WAITING or not job.reason:
+        return {}
+    reason = Reason(job.reason)
+    return {"tone": "never" if reason.is_never else "muted", "text": wording.REASONS[reason]}
+
+
+@register.inclusion_tag("parts/chip.html")
+def chip(text: object, tone: str = "neutral", icon: str = "") -> dict[str, object]:  # noqa: A002
+    """A small label. Tones: neutral, muted, info, good, warn, bad, never, accent."""
+    return {"tone": tone, "icon": icon, "text": text}
+
+
+@register.simple_tag
+def ago(moment: datetime | None, empty: str = "–") -> str:
+    """A moment as people say it ("5 min ago"), the exact one in the user's zone as its title."""
+    if moment is None:
+        return empty
+    local = timezone.localtime(moment)
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago>{}</time>',
+        moment.isoformat(timespec="seconds"),
+        wording.exact(local),
+        wording.relative(moment, timezone.now()),
+    )
+
+
+@register.simple_tag
+def moment(at: datetime | None, empty: str = "–") -> str:
+    """An exact moment in the user's zone."""
+    if at is None:
+        return empty
+    local = timezone.localtime(at)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        at.isoformat(timespec="seconds"),
+        wording.exact(local),
+        local.strftime("%-d %b %H:%M:%S"),
+    )
+
+
+@register.filter
+def duration(seconds: float | Decimal | None) -> str:
+    """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    return "–" if seconds is None else wording.duration(float(seconds))
+
+
+@register.filter
+def gpu_time(gpu_seconds: float | Decimal | None) -> str:
+    """GPU-seconds as GPU-hours with a sensible number of digits."""
+    return "–" if gpu_seconds is None else f"{wording.number(float(gpu_seconds) / 3600)} GPU-h"
+
+
+@register.filter
+def money(amount: Decimal | None, currency: str = "") -> str:
+    """An amount with two digits, or more when it is below one cent."""
+    return "–" if amount is None else wording.money(amount, currency)
+
+
+@register.filter
+def amount(value: float | Decimal | None) -> str:
+    """A number with thousands separated and no more digits than mean something."""
+    return "–" if value is None else wording.number(float(value))
+
+
+@register.inclusion_tag("parts/bar.html")
+def bar(value: float, most: float, label: str = "", tone: str = "accent", mark: float | None = None) -> dict:
+    """A horizontal bar of `value` out of `most`, with an optional mark (such as an entitlement)."""
+
+    def percent(part: float) -> str:
+        return f"{100 * min(max(part / most, 0), 1) if most else 0:.2f}%"
+
+    return {
+        "width": percent(value),
+        "mark": None if mark is None else percent(mark),
+        "label": label or f"{wording.number(float(value))} of {wording.number(float(most))}",
+        "tone": tone,
+    }
+
+
+@register.inclusion_tag("parts/pages.html", takes_context=True)
+def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[str, Any]:
+    """Links to the other pages of a `django.core.paginator.Page`, the rest of the URL kept."""
+    return {
+        "request": context["request"],
+        "page": page,
+        "what": what,
+        "numbers": page.paginator.get_elided_page_range(page.number, on_each_side=1, on_ends=1),
+    }
+
+
+@register.inclusion_tag("parts/sort.html", takes_context=True)
+def sort_link(context: RequestContext, key: str, text: str) -> dict[str, Any]:
+    """A table heading that sorts by `key`, and the other way round when it already does (`?sort=-key`)."""
+    now = context.get("sort", "")
+    return {
+        "request": context["request"],
+        "text": text,
+        "next": f"-{key}" if now == key else key,
+        "direction": {key: "ascending", f"-{key}": "descending"}.get(now, ""),
+    }

@@ -1,0 +1,111 @@
+"""The words, signs and tones in which the portal speaks of states, reasons, times and amounts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from fairshare.model import Reason
+from scheduling.models import Job
+
+# Name of the URL, label, icon, and who may open it ("" everybody).
+NAVIGATION = (
+    ("home", "Home", "home", ""),
+    ("submit", "Submit", "plus", ""),
+    ("jobs", "Jobs", "jobs", ""),
+    ("cluster", "Cluster", "cluster", ""),
+    ("share", "Our share", "share", ""),
+    ("trades", "Trades", "trades", ""),
+    ("usage", "Usage", "usage", ""),
+    ("administration", "Admin", "admin", "manager"),
+)
+# URL names whose pages belong to an entry, by prefix.
+SECTIONS = {
+    "home": "home", "submit": "submit", "job": "jobs", "cluster": "cluster", "share": "share",
+    "trade": "trades", "usage": "usage", "admin": "administration",
+}  # fmt: skip
+
+S = Job.State
+# Tone and icon of each state; the word is the state's label.
+STATES: dict[str, tuple[str, str]] = {
+    S.QUEUED: ("warn", "clock"),
+    S.STARTING: ("info", "starting"),
+    S.RUNNING: ("info", "play"),
+    S.STOPPING: ("neutral", "stopping"),
+    S.SUSPENDED: ("warn", "pause"),
+    S.CANCELLING: ("neutral", "stopping"),
+    S.SUCCEEDED: ("good", "check-circle"),
+    S.FAILED: ("bad", "x-circle"),
+    S.CANCELLED: ("neutral", "slash"),
+}
+
+REASONS: dict[Reason, str] = {
+    Reason.NEVER_NO_SUCH_GENERATION: "never: no such GPUs",
+    Reason.NEVER_TOO_LARGE: "never: larger than the cluster",
+    Reason.NEVER_WORKER_TOO_LARGE: "never: worker larger than a node",
+    Reason.NEVER_OVER_QUOTA: "never: over the quota",
+    Reason.QUOTA_IN_USE: "quota in use",
+    Reason.HOURS_SPENT: "GPU-hours spent",
+    Reason.SHARE_IN_USE: "share in use",
+    Reason.OWN_JOBS_AHEAD: "own jobs ahead",
+    Reason.FRAGMENTED: "GPUs not together",
+    Reason.NODES_AWAY: "nodes away",
+    Reason.GPUS_DRAINING: "next, GPUs being freed",
+    Reason.CLUSTER_PAUSED: "cluster paused",
+    Reason.BACKING_OFF: "will try again",
+}
+
+
+def section_of(url_name: str | None) -> str:
+    """The navigation entry to which a page belongs."""
+    return next((name for start, name in SECTIONS.items() if (url_name or "").startswith(start)), "")
+
+
+def may_open(user: Any, role: str) -> bool:
+    """Whether the side bar shows an entry to `user`. Each page checks for itself."""
+    return role == "" or user.is_operator
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """A moment as seen from `now`; static/js/app.js says it in the same words as time goes on."""
+    seconds = (now - moment).total_seconds()
+    ahead, seconds = seconds < 0, abs(seconds)
+    if seconds < 10:
+        return "now"
+    for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 365, 86400, "d")):
+        if seconds < limit:
+            text = f"{int(seconds // size)} {unit}"
+            break
+    else:
+        text = f"{int(seconds // (86400 * 365))} y"
+    return f"in {text}" if ahead else f"{text} ago"
+
+
+def exact(local: datetime) -> str:
+    return local.strftime("%A, %-d %B %Y, %H:%M:%S %Z")
+
+
+def duration(seconds: float) -> str:
+    whole = max(int(seconds), 0)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    if minutes:
+        return f"{minutes} min {whole % 60:02} s"
+    return f"{whole} s"
+
+
+def number(value: float) -> str:
+    """At most three significant digits below 100, whole numbers with thousands separated above."""
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}"
+
+
+def money(amount: Decimal, currency: str) -> str:
+    digits = 2 if amount == 0 or abs(amount) >= Decimal("0.01") else 4
+    text = f"{amount:,.{digits}f}".replace(",", " ")
+    return f"{text} {currency}" if currency else text

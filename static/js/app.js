@@ -1,0 +1,97 @@
+// What every page needs: dialogs, menus, shortcuts, relative times, copying. No state of its own.
+
+const isTyping = (target) => target.closest?.("input, textarea, select, [contenteditable]") !== null;
+
+// --- dialogs, menus, dismissals, copying: by data attributes -----------------------------------
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) {
+    closeMenus();
+    document.getElementById(opener.dataset.opens)?.showModal();
+    return;
+  }
+  if (event.target.closest("[data-closes]")) event.target.closest("dialog")?.close();
+  if (event.target.matches("dialog")) event.target.close(); // a click on the backdrop
+  event.target.closest("[data-dismiss]")?.closest("[data-message]")?.remove();
+  const copier = event.target.closest("[data-copies]");
+  if (copier) copy(copier);
+  closeMenus(event.target.closest("details[data-menu]"));
+});
+
+function closeMenus(except) {
+  for (const menu of document.querySelectorAll("details[data-menu][open]")) {
+    if (menu !== except) menu.open = false;
+  }
+}
+
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copies);
+  await navigator.clipboard.writeText(source.value ?? source.textContent);
+  const label = button.querySelector("span") ?? button;
+  const before = label.textContent;
+  label.textContent = "Copied";
+  setTimeout(() => (label.textContent = before), 1500);
+}
+
+// --- forms that send themselves when a choice changes ------------------------------------------
+document.addEventListener("change", (event) => {
+  if (event.target.matches("form[data-auto] select, form[data-auto] input[type=checkbox]")) {
+    event.target.form.requestSubmit();
+  }
+  if (event.target.matches("[data-theme-choice]")) document.documentElement.dataset.theme = event.target.value;
+});
+// Empty filters stay out of the URL.
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-auto], form.topsearch")) return;
+  for (const field of event.target.elements) if (field.name && field.value === "") field.disabled = true;
+});
+window.addEventListener("pageshow", () => {
+  for (const field of document.querySelectorAll("form[data-auto] :disabled, form.topsearch :disabled")) field.disabled = false;
+});
+
+// --- shortcuts: never inside a field, never with a modifier ------------------------------------
+const PLACES = { h: "Home", j: "Jobs", c: "Cluster", s: "Our share", t: "Trades", u: "Usage", a: "Admin" };
+let goUntil = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") closeMenus();
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  if (goUntil > event.timeStamp) {
+    goUntil = 0;
+    const label = PLACES[event.key];
+    const link = label && [...document.querySelectorAll(".sidebar .nav a")].find((a) => a.textContent.trim() === label);
+    if (link) {
+      event.preventDefault();
+      link.click();
+      return;
+    }
+  }
+  if (event.key === "g") goUntil = event.timeStamp + 1500;
+  else if (event.key === "/") focusOn(event, document.querySelector("[data-search-here]") ?? document.querySelector("[data-search]"));
+  else if (event.key === "n") document.querySelector(".topbar-new")?.click();
+  else if (event.key === "?") document.getElementById("help")?.showModal();
+});
+
+function focusOn(event, field) {
+  if (!field) return;
+  event.preventDefault();
+  field.focus();
+  field.select?.();
+}
+
+// --- relative times: the words of portal/wording.py --------------------------------------------
+const STEPS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 365, 86400, "d"], [Infinity, 86400 * 365, "y"]];
+function relative(moment) {
+  const seconds = (Date.now() - moment) / 1000;
+  const away = Math.abs(seconds);
+  if (away < 10) return "now";
+  const [, size, unit] = STEPS.find(([limit]) => away < limit);
+  const text = `${Math.floor(away / size)} ${unit}`;
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
+}
+function updateTimes() {
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    const text = relative(Date.parse(time.dateTime));
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+setInterval(updateTimes, 10_000);
