@@ -1,0 +1,31 @@
+"""The backends, and which one a cluster has. Light to import: supervisors of local jobs pass through here."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduling.backends.base import Backend
+    from scheduling.models import Cluster
+
+
+def backend_for(cluster: Cluster) -> Backend:
+    """The backend that runs `cluster`, as the settings describe it; the same one each time."""
+    return _backend(cluster.pk, cluster.backend)
+
+
+@lru_cache(maxsize=64)
+def _backend(cluster_id: int, kind: str) -> Backend:
+    from django.conf import settings  # noqa: PLC0415 - see above
+
+    from scheduling.backends.local.backend import LocalBackend  # noqa: PLC0415
+
+    if kind != "local":
+        raise ValueError(f"there is no backend {kind!r}")
+    return LocalBackend(
+        root=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
+        environments=settings.FAIRLOT_ENVIRONMENTS,
+        examples=settings.FAIRLOT_EXAMPLES_DIR,
+        log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
+    )

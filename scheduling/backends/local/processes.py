@@ -165,3 +165,11 @@ def oom_kills() -> int:
         if line.startswith("oom_kill "):
             return int(line.split()[1])
     return 0
+
+
+def own_name() -> tuple[int, int]:
+    """(pid, start time) of the process that asks."""
+    process = look(os.getpid())
+    if process is None:
+        raise OSError("/proc does not show this process")
+    return process.pid, process.start

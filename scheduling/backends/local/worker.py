@@ -13,6 +13,7 @@ from scheduling.backends.local.files import JobFiles
 from scheduling.backends.local.output import Log, Progress
 
 CHUNK = 65536  # bytes, a pipe's usual size
+FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are made if missing
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -51,7 +52,7 @@ class Worker:
         """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
         environment = self._spec["environment"] | shared
         try:
-            for folder in (self._spec["folder"], environment["HOME"], environment["TMPDIR"]):
+            for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
                 Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             Path(environment["FAIRLOT_PROGRESS"]).unlink(missing_ok=True)  # an older epoch's
             self.log = Log(self._log, self._log_limit)

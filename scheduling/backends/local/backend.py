@@ -1,0 +1,388 @@
+"""Gives orders to supervisors and reads what they report. Holds no state of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Phase, Worker
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
+from scheduling.backends.local.watch import renames_in
+
+logger = logging.getLogger(__name__)
+SHIM = Path(__file__).with_name("shim.py")
+LAUNCH_SECONDS = 30.0  # for the supervisor's first sign of life, on a machine that swaps
+KEPT_REPORTS = 3  # of older epochs that nobody forgot
+
+
+class LocalBackend:
+    """Runs gangs as processes of this machine, under `root`.
+
+    `environments` maps each environment's name to the PATH that its jobs get; `examples` is the folder
+    that jobs know as FAIRLOT_EXAMPLES. Several instances, also in several processes, may share a root.
+    """
+
+    def __init__(
+        self, root: Path, environments: Mapping[str, str], examples: Path, log_limit_bytes: int
+    ) -> None:
+        self.root = root.absolute()
+        self.environments = environments
+        self.examples = examples
+        self.log_limit_bytes = log_limit_bytes
+
+    def prepare(self) -> None:
+        """Makes the root folder and checks that supervisors can run; BackendError if not."""
+        try:
+            (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(self.root / ".status" / ".probe", {})
+            check = [sys.executable, "-I", str(SHIM), "check"]
+            subprocess.run(check, check=True, capture_output=True, timeout=LAUNCH_SECONDS, env={}, text=True)
+        except subprocess.CalledProcessError as error:
+            raise BackendError(f"the supervisor of local jobs cannot run: {error.stderr.strip()}") from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BackendError(f"local jobs cannot run here: {error}") from None
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def start(self, gang: Gang) -> None:
+        """Starts the gang unless its epoch was already started, stopped or overtaken."""
+        self._begin(gang, thaw=False)
+
+    def thaw(self, gang: Gang) -> None:
+        """Continues the job's frozen processes as `gang`; on other GPUs, or if they are gone, starts anew."""
+        self._begin(gang, thaw=True)
+
+    def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
+        """SIGTERM, then after `grace_seconds` SIGKILL, for every process of the lease. Returns at once.
+
+        A lease that was not started yet never will be.
+        """
+        order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
+        with self._orders(job_id) as files:
+            if not self._is_newest(files, epoch, token):
+                return
+            status = read_json(files.status(epoch))
+            if status is None or (status["phase"] == "starting" and not status["supervisor"]):
+                self._finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
+            write_json(files.desired, order)
+            files.poke()
+
+    def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
+        """Stops the processes where they are; without effect on what is being ended. Returns at once."""
+        with self._orders(job_id) as files:
+            order = read_json(files.desired)
+            known = order is not None and order["epoch"] == epoch and order["verb"] != "stop"
+            if known and self._is_newest(files, epoch, token):
+                write_json(files.desired, {"epoch": epoch, "token": str(token), "verb": "freeze"})
+                files.poke()
+
+    def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
+        """Drops the report of an ended lease; logs and checkpoints stay. Its epoch is never run again."""
+        with self._orders(job_id) as files:
+            status = read_json(files.status(epoch))
+            if status is None or status["phase"] != "ended" or status["token"] != str(token):
+                return
+            forgotten = read_json(files.forgotten)
+            if forgotten is None or forgotten["epoch"] < epoch:
+                write_json(files.forgotten, {"epoch": epoch, "token": str(token)})
+            gang = read_json(files.gang)
+            if gang is not None and gang["epoch"] <= epoch:
+                files.gang.unlink()
+                files.beat.unlink(missing_ok=True)
+            files.status(epoch).unlink()
+
+    # --- reports -------------------------------------------------------------------------------
+
+    def observe(self) -> Sequence[Observation]:
+        """Everything known of leases that have not been forgotten. What has no supervisor is cleared away."""
+        observations = []
+        for path in sorted((self.root / ".status").glob("[0-9]*.json")):
+            try:
+                status = read_json(path)
+                if status is not None:
+                    files = JobFiles(self.root, int(status["job_id"]))
+                    observations.append(_observation(files, self._settle(files, status)))
+            except (json.JSONDecodeError, KeyError) as error:
+                logger.error("%s is damaged and left out: %r", path, error)
+        return observations
+
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
+        """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs."""
+        files = JobFiles(self.root, job_id)
+        # Asked before reading: what is written meanwhile is then never taken for the last word.
+        over = all(status["phase"] == "ended" for status in files.statuses())
+        try:
+            with files.log(rank).open("rb") as log:
+                log.seek(offset)
+                data = log.read(limit)
+                at_end = log.tell() >= os.fstat(log.fileno()).st_size
+        except FileNotFoundError:
+            return LogChunk(rank, offset, offset, b"", complete=over)
+        return LogChunk(rank, offset, offset + len(data), data, complete=over and at_end)
+
+    def log_ranks(self, *, job_id: int) -> Sequence[int]:
+        """Ranks that have a log."""
+        logs = JobFiles(self.root, job_id).logs.glob("rank-*.log")
+        return sorted(int(log.stem.removeprefix("rank-")) for log in logs)
+
+    def changes(self, *, timeout: float) -> Iterator[None]:
+        """Yields at first, then whenever a report was replaced, and at the latest every `timeout` seconds."""
+        (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield from renames_in(self.root / ".status", timeout)
+
+    # --- how -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _orders(self, job_id: int) -> Iterator[JobFiles]:
+        """The job's files, with the right to change its orders; troubles become BackendErrors."""
+        files = JobFiles(self.root, job_id)
+        try:
+            files.make()
+            with files.orders_lock():
+                yield files
+        except Busy as error:
+            raise BackendError(str(error)) from None
+        except OSError as error:
+            raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
+
+    def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
+        """Whether no later epoch is known; BackendError when another lease has this very epoch."""
+        known = [read_json(path) for path in (files.gang, files.desired, files.forgotten)]
+        for other in filter(None, known):
+            if other["epoch"] > epoch:
+                return False
+            if other["epoch"] == epoch and other["token"] != str(token):
+                raise BackendError(f"epoch {epoch} of job {files.job_id} belongs to another lease")
+        forgotten = known[2]
+        return forgotten is None or forgotten["epoch"] < epoch
+
+    def _begin(self, gang: Gang, *, thaw: bool) -> None:
+        with self._orders(gang.job_id) as files:
+            if not self._is_newest(files, gang.epoch, gang.token):
+                return
+            status = read_json(files.status(gang.epoch))
+            if status is not None and (status["phase"] != "starting" or status["supervisor"]):
+                return  # started already
+            order = read_json(files.desired)
+            if order is not None and order["epoch"] == gang.epoch and order["verb"] == "stop":
+                self._finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
+                return
+            try:
+                described = self._describe(gang, files)
+            except ValueError as error:
+                message = f"could not be started: {error}"
+                self._finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
+                return
+            described["continues"] = self._continues(files, described) if thaw else None
+            self._hand_over(files, described)
+        files.poke()
+
+    def _hand_over(self, files: JobFiles, gang: dict[str, Any]) -> None:
+        """Writes the order to run and makes sure that a supervisor will read it."""
+        run_lock = files.open_run_lock()
+        try:
+            for older in files.statuses():
+                self._clear_older(files, older, gang["epoch"], supervised=run_lock is None)
+            write_json(files.gang, gang)
+            write_json(files.desired, {"epoch": gang["epoch"], "token": gang["token"], "verb": "run"})
+            status = {key: gang[key] for key in ("job_id", "epoch", "token", "ordered_at")}
+            write_json(files.status(gang["epoch"]), status | {"phase": "starting", "supervisor": None})
+            if run_lock is not None:
+                _launch(files, run_lock)
+        finally:
+            if run_lock is not None:
+                os.close(run_lock)
+
+    def _clear_older(self, files: JobFiles, older: dict[str, Any], epoch: int, *, supervised: bool) -> None:
+        """Deals with an older epoch of a job that is about to start another one."""
+        if older["epoch"] >= epoch:
+            return
+        if older["phase"] == "ended":
+            if older["epoch"] < epoch - KEPT_REPORTS:
+                files.status(older["epoch"]).unlink()
+        elif not older["supervisor"]:
+            message = "a newer start came before it began"
+            self._finish(files, older["epoch"], older["token"], End.STOPPED, message)
+        elif not supervised and not self._bury(files, older):
+            raise BackendError("processes of its last run are still ending")
+
+    def _describe(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
+        """All that a supervisor must know, as JSON; ValueError in plain words for what cannot be."""
+        name = gang.environment_name or next(iter(self.environments), "")
+        if name not in self.environments:
+            known = ", ".join(self.environments)
+            raise ValueError(f"there is no environment {name!r} on this machine (there is: {known})")
+        if [worker.rank for worker in gang.workers] != list(range(len(gang.workers))):
+            raise ValueError("the workers' ranks are not 0, 1, 2 …")
+        workers = [
+            {
+                "environment": self._environment(gang, worker, files, self.environments[name]),
+                "folder": str(files.folder / "work" / f"rank-{worker.rank}"),
+                "gpus": [worker.node, *worker.gpu_indices, *worker.gpu_uuids],
+            }
+            for worker in gang.workers
+        ]
+        return {
+            "job_id": gang.job_id,
+            "epoch": gang.epoch,
+            "token": str(gang.token),
+            "ordered_at": processes.stamp(),
+            "command": list(gang.command),
+            "progress_pattern": gang.progress_pattern,
+            "grace_seconds": gang.grace_seconds,
+            "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
+            "workers": workers,
+        }
+
+    def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
+        """A worker's environment, built from nothing; the user's variables never replace Fairlot's."""
+        rank, size = str(worker.rank), str(len(gang.workers))
+        ours = {
+            "CUDA_VISIBLE_DEVICES": ",".join(worker.gpu_uuids or map(str, worker.gpu_indices)),
+            "RANK": rank,
+            "WORLD_SIZE": size,
+            "LOCAL_RANK": "0",  # each worker sees its own GPUs only
+            "FAIRLOT_RANK": rank,
+            "FAIRLOT_WORLD_SIZE": size,
+            "FAIRLOT_JOB_ID": str(gang.job_id),
+            "FAIRLOT_EPOCH": str(gang.epoch),
+            "FAIRLOT_GENERATION": gang.generation,
+            "FAIRLOT_CHECKPOINT_DIR": str(files.folder / "checkpoint"),
+            "FAIRLOT_PROGRESS": str(files.progress(worker.rank)),
+            "FAIRLOT_EXAMPLES": str(self.examples),
+        }
+        if worker.virtual_speed is not None:
+            ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
+        usual = {
+            "PATH": path,
+            "HOME": str(files.folder / "home"),
+            "TMPDIR": str(files.folder / "tmp" / f"rank-{rank}"),
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",  # so that logs and progress are seen when they are printed
+        }
+        return usual | dict(gang.environment) | ours
+
+    @staticmethod
+    def _continues(files: JobFiles, gang: dict[str, Any]) -> int | None:
+        """The epoch whose frozen processes `gang` may go on with, or None."""
+        old, order = read_json(files.gang), read_json(files.desired)
+        if old is None or order is None or order["verb"] != "freeze" or order["epoch"] != old["epoch"]:
+            return None
+        same = [worker["gpus"] for worker in old["workers"]] == [worker["gpus"] for worker in gang["workers"]]
+        epoch: int = old["epoch"]
+        return epoch if same else None
+
+    def _settle(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
+        """The report, brought to an end if its supervisor is gone without having done so."""
+        if status["phase"] == "ended":
+            return status
+        if status["supervisor"]:
+            if processes.is_alive(*status["supervisor"]) and status["ordered_at"][0] == processes.boot_id():
+                return status
+        elif processes.age(status["ordered_at"]) < LAUNCH_SECONDS:
+            return status
+        try:
+            with files.orders_lock(0):
+                run_lock = files.open_run_lock()
+                if run_lock is None:
+                    return status
+                try:
+                    status = read_json(files.status(status["epoch"])) or status
+                    if status["phase"] != "ended":
+                        self._bury(files, status)
+                        status = read_json(files.status(status["epoch"])) or status
+                finally:
+                    os.close(run_lock)
+        except Busy:
+            return status  # somebody is at it; the next look will show
+        return status
+
+    def _bury(self, files: JobFiles, status: dict[str, Any]) -> bool:
+        """Ends what a vanished supervisor left. True once nothing is left; the caller holds both locks."""
+        epoch, token = status["epoch"], status["token"]
+        if not status["supervisor"]:
+            message = "could not be started: its supervisor did not come up"
+            self._finish(files, epoch, token, End.START_FAILED, message)
+            return True
+        beat = read_json(files.beat)
+        beat = beat if beat is not None and beat["epoch"] == epoch else {}
+        same_boot = status["ordered_at"][0] == processes.boot_id()
+        if same_boot and (left := processes.marked(status["marker"], beat.get("processes", ()))):
+            processes.kill(left)
+            if processes.marked(status["marker"], beat.get("processes", ())):
+                return False
+        why = "its supervisor was killed" if same_boot else "the machine was restarted"
+        seen = {key: beat[key] for key in ("steps", "steps_at") if key in beat}
+        last = beat.get("at") or status.get("running_at") or status["ordered_at"]
+        self._finish(files, epoch, token, End.LOST, why, **seen, ended_at=last)
+        return True
+
+    @staticmethod
+    def _finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
+        """Writes the last report of an epoch that no supervisor will report on."""
+        now = processes.stamp()
+        status = read_json(files.status(epoch)) or {"ordered_at": now}
+        status |= {"job_id": files.job_id, "epoch": epoch, "token": token, "supervisor": None}
+        status |= {"phase": "ended", "ended_at": now, "end": str(end), "message": message, **more}
+        write_json(files.status(epoch), status)
+
+
+def _launch(files: JobFiles, run_lock: int) -> None:
+    """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
+    command = [sys.executable, "-I", str(SHIM), "start", str(files.root), str(files.job_id), str(run_lock)]
+    with (files.folder / "supervisor.log").open("ab") as errors:
+        launcher = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            env={"LANG": "C.UTF-8"},
+            pass_fds=(run_lock,),
+            start_new_session=True,
+        )
+        try:
+            code = launcher.wait(LAUNCH_SECONDS)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+            launcher.wait()
+            raise BackendError("the supervisor did not come up in time") from None
+    if code != 0:
+        raise BackendError(f"the supervisor did not come up (exit code {code}); see its supervisor.log")
+
+
+def _observation(files: JobFiles, status: dict[str, Any]) -> Observation:
+    beat: dict[str, Any] = {}
+    if status["phase"] != "ended":
+        found = read_json(files.beat)
+        beat = found if found is not None and found["epoch"] == status["epoch"] else {}
+
+    def age_of(key: str) -> float | None:
+        moment = beat.get(key) or status.get(key)
+        return None if moment is None else processes.age(tuple(moment))
+
+    ended_age = age_of("ended_at")
+    seen_age = ended_age if ended_age is not None else age_of("at") or age_of("ordered_at") or 0.0
+    return Observation(
+        job_id=status["job_id"],
+        epoch=status["epoch"],
+        token=UUID(status["token"]),
+        phase=Phase(status["phase"]),
+        running_age=age_of("running_at"),
+        frozen_age=age_of("frozen_at"),
+        seen_age=seen_age,
+        ended_age=ended_age,
+        end=End(status["end"]) if status.get("end") else None,
+        exit_code=status.get("exit_code"),
+        message=status.get("message", ""),
+        steps=beat.get("steps", status.get("steps")),
+        steps_age=age_of("steps_at"),
+    )

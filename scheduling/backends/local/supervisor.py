@@ -1,0 +1,298 @@
+"""Runs one gang from its start to the moment when nothing is left of it.
+
+One supervisor serves all workers of a gang, so that starting, failing and ending are one decision in
+one place and need no talk between processes. It is the subreaper of everything below it: whatever the
+job forks and however it detaches, it stays in this process tree until it is gone, and only when the
+kernel says that no child is left is the end reported. Orders are files (files.py), read when poked and
+every second; they are absolute and fenced by the epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import socket
+import time
+from math import inf
+from typing import Any
+
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
+from scheduling.backends.local.worker import PR_SET_CHILD_SUBREAPER, CannotStart, Worker, exit_code, prctl
+
+BEAT_SECONDS = 1.0
+SOON_SECONDS = 0.02  # between looks at processes that are about to stop or to die
+LEFTOVER_GRACE_SECONDS = 2.0  # for what a program forked and left behind when it ended
+MASTER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
+
+
+class Supervisor:
+    """The state of one gang's run and what moves it on."""
+
+    def __init__(self, files: JobFiles, gang: dict[str, Any]) -> None:
+        self.files = files
+        self.gang = gang
+        self.workers = [Worker(files, gang, rank) for rank in range(len(gang["workers"]))]
+        self.selector = selectors.DefaultSelector()
+        self.port_lock = -1
+        # Why and how it ends: (end, exit code, words). The first verdict stands.
+        self.verdict: tuple[str, int | None, str] | None = None
+        self.kill_at = inf  # on the monotonic clock
+        self.killed = False
+        self.freezing = False
+        self.seen_stopped = 0  # consecutive looks at which every process was stopped
+        self.terminated = False  # we were told to go ourselves, as when the machine shuts down
+        self.orders_due = True
+        self.next_beat = 0.0
+        self.oom_kills = processes.oom_kills()
+        self.status: dict[str, Any] = {
+            "job_id": gang["job_id"],
+            "epoch": gang["epoch"],
+            "token": gang["token"],
+            "marker": gang["token"],
+            "supervisor": processes.own_name(),
+            "phase": "starting",
+            "ordered_at": gang["ordered_at"],
+        }
+
+    def run(self) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self._listen()
+        self._report()
+        self._beat()
+        self._start_workers()
+        while self._reap():
+            if self.orders_due:
+                self._obey()
+            self._advance()
+            self._wait()
+        for worker in self.workers:
+            worker.close()
+        self._report_end()
+        shutil.rmtree(self.files.folder / "tmp", ignore_errors=True)
+
+    # --- reports -------------------------------------------------------------------------------
+
+    def _report(self, **changes: Any) -> None:
+        self.status |= changes | self._steps()
+        write_json(self.files.status(self.status["epoch"]), self.status)
+
+    def _beat(self) -> None:
+        self.next_beat = time.monotonic() + BEAT_SECONDS
+        self.orders_due = True
+        self.workers[0].read_progress_file()
+        alive = [(process.pid, process.start) for process in processes.descendants(os.getpid())]
+        beat = {"epoch": self.status["epoch"], "at": processes.stamp(), "processes": alive}
+        write_json(self.files.beat, beat | self._steps(), durable=False)
+
+    def _steps(self) -> dict[str, Any]:
+        first = self.workers[0]
+        if first.progress is None or first.progressed_at is None:
+            return {}
+        return {"steps": first.progress.steps, "steps_at": first.progressed_at}
+
+    def _report_end(self) -> None:
+        end, code, message = self.verdict or ("lost", None, "no worker was left")
+        if self.killed and end in {"stopped", "lost"}:
+            message += "; what had not ended within its grace was killed"
+        self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
+
+    # --- start ---------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Makes signals and pokes end the waiting."""
+        fifo = os.open(self.files.folder / "poke", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        waked, wake = os.pipe()
+        os.set_blocking(waked, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_terminate)
+        self.selector.register(fifo, selectors.EVENT_READ)
+        self.selector.register(waked, selectors.EVENT_READ)
+
+    def _on_terminate(self, *_: object) -> None:
+        self.terminated = self.orders_due = True
+
+    def _start_workers(self) -> None:
+        try:
+            self.port_lock, port = reserve_port(self.files)
+        except OSError as error:
+            self._end(("start_failed", None, f"could not be started: {error}"), grace=0)
+            return
+        shared = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            processes.MARKER: self.status["marker"],
+        }
+        for worker in self.workers:
+            try:
+                worker.start(shared)
+            except (CannotStart, OSError) as error:
+                message = f"{self._name(worker)}could not be started: {error}"
+                self._end(("start_failed", None, message), grace=0)
+                return
+            if worker.pipe is not None:
+                self.selector.register(worker.pipe, selectors.EVENT_READ, worker)
+        self._report(phase="running", running_at=processes.stamp())
+
+    # --- what happens --------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        until = min(self.next_beat, self.kill_at)
+        if self.freezing or self.orders_due or self.kill_at <= now:
+            until = min(self.next_beat, now + SOON_SECONDS)
+        for key, _ in self.selector.select(max(0.0, until - now)):
+            if isinstance(key.data, Worker):
+                key.data.pump()
+                if key.data.pipe is None:
+                    self.selector.unregister(key.fd)
+            else:
+                os.read(key.fd, 4096)
+                self.orders_due = True
+        if time.monotonic() >= self.next_beat:
+            self._beat()
+
+    def _reap(self) -> bool:
+        """Collects what ended; False when nothing of the job is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            for worker in self.workers:
+                if worker.pid == pid:
+                    worker.exit = status
+                    self._judge(worker)
+
+    def _judge(self, worker: Worker) -> None:
+        """Decides how the gang ends when a main process ended."""
+        if self.verdict is not None or worker.exit is None:
+            return
+        waiting = [other for other in self.workers if other.exit is None]
+        if worker.exit != 0:
+            how = worker.how_it_ended(processes.oom_kills() - self.oom_kills)
+            grace = self.gang["grace_seconds"] if waiting else LEFTOVER_GRACE_SECONDS
+            self._end(("failed", exit_code(worker.exit), self._name(worker) + how), grace)
+        elif not waiting:
+            self._end(("succeeded", 0, "every worker exited with code 0"), LEFTOVER_GRACE_SECONDS)
+
+    def _name(self, worker: Worker) -> str:
+        return f"worker {worker.rank} " if len(self.workers) > 1 else ""
+
+    def _advance(self) -> None:
+        """Goes on with a freeze or an end that takes its time."""
+        if self.kill_at <= time.monotonic():
+            victims = processes.descendants(os.getpid())
+            processes.kill(victims)
+            self.killed = self.killed or any(victim.state not in "ZX" for victim in victims)
+        elif self.freezing:
+            awake = [each for each in processes.descendants(os.getpid()) if not each.is_stopped]
+            for process in awake:
+                processes.send(process, signal.SIGSTOP)
+            self.seen_stopped = 0 if awake else self.seen_stopped + 1
+            if self.seen_stopped == 2:  # a stopped process cannot fork, so two looks see them all
+                self.freezing = False
+                self._report(phase="frozen", frozen_at=processes.stamp())
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        self.orders_due = False
+        if self.terminated:
+            words = "the machine told its programs to end"
+            self._end(("lost", None, words), self.gang["grace_seconds"])
+        gang, order = read_json(self.files.gang), read_json(self.files.desired)
+        if gang is not None and gang["epoch"] > self.status["epoch"]:
+            self._obey_newer()
+        elif order is not None and order["epoch"] >= self.status["epoch"]:
+            self._carry_out(order)
+
+    def _obey_newer(self) -> None:
+        """A newer lease: goes on with it if that was meant and is possible, else makes room."""
+        try:
+            with self.files.orders_lock(0):
+                gang, order = read_json(self.files.gang), read_json(self.files.desired)
+                meant = (
+                    gang and order and order["epoch"] == gang["epoch"] and order["verb"] in {"run", "freeze"}
+                )
+                if gang and meant and gang["continues"] == self.status["epoch"] and self._can_continue():
+                    self._continue_as(gang)
+                    return
+        except Busy:
+            self.orders_due = True  # somebody is writing orders just now
+            return
+        self._end(("stopped", None, "stopped to make room for a newer start"), self.gang["grace_seconds"])
+
+    def _can_continue(self) -> bool:
+        return self.verdict is None and all(worker.exit is None for worker in self.workers)
+
+    def _continue_as(self, gang: dict[str, Any]) -> None:
+        """Thaws the gang under a new epoch. The older report ends where it was frozen."""
+        now = processes.stamp()
+        self._report(
+            phase="ended",
+            end="stopped",
+            exit_code=None,
+            message=f"was frozen and went on as epoch {gang['epoch']}",
+            ended_at=self.status.get("frozen_at", now),
+        )
+        self.gang = gang
+        self.freezing = False
+        kept = {key: self.status[key] for key in ("job_id", "marker", "supervisor")}
+        self.status = kept | {key: gang[key] for key in ("epoch", "token", "ordered_at")}
+        self._signal_all(signal.SIGCONT)
+        self._report(phase="running", running_at=now)
+        self._beat()
+
+    def _carry_out(self, order: dict[str, Any]) -> None:
+        verb, grace = order["verb"], order.get("grace_seconds", 0.0)
+        if verb == "stop":
+            self._end(("stopped", None, "stopped as told"), grace)
+        elif verb == "freeze" and self.status["phase"] == "running" and self.verdict is None:
+            self.seen_stopped = 0
+            self.freezing = True
+
+    def _end(self, verdict: tuple[str, int | None, str], grace: float) -> None:
+        """Ends everything: SIGTERM now (once), SIGKILL after `grace` seconds or an earlier deadline."""
+        self.kill_at = min(self.kill_at, time.monotonic() + grace)
+        if self.verdict is not None:
+            return
+        self.verdict = verdict
+        if grace > 0:
+            self._signal_all(signal.SIGTERM)
+        if self.freezing or self.status["phase"] == "frozen":
+            self.freezing = False
+            self._signal_all(signal.SIGCONT)  # only one that runs can use its grace
+            self._report(phase="running")
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in processes.descendants(os.getpid()):
+            processes.send(process, number)
+
+
+def reserve_port(files: JobFiles) -> tuple[int, int]:
+    """A lock and a free loopback port that no other gang of this machine's backend is given meanwhile."""
+    folder = files.root / ".ports"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    first = os.getpid() % len(MASTER_PORTS)
+    for port in (*MASTER_PORTS[first:], *MASTER_PORTS[:first]):
+        lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                if try_lock(lock):
+                    probe.bind(("127.0.0.1", port))
+                    return lock, port
+            except OSError:  # taken by a program that is none of ours
+                os.close(lock)
+                continue
+        os.close(lock)
+    raise OSError("no loopback port is free for the gang's workers")

@@ -1,0 +1,32 @@
+"""Waiting for files to be replaced, by inotify: an event, so nothing is missed and nothing is polled."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+IN_MOVED_TO = 0x80  # from <sys/inotify.h>
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def renames_in(folder: Path, timeout: float) -> Iterator[None]:
+    """Yields at first, then whenever a file was renamed to one in `folder`, at the latest each `timeout` s.
+
+    Several changes in a row may come as one.
+    """
+    watch = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if watch < 0 or _libc.inotify_add_watch(watch, os.fsencode(folder), IN_MOVED_TO) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"cannot watch {folder}: {os.strerror(number)}")
+        yield
+        while True:
+            if select.select([watch], [], [], timeout)[0]:
+                os.read(watch, 65536)
+            yield
+    finally:
+        if watch >= 0:
+            os.close(watch)
