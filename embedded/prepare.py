@@ -19,7 +19,8 @@ def main() -> None:
     call_command("migrate", interactive=False, verbosity=1)
     call_command("collectstatic", interactive=False, verbosity=0)
     if options.demo is not None:
-        call_command("load_demo", passwords_file=str(options.demo))
+        call_command("load_demo", "--passwords-file", str(options.demo))
+        options.demo.chmod(0o600)
 
 
 if __name__ == "__main__":

@@ -151,18 +151,12 @@ class Postgres(Server):
         handed_over.touch(mode=0o600)
         handed_over.write_text(secret(self.password_file))
         give_to_unprivileged(handed_over)
-        initdb = [
-            self.programs / "initdb",
-            "--pgdata",
-            unfinished,
-            "--username=fairlot",
-            "--pwfile",
-            handed_over,
-        ]
-        options = ["--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
-        locale = ["--locale-provider=builtin", "--locale=C.UTF-8"]  # else the environment's
-        sync = ["--no-sync"] if self.settings.get("fsync") == "off" else []
-        run([*initdb, *options, *locale, *sync], env=ENVIRONMENT, wrapper=self.wrapper)
+        files = [f"--pgdata={unfinished}", f"--pwfile={handed_over}"]
+        options = ["--username=fairlot", "--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"]
+        options += ["--locale-provider=builtin", "--locale=C.UTF-8"]  # else the environment's
+        if self.settings.get("fsync") == "off":
+            options.append("--no-sync")
+        run([self.programs / "initdb", *files, *options], env=ENVIRONMENT, wrapper=self.wrapper)
         handed_over.unlink()
         single = [self.programs / "postgres", "--single", "-D", unfinished, "postgres"]
         run(single, env=ENVIRONMENT, wrapper=self.wrapper, stdin="CREATE DATABASE fairlot\n")

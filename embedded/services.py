@@ -78,7 +78,7 @@ class Service:
         if self.state == "running":
             facts.append(f"since {self._since}")
         if self._restarts:
-            facts.append(f"restarted {self._restarts}×")  # noqa: RUF001 - a sign for people
+            facts.append(f"restarted {self._restarts}×")
         return Line(self.name, self.state, "  ".join([*facts, *self._facts()]))
 
     def _launch(self) -> subprocess.Popen[bytes]:

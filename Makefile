@@ -1,0 +1,53 @@
+# One command each; `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help up manage test test-fast lint format bench lock clean bootstrap
+
+python := .venv/bin/python
+tests := tests
+# What `make lint` tells Django: nothing is connected to.
+unconnected := SECRET_KEY=only-for-the-linters-which-connect-to-nothing \
+	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: bootstrap ## start everything on this machine and stay in front; Ctrl-C stops it
+	@exec $(python) -m embedded up
+
+manage: bootstrap ## one Django command, e.g. make manage ARGS="createsuperuser"
+	@exec $(python) -m embedded run -- $(python) manage.py $(ARGS)
+
+test: bootstrap ## everything that must pass
+	@bin/chromium-present
+	@exec $(python) -m pytest -n 2 --dist worksteal --durations 15 $(tests)
+
+test-fast: bootstrap ## without the browser and the long runs
+	@exec $(python) -m pytest -n 2 --dist worksteal -m "not browser and not slow" $(tests)
+
+lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's own checks
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	$(unconnected) .venv/bin/mypy
+	.venv/bin/lint-imports
+	bin/templates check
+	$(unconnected) $(python) -W error manage.py makemigrations --check --dry-run
+	$(unconnected) PUBLIC_URL=https://fairlot.example $(python) -W error manage.py check --deploy --fail-level WARNING
+
+format: bootstrap ## put Python and templates into shape
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+	bin/templates format
+
+bench: bootstrap ## timings; never part of a test that must pass
+	@exec $(python) -m embedded run -- $(python) manage.py bench $(ARGS)
+
+lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml
+	.venv/bin/uv lock
+	$(python) bin/pin-uv
+
+clean: ## remove what was built; keeps var/, which holds data
+	rm -rf .venv staticfiles artifacts .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+bootstrap:
+	@bin/bootstrap
