@@ -26,6 +26,10 @@ BACK_OFF_SECONDS = (5, 30, 120)
 SMOOTHING = 0.2
 # last_seen_at and progress are written at most this often, to spare the disk.
 SEEN_EVERY = timedelta(seconds=2)
+LEASE_FIELDS = [
+    "state", "running_from", "held_until", "last_seen_at", "end_reason", "billed_until",
+    "progress_steps", "progress_at",
+]  # fmt: skip
 
 
 @transaction.atomic(durable=True)
@@ -338,8 +342,7 @@ class _Desk:
             _bill(self._closed, until=None)
         Lease.objects.bulk_update(
             self._touched.values(),
-            ["state", "running_from", "held_until", "last_seen_at", "end_reason", "billed_until"]
-            + ["progress_steps", "progress_at"],
+            LEASE_FIELDS,
             batch_size=2000,
         )
         self._save_progress()

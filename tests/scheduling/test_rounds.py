@@ -1,0 +1,361 @@
+"""Rounds against the real PostgreSQL: who gets GPUs, who gives them back, and that it happens once."""
+
+import threading
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+
+from accounting.clock import now_from_database
+from accounting.models import LedgerEntry, Quota, UsageSegment
+from fairshare import codec
+from fairshare.model import Reason
+from scheduling.actions import drain_node, pause_cluster, resume_cluster, return_node, run_round
+from scheduling.backends.base import End, Phase
+from scheduling.models import (
+    Cluster,
+    HeldGpu,
+    Job,
+    JobSpeed,
+    Lease,
+    Operation,
+    Round,
+    RoundRecord,
+    ShareBalance,
+    ShareInterval,
+    Trade,
+)
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_submitted_job_holds_its_gpus_after_the_next_round() -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
+    lab.fill()
+    job.refresh_from_db()
+    lease = lab.lease(job)
+    assert (job.state, job.epoch, job.reason) == (Job.State.STARTING, 1, 0)
+    assert (lease.state, lease.gpus, lease.generation) == (Lease.State.STARTING, 2, lab.people.v100)
+    assert [gpu.during.upper for gpu in lease.held_gpus.all()] == [None, None]
+    assert [operation.verb for operation in lease.operations.all()] == [Operation.Verb.START]
+
+
+def test_a_gang_gets_all_its_gpus_or_none() -> None:
+    lab = world(v100=4)
+    lab.node("v100-1", lab.people.v100, 2)
+    gang = lab.submit(lab.people.bob, lab.people.astro, gpus=2, workers=4)
+    fits = lab.submit(lab.people.bob, lab.people.astro, gpus=2, workers=3)
+    lab.quantum()
+    gang.refresh_from_db()
+    assert gang.state == Job.State.QUEUED
+    assert gang.reason == Reason.NEVER_TOO_LARGE
+    places = [(gpu.rank, gpu.node.name) for gpu in lab.lease(fits).held_gpus.all()]
+    assert len(places) == 6
+    assert len({(rank, node) for rank, node in places}) == 3  # each worker on one node
+
+
+def test_gpus_change_hands_only_when_the_former_holder_is_seen_gone() -> None:
+    lab = world(v100=4)
+    old = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    lab.age(lab.lease(old), 60)
+    _pretend_last_round_was(lab, 60)
+    lab.quantum()
+    assert lab.states([old, new]) == [Job.State.STOPPING, Job.State.QUEUED]
+    promised = lab.lease(new)
+    assert promised.state == Lease.State.PROMISED
+    assert Job.objects.get(pk=new.pk).reason == Reason.GPUS_DRAINING
+    lab.see(lab.lease(old), Phase.ENDED, end=End.STOPPED, ended_age=0.0)
+    assert lab.states([old, new]) == [Job.State.SUSPENDED, Job.State.STARTING]
+    former, present = lab.lease(old).held_gpus.first(), lab.lease(new).held_gpus.first()
+    assert former.gpu_index == present.gpu_index
+    assert former.during.upper <= present.during.lower
+
+
+def test_the_ledger_bills_what_was_held_to_the_microsecond() -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    lease = lab.age(lab.lease(job), 100)
+    lab.see(lease, Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0, exit_code=0)
+    lease.refresh_from_db()
+    held = lease.held_until - lease.held_from
+    exact = Decimal(4) * Decimal(held.days * 86400 + held.seconds) + Decimal(4 * held.microseconds).scaleb(-6)
+    segments = UsageSegment.objects.filter(lease_id=lease.pk)
+    assert sum(segment.gpu_seconds for segment in segments) == exact
+    usage = LedgerEntry.objects.filter(transaction__segment__in=segments, account__kind="usage")
+    assert sum(entry.amount for entry in usage) == exact
+    assert lab.states([job]) == [Job.State.SUCCEEDED]
+
+
+def test_a_promise_that_a_later_round_does_not_renew_is_withdrawn() -> None:
+    lab = world(v100=4)
+    old = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    _pretend_last_round_was(lab, 60)
+    lab.age(lab.lease(old), 60)
+    lab.quantum()
+    pause_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    lease = lab.lease(new)
+    assert (lease.state, lease.held_gpus.count()) == (Lease.State.CLOSED, 0)
+    assert lab.states([new]) == [Job.State.QUEUED]
+
+
+def test_tickets_decide_how_time_is_shared() -> None:
+    """1 : 3 tickets over 40 quanta of one node, by the ledger's own measure of held time."""
+    lab = world(v100=4)
+    lab.people.bio.tickets = 300
+    lab.people.bio.save()
+    for _ in range(8):
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio)
+    received = {lab.people.astro.pk: 0, lab.people.bio.pk: 0}
+    for _ in range(40):
+        lab.quantum()
+        lab.carry_out()
+        for lease in lab.holding(Lease.State.RUNNING):
+            lab.age(lease, 60)
+            received[lease.job.tenant_id] += lease.gpus
+        _pretend_last_round_was(lab, 60)
+    astro, bio = received[lab.people.astro.pk], received[lab.people.bio.pk]
+    assert astro + bio == 160  # no GPU was ever idle
+    assert bio / astro == pytest.approx(3, rel=0.05)
+
+
+def test_intervals_say_what_each_team_was_entitled_to_and_received() -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.quantum()
+    lab.carry_out()
+    lab.age(lab.lease(job), 60)
+    _pretend_last_round_was(lab, 60)
+    lab.quantum()
+    interval = ShareInterval.objects.get(tenant=lab.people.astro, generation=lab.people.v100)
+    seconds = (interval.ends - interval.begins).total_seconds()
+    assert seconds == pytest.approx(60, abs=5)
+    # Alone, a team is entitled to everything.
+    assert interval.entitled == pytest.approx(4 * seconds)
+    assert interval.received == pytest.approx(4 * seconds, rel=0.05)
+    assert (interval.lent, interval.borrowed, interval.bought, interval.sold) == (0, 0, 0, 0)
+
+
+def test_teams_with_different_speed_ups_trade_and_the_ledger_books_it() -> None:
+    lab = world(v100=4, a100=4, trading=True)
+    for _ in range(8):
+        for owner, tenant, speedup in (
+            (lab.people.bob, lab.people.astro, 1.2),
+            (lab.people.charlie, lab.people.bio, 4.0),
+        ):
+            job = lab.submit(owner, tenant)
+            JobSpeed.objects.create(job=job, generation=lab.people.v100, steps=10, seconds=10)
+            JobSpeed.objects.create(job=job, generation=lab.people.a100, steps=10 * speedup, seconds=10)
+    lab.quantum()
+    trade = Trade.objects.get()
+    assert (trade.seller, trade.buyer) == (lab.people.astro, lab.people.bio)
+    assert trade.seller_speedup < trade.price < trade.buyer_speedup
+    assert trade.slow_gpus == pytest.approx(trade.price * trade.fast_gpus)
+    _pretend_last_round_was(lab, 60)
+    lab.quantum()
+    first = Trade.objects.earliest("id")
+    assert first.ends is not None
+    entries = LedgerEntry.objects.filter(transaction__key=f"trade:{first.pk}")
+    assert entries.count() == 4
+    sums: dict[str, Decimal] = {}
+    for entry in entries.select_related("account"):
+        sums[entry.account.unit] = sums.get(entry.account.unit, Decimal(0)) + entry.amount
+    assert set(sums.values()) == {Decimal(0)}
+
+
+def test_a_paused_cluster_starts_nothing_and_says_so() -> None:
+    lab = world(v100=4)
+    running = lab.submit(lab.people.bob, lab.people.astro)
+    lab.fill()
+    lab.carry_out()
+    pause_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    waiting = lab.submit(lab.people.bob, lab.people.astro)
+    lab.quantum()
+    assert lab.states([running, waiting]) == [Job.State.RUNNING, Job.State.QUEUED]
+    assert Job.objects.get(pk=waiting.pk).reason == Reason.CLUSTER_PAUSED
+    resume_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    lab.fill()
+    assert lab.states([waiting]) == [Job.State.STARTING]
+
+
+def test_a_drained_node_is_cleared_and_its_jobs_go_on_elsewhere() -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=2)
+    lab.fill()
+    lab.carry_out()
+    node = lab.cluster.nodes.get()
+    drain_node(actor=lab.people.olga, node=node, reason="new fan")
+    lab.carry_out()
+    lab.quantum()
+    job.refresh_from_db()
+    assert (job.state, job.reason) == (Job.State.SUSPENDED, Reason.NODES_AWAY)
+    spare = lab.node("v100-1", lab.people.v100)
+    lab.quantum()
+    assert {gpu.node for gpu in lab.lease(job).held_gpus.all()} == {spare}
+    return_node(actor=lab.people.olga, node=node)
+    node.refresh_from_db()
+    assert node.state == "ready"
+
+
+def test_a_spent_quota_of_gpu_hours_stops_and_holds_the_team() -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS_MONTH, limit=Decimal("0.1"))
+    lab.age(lab.lease(job), 120)  # 4 GPUs for 120 s are 0.13 hours, not yet in the ledger
+    lab.quantum()
+    lab.carry_out()
+    lab.quantum()
+    job.refresh_from_db()
+    assert (job.state, job.reason) == (Job.State.SUSPENDED, Reason.HOURS_SPENT)
+
+
+def test_a_quota_of_gpus_at_once_holds_for_all_teams_below() -> None:
+    lab = world(v100=4)
+    Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=3)
+    jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
+    jobs += [lab.submit(lab.people.charlie, lab.people.bio) for _ in range(2)]
+    too_large = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    lab.quantum()
+    held = sum(lease.gpus for lease in lab.holding(Lease.State.STARTING))
+    waiting = Job.objects.filter(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED).get()
+    too_large.refresh_from_db()
+    assert (held, waiting.reason) == (3, Reason.QUOTA_IN_USE)
+    assert too_large.reason == Reason.NEVER_OVER_QUOTA
+
+
+def test_a_round_that_is_not_due_does_nothing() -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.bob, lab.people.astro)
+    assert run_round(cluster_id=lab.cluster.pk) is not None
+    assert run_round(cluster_id=lab.cluster.pk) is None
+    lab.submit(lab.people.bob, lab.people.astro)
+    again = run_round(cluster_id=lab.cluster.pk)
+    assert again is not None
+    assert again.kind == Round.Kind.FILL
+
+
+@pytest.mark.parametrize("draw", ["stride", "lottery"])
+def test_a_round_can_be_drawn_again_and_a_forged_one_is_found(
+    draw: str, capsys: pytest.CaptureFixture
+) -> None:
+    lab = world(v100=4, a100=4, draw=draw)
+    for _ in range(6):
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
+    round_ = lab.quantum()
+    call_command("verify_round", round_.number)
+    assert "it matches" in capsys.readouterr().out
+    other = lab.quantum()
+    RoundRecord.objects.filter(round=round_).update(decision=_without_one_gang(other))
+    with pytest.raises(CommandError, match="DIFFERS"):
+        call_command("verify_round", round_.number)
+
+
+def test_the_database_refuses_two_holders_of_one_gpu() -> None:
+    lab = world(v100=1)
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    other = lab.submit(lab.people.bob, lab.people.astro)
+    lab.fill()
+    gpu = lab.lease(job).held_gpus.get()
+    lease = Lease.objects.create(
+        job=other, cluster=lab.cluster, epoch=1, generation=lab.people.v100, gpus=1, state="starting"
+    )
+    with pytest.raises(IntegrityError, match="a_gpu_is_held_once_at_any_moment"), transaction.atomic():
+        HeldGpu.objects.create(
+            lease=lease,
+            node=gpu.node,
+            rank=0,
+            gpu_index=gpu.gpu_index,
+            during=DateTimeTZRange(now_from_database(), None),
+        )
+
+
+def test_the_database_refuses_a_second_open_lease_of_a_job() -> None:
+    lab = world(v100=2)
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    lab.fill()
+    with pytest.raises(IntegrityError, match="one_open_lease_a_job"), transaction.atomic():
+        Lease.objects.create(job=job, cluster=lab.cluster, epoch=9, generation=lab.people.v100, gpus=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_try_at_once_run_one_round() -> None:
+    lab = world(v100=4)
+    for _ in range(4):
+        lab.submit(lab.people.bob, lab.people.astro)
+    barrier = threading.Barrier(4)
+
+    def try_once() -> None:
+        barrier.wait()
+        try:
+            run_round(cluster_id=lab.cluster.pk)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=try_once) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Round.objects.count() == 1
+    assert Lease.objects.count() == 4
+
+
+def test_nobody_gets_credit_for_being_away() -> None:
+    lab = world(v100=4)
+    job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    lab.quantum()
+    first = lab.holding(Lease.State.STARTING)[0]
+    lab.carry_out()
+    loser = lab.people.bio if first.job_id == job.pk else lab.people.astro
+    lab.age(lab.lease(first.job), 60)
+    _pretend_last_round_was(lab, 60)
+    lab.quantum()
+    owed = ShareBalance.objects.get(tenant=loser, generation=lab.people.v100).owed
+    assert owed == pytest.approx(120, rel=0.1)  # half of four GPUs for a minute
+    Job.objects.filter(tenant=loser, state=Job.State.QUEUED).update(state=Job.State.CANCELLED)
+    lab.carry_out()
+    Job.objects.filter(tenant=loser).update(state=Job.State.CANCELLED)
+    lab.quantum()
+    lab.quantum()
+    assert ShareBalance.objects.get(tenant=loser, generation=lab.people.v100).owed == 0
+
+
+def _pretend_last_round_was(lab: World, seconds: float) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE scheduling_cluster SET last_round_at = last_round_at - %s * interval '1 second'",
+            [seconds],
+        )
+        cursor.execute(
+            "UPDATE scheduling_round SET at = at - %s * interval '1 second' "
+            "WHERE number = (SELECT round_number FROM scheduling_cluster WHERE id = %s)",
+            [seconds, lab.cluster.pk],
+        )
+        cursor.execute(
+            "UPDATE scheduling_trade SET begins = begins - %s * interval '1 second' WHERE ends IS NULL",
+            [seconds],
+        )
+    lab.cluster = Cluster.objects.get(pk=lab.cluster.pk)
+
+
+def _without_one_gang(round_: Round) -> bytes:
+    decision = codec.decode_decision(bytes(round_.record.decision))
+    return codec.encode(replace(decision, run=decision.run[::-1].copy()))

@@ -1,0 +1,101 @@
+"""A small cluster with the cast on it, and a hand that plays the backend: observations as one wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from accounting.models import Generation, Tenant, User
+from scheduling.actions import apply_observations, run_round, submit_job
+from scheduling.backends.base import End, Observation, Phase
+from scheduling.models import Cluster, Job, Lease, Node, Operation, Round
+from scheduling.spec import JobSpec
+from tests.make import Cast, cast
+
+
+@dataclass
+class World:
+    people: Cast
+    cluster: Cluster
+
+    def node(self, name: str, generation: Generation, gpus: int = 4) -> Node:
+        return Node.objects.create(
+            cluster=self.cluster, name=name, generation=generation, gpus=gpus, virtual_speed=1.0
+        )
+
+    def submit(self, owner: User, tenant: Tenant, *, gpus: int = 1, workers: int = 1, **fields: Any) -> Job:
+        spec = JobSpec(
+            name=fields.pop("name", f"{owner.username}-{gpus}x{workers}"),
+            command="true",
+            gpus_per_worker=gpus,
+            workers=workers,
+            **fields,
+        )
+        return submit_job(actor=owner, tenant=tenant, cluster=self.cluster, spec=spec)
+
+    def quantum(self) -> Round | None:
+        return run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
+
+    def fill(self) -> Round | None:
+        return run_round(cluster_id=self.cluster.pk, force=Round.Kind.FILL)
+
+    def lease(self, job: Job) -> Lease:
+        """The newest lease of `job`."""
+        return job.leases.select_related("generation").latest("epoch")
+
+    def see(self, lease: Lease, phase: Phase, **facts: Any) -> list[Lease]:
+        return apply_observations(cluster_id=self.cluster.pk, observations=[seen(lease, phase, **facts)])
+
+    def carry_out(self) -> None:
+        """Everything ordered happens: what starts runs, what is stopped or frozen is gone."""
+        for lease in self.holding(Lease.State.STARTING):
+            self.tried(lease)
+            self.see(lease, Phase.RUNNING, running_age=0.0)
+        for lease in self.holding(Lease.State.STOPPING):
+            frozen = lease.operations.filter(verb=Operation.Verb.FREEZE).exists()
+            if frozen:
+                self.see(lease, Phase.FROZEN, frozen_age=0.0)
+            else:
+                self.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
+        if self.holding(Lease.State.STARTING):
+            self.carry_out()
+
+    def tried(self, lease: Lease) -> None:
+        """A worker has begun to start the lease."""
+        lease.operations.filter(verb__in=[Operation.Verb.START, Operation.Verb.THAW]).update(attempts=1)
+
+    def holding(self, *states: str) -> list[Lease]:
+        return list(Lease.objects.filter(cluster=self.cluster, state__in=states))
+
+    def states(self, jobs: Iterable[Job]) -> list[str]:
+        return [Job.objects.get(pk=job.pk).state for job in jobs]
+
+    def age(self, lease: Lease, seconds: float) -> Lease:
+        """As if the lease had begun `seconds` earlier."""
+        earlier = timedelta(seconds=seconds)
+        lease.refresh_from_db()
+        lease.held_from = lease.held_from - earlier if lease.held_from else None
+        lease.running_from = lease.running_from - earlier if lease.running_from else None
+        lease.save(update_fields=["held_from", "running_from"])
+        for gpu in lease.held_gpus.all():
+            gpu.during = type(gpu.during)(lease.held_from, gpu.during.upper, "[)")
+            gpu.save(update_fields=["during"])
+        return lease
+
+
+def seen(lease: Lease, phase: Phase, **facts: Any) -> Observation:
+    blank = Observation(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, phase=phase)
+    return replace(blank, **facts)
+
+
+def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
+    """One node of each generation that has GPUs; a quantum of 60 s."""
+    people = cast()
+    made = World(people, Cluster.objects.create(name="lab", **settings))
+    if v100:
+        made.node("v100-0", people.v100, v100)
+    if a100:
+        made.node("a100-0", people.a100, a100)
+    return made
