@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -191,7 +191,7 @@ def _unblock(reason: Reason) -> list[str]:
     }.get(reason, [])
 
 
-_ACTIVE = {
+_ACTIVE: Mapping[str, Callable[[Job], str]] = {
     Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
     Job.State.RUNNING: lambda job: "Running.",
     Job.State.STOPPING: lambda job: "Giving its GPUs to others; it goes on at its next turn.",

@@ -180,7 +180,7 @@ def _read_jobs(
             accepts[i, [column[g] for g in job.generation_ids if g in column]] = True
     rate = np.full((count, kinds), np.nan)
     for job_id, generation, steps, seconds in JobSpeed.objects.filter(
-        job__cluster=cluster, job_id__in=row if count < 1000 else Job.objects.unfinished(), seconds__gt=0
+        job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING], seconds__gt=0
     ).values_list("job_id", "generation_id", "steps", "seconds"):
         if job_id in row and generation in column:
             rate[row[job_id], column[generation]] = steps / seconds
@@ -189,9 +189,9 @@ def _read_jobs(
     places: dict[int, list[int]] = {}
     node_index = {node: n for n, node in enumerate(legend.nodes)}
     for lease in _places(cluster):
-        i = row.get(lease.job_id)
-        if i is None:
+        if lease.job_id not in row:
             continue
+        i = row[lease.job_id]
         places[i] = [node_index[node] for node in lease.nodes]
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
@@ -341,7 +341,8 @@ def running_gpu_seconds(now: datetime) -> dict[tuple[int, int], float]:
         "job__tenant_id", "generation_id", "gpus", "held_from", "billed_until"
     )
     for tenant_id, generation_id, gpus, held_from, billed_until in rows:
-        seconds = max(0.0, (now - (billed_until or held_from)).total_seconds())
+        since = billed_until or held_from or now
+        seconds = max(0.0, (now - since).total_seconds())
         key = (tenant_id, generation_id)
         totals[key] = totals.get(key, 0.0) + gpus * seconds
     return totals

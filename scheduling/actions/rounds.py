@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from datetime import datetime
 
 import numpy as np
@@ -276,12 +275,7 @@ class _GpuNumbers:
         places: list[tuple[int, int, int]] = []
         former = set(self.former.get(job.pk, ()))
         for rank, node in enumerate(nodes):
-            order: Callable[[int], tuple[bool, bool, int]] = lambda number, node=node: (  # noqa: E731
-                (node, number) not in former,
-                number in self.busy[node],
-                number,
-            )
-            numbers = sorted(self.open[node], key=order)[: job.gpus_per_worker]
+            numbers = self._preferred(node, former)[: job.gpus_per_worker]
             if len(numbers) < job.gpus_per_worker:
                 for _, taken_node, number in places:
                     self.open[taken_node].add(number)
@@ -289,6 +283,13 @@ class _GpuNumbers:
             self.open[node] -= set(numbers)
             places += [(rank, node, number) for number in numbers]
         return places
+
+    def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
+        """Open numbers of a node: where the gang was, then free ones, then those that must be waited for."""
+        return sorted(
+            self.open[node],
+            key=lambda number: ((node, number) not in former, number in self.busy[node], number),
+        )
 
 
 class _Stopwatch:
