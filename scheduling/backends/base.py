@@ -118,6 +118,9 @@ class Backend(Protocol):
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`."""
 
+    def log_size(self, *, job_id: int, rank: int) -> int:
+        """Bytes that a rank's log has now; 0 when there is none."""
+
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Ranks that have a log."""
 

@@ -129,6 +129,13 @@ class LocalBackend:
             return LogChunk(rank, offset, offset, b"", complete=over)
         return LogChunk(rank, offset, offset + len(data), data, complete=over and at_end)
 
+    def log_size(self, *, job_id: int, rank: int) -> int:
+        """Bytes that a rank's log has now; 0 when there is none."""
+        try:
+            return JobFiles(self.root, job_id).log(rank).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Ranks that have a log."""
         logs = JobFiles(self.root, job_id).logs.glob("rank-*.log")

@@ -1,0 +1,135 @@
+"""One Redis subscription per web process, fanned out to the pages that are open.
+
+A subscriber holds the topics that changed since it last looked, each once, so that it stays small
+however slow its page is. When Redis is away pages are told so and refresh by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
+
+import redis.asyncio
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from scheduling.live import CHANNEL
+
+logger = logging.getLogger(__name__)
+LONGEST_PAUSE = 10.0  # seconds between two attempts to reach Redis
+
+
+class Subscription:
+    """What one open page has not heard yet."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+        self._changed: dict[str, None] = {}
+        self._relay: str | None = None
+        self._news = asyncio.Event()
+
+    def wants(self, topic: str) -> list[str]:
+        """The subscribed topics that `topic` concerns: itself, or "jobs:*" for any team's jobs."""
+        kind = f"{topic.partition(':')[0]}:*"
+        return [name for name in (topic, kind) if name in self.topics]
+
+    def tell(self, topic: str) -> None:
+        for name in self.wants(topic):
+            self._changed[name] = None
+            self._news.set()
+
+    def tell_relay(self, state: str) -> None:
+        self._relay = state
+        self._news.set()
+
+    async def news(self, timeout: float) -> tuple[str | None, list[str]]:
+        """The relay's new state, if any, and the topics that changed; both empty after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
+        except TimeoutError:
+            return None, []
+        self._news.clear()
+        relay, self._relay = self._relay, None
+        changed, self._changed = list(self._changed), {}
+        return relay, changed
+
+
+class Hub:
+    """Listens while anybody does."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+        self._listener: asyncio.Task[None] | None = None
+        self._state = "away"
+
+    @asynccontextmanager
+    async def subscribe(self, topics: Iterable[str]) -> AsyncIterator[Subscription]:
+        subscription = Subscription(topics)
+        self._subscriptions.add(subscription)
+        if self._listener is None or self._listener.done():
+            self._state = "away"
+            self._listener = asyncio.create_task(self._listen(), name="live hub")
+        if self._state == "live":
+            subscription.tell_relay(self._state)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+            if not self._subscriptions and self._listener is not None:
+                self._listener.cancel()
+                self._listener = None
+
+    async def _listen(self) -> None:
+        pause = 0.2
+        while True:
+            try:
+                await self._relay()
+            except (RedisError, OSError) as error:
+                if self._state == "live":
+                    logger.warning("lost Redis, open pages refresh by themselves: %s", error)
+                    pause = 0.2
+            self._set_state("away")
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads reconnections
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _relay(self) -> None:
+        client = redis.asyncio.Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2, health_check_interval=15
+        )
+        async with client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+            await pubsub.subscribe(CHANNEL)
+            # A first answer proves that the subscription stands before pages rely on it.
+            await pubsub.get_message(ignore_subscribe_messages=False, timeout=5)
+            self._set_state("live")
+            while True:
+                message = await pubsub.get_message(timeout=15)
+                if message is not None:
+                    self._deliver(message["data"])
+
+    def _deliver(self, data: bytes) -> None:
+        topic = json.loads(data)["topic"]
+        for subscription in self._subscriptions:
+            subscription.tell(topic)
+
+    def _set_state(self, state: str) -> None:
+        if state != self._state:
+            self._state = state
+            for subscription in self._subscriptions:
+                subscription.tell_relay(state)
+
+
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+
+
+def hub() -> Hub:
+    """The hub of this process (of its event loop, of which a web process has one)."""
+    loop = asyncio.get_running_loop()
+    if loop not in _hubs:
+        _hubs[loop] = Hub()
+    return _hubs[loop]

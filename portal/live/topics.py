@@ -1,0 +1,40 @@
+"""Which topics a user may hear."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from accounting.models import Tenant, User
+from scheduling.models import Cluster, Job
+
+TOPIC = re.compile(r"(?P<kind>jobs?|cluster):(?P<key>\d{1,18}|\*)")
+MOST_TOPICS = 200
+
+
+def may_hear(user: User, topics: Iterable[str]) -> bool:
+    """Whether each of `topics` exists and is about something that `user` may see."""
+    wanted: dict[str, set[int]] = {"job": set(), "jobs": set(), "cluster": set()}
+    for topic in topics:
+        match = TOPIC.fullmatch(topic)
+        if match is None:
+            return False
+        if match["key"] == "*":
+            if not user.is_operator:
+                return False
+            continue
+        wanted[match["kind"]].add(int(match["key"]))
+    seen = {
+        "job": Job.objects.visible_to(user),
+        "jobs": Tenant.objects.visible_to(user),
+        "cluster": Cluster.objects.all(),  # everybody sees the machines; pages hide whose jobs are on them
+    }
+    return all(seen[kind].filter(pk__in=keys).count() == len(keys) for kind, keys in wanted.items() if keys)
+
+
+def topics_of_jobs(user: User) -> str:
+    """The topics of every job list that `user` sees, for `data-live`."""
+    if user.is_operator:
+        return "jobs:*"
+    ids = Tenant.objects.visible_to(user).values_list("pk", flat=True)[:MOST_TOPICS]
+    return " ".join(f"jobs:{pk}" for pk in ids)
