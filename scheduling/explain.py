@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from accounting.quotas import never_fits
 from django.db.models import Sum
 
+from accounting.quotas import never_fits
 from fairshare.model import Reason
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, ShareBalance
 

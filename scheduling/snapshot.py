@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from accounting.quotas import effective_limits, gpu_hours_left
 
 from accounting.models import Membership, Tenant
+from accounting.quotas import effective_limits, gpu_hours_left
 from fairshare import model as fs
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
 

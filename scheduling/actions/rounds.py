@@ -10,11 +10,11 @@ from datetime import datetime
 import numpy as np
 from django.db import transaction
 from django.db.models import Max
-from fairshare.policy import decide
 
 from accounting.clock import now_from_database
 from fairshare import codec
 from fairshare import model as fs
+from fairshare.policy import decide
 from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.shares import describe_shares, save_shares, settle_shares

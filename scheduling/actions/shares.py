@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 from django.db import connection
-from fairshare.balance import settle
 
 from accounting.ledger import book_trade
 from fairshare import model as fs
+from fairshare.balance import settle
 from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
 from scheduling.snapshot import Legend
 

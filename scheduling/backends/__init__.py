@@ -29,3 +29,10 @@ def _backend(cluster_id: int, kind: str) -> Backend:
         examples=settings.FAIRLOT_EXAMPLES_DIR,
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
     )
+
+
+def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
+    """The environments that jobs may name there; None where any image will do."""
+    from django.conf import settings  # noqa: PLC0415 - see above
+
+    return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
