@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):  # noqa: N818 - reads as the answer that it is
+class Refused(Exception):
     """The request makes no sense or is not possible now; `str(error)` says why in plain words.
 
     `field` names the argument that is at fault, if it is one.
@@ -15,9 +15,9 @@ class Refused(Exception):  # noqa: N818 - reads as the answer that it is
         self.field = field
 
 
-class NotAllowed(Exception):  # noqa: N818
+class NotAllowed(Exception):
     """The actor may not do this; `str(error)` says who may."""
 
 
-class BookedOtherwise(Exception):  # noqa: N818
+class BookedOtherwise(Exception):
     """The ledger already holds something else under the same key, or for the same lease and time."""

@@ -1,0 +1,63 @@
+"""How much of a usage segment lies between two moments, as expressions for the database.
+
+Exact: the parts of a segment, however it is cut, sum to the whole. Money is rounded on its running
+total since the segment began, so that a later part gets what an earlier one left.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models import DateTimeField, DecimalField, ExpressionWrapper, F, Func, Sum, Value
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce, Greatest, Least, Round
+
+LOWER, UPPER = F("period__startswith"), F("period__endswith")
+
+
+def _amount() -> DecimalField[Any, Any]:
+    return DecimalField(max_digits=24, decimal_places=6)
+
+
+class Seconds(Func):
+    """From the second moment to the first, to the microsecond."""
+
+    template = "EXTRACT(EPOCH FROM (%(expressions)s))"
+    arg_joiner = " - "
+    output_field = _amount()
+
+
+def moment(at: datetime) -> Value:
+    return Value(at, output_field=DateTimeField())
+
+
+def start_of(unit: str, at: Combinable, time_zone: str) -> Func:
+    """When the "day" or "hour" of `at` began on the clocks of `time_zone`."""
+    return Func(Value(unit), at, Value(time_zone), function="date_trunc", output_field=DateTimeField())
+
+
+def latest(*moments: Combinable | None) -> Any:
+    given = [at for at in moments if at is not None]
+    return Greatest(*given) if len(given) > 1 else given[0]
+
+
+def earliest(*moments: Combinable | None) -> Any:
+    given = [at for at in moments if at is not None]
+    return Least(*given) if len(given) > 1 else given[0]
+
+
+def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
+    """Sum over segments, each of which must contain `start` and `end`."""
+    part = ExpressionWrapper(F("gpus") * Seconds(end, start), _amount())
+    return Coalesce(Sum(part), Value(0), output_field=_amount())
+
+
+def cost_between(start: Combinable, end: Combinable) -> Coalesce:
+    part = ExpressionWrapper(_cost_until(end) - _cost_until(start), _amount())
+    return Coalesce(Sum(part), Value(0), output_field=_amount())
+
+
+def _cost_until(at: Combinable) -> Round:
+    share = F("cost") * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
+    return Round(ExpressionWrapper(share, _amount()), precision=4)

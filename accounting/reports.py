@@ -1,0 +1,237 @@
+"""What was used and what it cost, summed from the ledger's usage segments.
+
+Corrected segments count as never booked. Periods are [begins, ends); what a segment has outside is cut
+off exactly, so that adjoining periods add up.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import Count, F
+from django.db.models.expressions import Combinable
+
+from accounting.clipping import (
+    LOWER,
+    UPPER,
+    cost_between,
+    earliest,
+    gpu_seconds_between,
+    latest,
+    moment,
+    start_of,
+)
+from accounting.models import Generation, Tenant, UsageSegment, User
+from accounting.models.ledger import UsageSegmentQuerySet
+
+
+class By(StrEnum):
+    """What a report may have a row for each of."""
+
+    TENANT = "tenant"
+    USER = "user"
+    JOB = "job"
+    GENERATION = "generation"
+    DAY = "day"
+    HOUR = "hour"
+
+
+# The columns of UsageRow that each of them fills. Tenants and users have their present names.
+COLUMNS = {
+    By.TENANT: {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name")},
+    By.USER: {"user_id": F("user__pk"), "user": F("user__username")},
+    By.JOB: {"job_id": F("job_id"), "job": F("job_name")},
+    By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """GPU time and cost of one group; what the report is not grouped by is None."""
+
+    gpu_seconds: Decimal
+    cost: Decimal
+    currency: str
+    segments: int
+    begins: datetime | None = None  # of the day or hour, in the report's time zone
+    tenant_id: int | None = None
+    tenant: str | None = None
+    user_id: int | None = None
+    user: str | None = None
+    job_id: int | None = None
+    job: str | None = None
+    generation_id: int | None = None
+    generation: str | None = None
+
+    @property
+    def gpu_hours(self) -> Decimal:
+        return self.gpu_seconds / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Rows in order of time and names; `totals` has one row for each currency, and at least one."""
+
+    begins: datetime | None
+    ends: datetime | None
+    by: tuple[By, ...]
+    time_zone: str
+    rows: tuple[UsageRow, ...]
+    totals: tuple[UsageRow, ...]
+
+
+def usage_report(
+    viewer: User,
+    begins: datetime | None,
+    ends: datetime | None,
+    *,
+    by: Sequence[By] = (),
+    time_zone: str = "UTC",
+    tenant: Tenant | None = None,
+    user: User | None = None,
+    job_id: int | None = None,
+    generation: Generation | None = None,
+) -> UsageReport:
+    """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
+
+    `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
+    Days and hours are those of `time_zone`; one of the two at most. Three queries at most.
+    """
+    if By.DAY in by and By.HOUR in by:
+        raise ValueError("a report is by day or by hour, not by both")
+    ZoneInfo(time_zone)  # an unknown zone fails here, with its name
+    found = UsageSegment.objects.visible_to(viewer).uncorrected().overlapping(begins, ends).order_by()
+    if tenant is not None:
+        found = found.filter(tenant__in=Tenant.objects.subtree_of([tenant.pk]))
+    narrow = {"user": user, "job_id": job_id, "generation": generation}
+    found = found.filter(**{name: value for name, value in narrow.items() if value is not None})
+    bounds = _Bounds(begins, ends)
+    rows = _rows(found, bounds, tuple(by), time_zone)
+    totals = _sums(found, LOWER, UPPER, bounds, {})
+    return UsageReport(
+        begins=begins,
+        ends=ends,
+        by=tuple(by),
+        time_zone=time_zone,
+        rows=tuple(sorted(rows, key=_in_order)),
+        totals=tuple(totals) or (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),),
+    )
+
+
+def csv_lines(report: UsageReport) -> Iterator[str]:
+    """The report's rows as CSV, a header first, without totals. Amounts are exact."""
+    head = [name for unit in report.by for name in _csv_columns(unit)]
+    yield _csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
+    for row in report.rows:
+        cells = [getattr(row, "begins" if name in ("day", "hour") else name) for name in head]
+        amounts = [f"{row.gpu_seconds:f}", f"{row.gpu_hours:.6f}", f"{row.cost:f}"]
+        yield _csv_line([*map(_harmless, cells), *amounts, row.currency, row.segments])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    begins: datetime | None
+    ends: datetime | None
+
+    def clip(self, start: Combinable, end: Combinable) -> tuple[Any, Any]:
+        return (
+            latest(start, moment(self.begins) if self.begins else None),
+            earliest(end, moment(self.ends) if self.ends else None),
+        )
+
+
+def _rows(found: UsageSegmentQuerySet, bounds: _Bounds, by: tuple[By, ...], time_zone: str) -> list[UsageRow]:
+    columns = {name: source for unit in by for name, source in COLUMNS.get(unit, {}).items()}
+    unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
+    if unit is None:
+        return _sums(found, LOWER, UPPER, bounds, columns) if by else []
+    # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
+    # a second local hour or day, never a third: sum the last parts, then the parts before those.
+    last = start_of(unit, UPPER - timedelta(microseconds=1), time_zone)
+    whole_or_last = _sums(found, latest(LOWER, last), UPPER, bounds, columns | {"begins": last})
+    crossing = found.annotate(last=last).filter(last__gt=LOWER)
+    first = start_of(unit, LOWER, time_zone)
+    before = _sums(crossing, LOWER, last, bounds, columns | {"begins": first})
+    merged: dict[tuple[object, ...], UsageRow] = {}
+    for row in (*whole_or_last, *before):
+        merged[_group(row)] = _plus(merged[_group(row)], row) if _group(row) in merged else row
+    # Only now into the zone, in whose clocks two hours of the year are equal.
+    return [_in_zone(row, ZoneInfo(time_zone)) for row in merged.values()]
+
+
+def _sums(
+    found: UsageSegmentQuerySet, start: Any, end: Any, bounds: _Bounds, columns: dict[str, Any]
+) -> list[UsageRow]:
+    start, end = bounds.clip(start, end)
+    rows: Iterable[dict[str, Any]] = (
+        found.annotate(part_start=start, part_end=end)
+        .filter(part_start__lt=F("part_end"))
+        .values(**{f"by_{name}": source for name, source in (columns | {"currency": F("currency")}).items()})
+        .annotate(
+            gpu_seconds_sum=gpu_seconds_between(start, end),
+            cost_sum=cost_between(start, end),
+            segments=Count("pk"),
+        )
+    )
+    return [
+        UsageRow(
+            gpu_seconds=row["gpu_seconds_sum"],
+            cost=row["cost_sum"],
+            segments=row["segments"],
+            **{name.removeprefix("by_"): value for name, value in row.items() if name.startswith("by_")},
+        )
+        for row in rows
+    ]
+
+
+SUMMED = {"gpu_seconds", "cost", "segments"}
+GROUPED = [field.name for field in fields(UsageRow) if field.name not in SUMMED]
+
+
+def _group(row: UsageRow) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in GROUPED)
+
+
+def _with(row: UsageRow, **changes: Any) -> UsageRow:
+    return UsageRow(**({field.name: getattr(row, field.name) for field in fields(UsageRow)} | changes))
+
+
+def _plus(row: UsageRow, more: UsageRow) -> UsageRow:
+    return _with(row, **{name: getattr(row, name) + getattr(more, name) for name in SUMMED})
+
+
+def _in_zone(row: UsageRow, zone: ZoneInfo) -> UsageRow:
+    return _with(row, begins=row.begins.astimezone(zone)) if row.begins else row
+
+
+def _in_order(row: UsageRow) -> tuple[object, ...]:
+    names = (row.tenant or "", row.user or "", row.job_id or 0, row.generation or "", row.currency)
+    return (row.begins.timestamp() if row.begins else 0.0, *names)
+
+
+def _csv_columns(unit: By) -> list[str]:
+    return [unit] if unit in (By.DAY, By.HOUR) else list(COLUMNS[unit])
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    """Spreadsheets run a cell that begins like a formula; a name must not be one."""
+    if isinstance(cell, datetime):
+        return cell.isoformat()
+    if isinstance(cell, str) and cell[:1] in "=+-@\t\r":
+        return f"'{cell}"
+    return cell
