@@ -1,0 +1,136 @@
+"""Real gangs on a local backend of their own: what the tests of that backend share."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from scheduling.backends.base import Gang, Observation, Phase, Worker
+from scheduling.backends.local import processes
+from scheduling.backends.local.backend import LocalBackend
+from scheduling.backends.local.files import JobFiles, read_json
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+T = TypeVar("T")
+PATIENCE = 20.0  # seconds; a deadline for what usually takes milliseconds
+
+
+def until(look: Callable[[], T], what: str = "it", seconds: float = PATIENCE) -> T:
+    """Looks until the answer is true; for what gives no event that a test could wait for."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()):
+        assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
+        time.sleep(0.01)
+    return answer
+
+
+class Rig:
+    """A backend in its own folder, and short ways to order and to look."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.backend = self.another_backend()
+        self.backend.prepare()
+
+    def another_backend(self) -> LocalBackend:
+        """As another process, or the next one after a crash, would have it."""
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9)
+
+    def files(self, job: int = 1) -> JobFiles:
+        return JobFiles(self.root, job)
+
+    def gang(
+        self,
+        script: str,
+        *,
+        job: int = 1,
+        epoch: int = 1,
+        workers: int = 1,
+        gpus: Sequence[Worker] = (),
+        **changes: Any,
+    ) -> Gang:
+        """A gang that runs a shell script; `python` in it is ours."""
+        virtual = [Worker(rank, f"node-{rank}", (rank, rank + 8), (), 2.0) for rank in range(workers)]
+        given: dict[str, Any] = {
+            "job_id": job,
+            "epoch": epoch,
+            "token": uuid.uuid4(),
+            "generation": "V100",
+            "command": ["/bin/sh", "-c", script],
+            "environment_name": "python",
+            "environment": {},
+            "progress_pattern": r"\bstep[ =:]+(\d+)",
+            "grace_seconds": 5.0,
+            "log_limit_bytes": 10**7,
+            "workers": gpus or virtual,
+        }
+        return Gang(**given | changes)
+
+    def python(self, program: str, **changes: Any) -> Gang:
+        return self.gang("", command=["python", "-c", program], **changes)
+
+    def start(self, gang: Gang) -> Gang:
+        self.backend.start(gang)
+        return gang
+
+    def stop(self, gang: Gang, grace: float = 5.0) -> None:
+        self.backend.stop(job_id=gang.job_id, epoch=gang.epoch, token=gang.token, grace_seconds=grace)
+
+    def freeze(self, gang: Gang) -> None:
+        self.backend.freeze(job_id=gang.job_id, epoch=gang.epoch, token=gang.token)
+
+    def look(self, gang: Gang) -> Observation | None:
+        return next((seen for seen in self.backend.observe() if seen.token == gang.token), None)
+
+    def wait(self, gang: Gang, phase: Phase = Phase.ENDED) -> Observation:
+        """Follows the backend's changes until the gang is in `phase`."""
+        deadline = time.monotonic() + PATIENCE
+        with closing(self.backend.changes(timeout=0.5)) as changes:
+            for _ in changes:
+                seen = self.look(gang)
+                if seen is not None and seen.phase is phase:
+                    return seen
+                assert seen is None or seen.phase is not Phase.ENDED, f"ended: {seen}"
+                assert time.monotonic() < deadline, f"never {phase}: {seen}"
+        raise AssertionError("unreachable")
+
+    def log(self, job: int = 1, rank: int = 0) -> str:
+        return self.backend.read_log(job_id=job, rank=rank, offset=0, limit=10**7).data.decode(
+            errors="replace"
+        )
+
+    def wait_for_log(self, text: str, *, job: int = 1, rank: int = 0, times: int = 1) -> str:
+        until(lambda: self.log(job, rank).count(text) >= times, f"{text!r} in the log")
+        return self.log(job, rank)
+
+    def supervisor(self, gang: Gang) -> int:
+        """The pid of the gang's supervisor."""
+        status = read_json(self.files(gang.job_id).status(gang.epoch))
+        assert status is not None
+        return int(status["supervisor"][0])
+
+    def processes_of(self, gang: Gang) -> list[processes.Process]:
+        """All that live with the gang's marker."""
+        return processes.marked(str(gang.token))
+
+    def end_everything(self) -> None:
+        """Kills what a test left running, through the backend, and waits until it is gone."""
+        for seen in self.backend.observe():
+            if seen.phase is not Phase.ENDED:
+                self.backend.stop(job_id=seen.job_id, epoch=seen.epoch, token=seen.token, grace_seconds=0.0)
+        until(lambda: all(seen.phase is Phase.ENDED for seen in self.backend.observe()), "the end")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    it = Rig(tmp_path / "jobs")
+    yield it
+    it.end_everything()

@@ -1,0 +1,194 @@
+"""What the local backend makes of kill -9, reboots, and programs that fork away."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from scheduling.backends.base import End, Gang, Phase
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import read_json, write_json
+from tests.scheduling.local_rig import Rig, until
+
+DETACHING = """
+import os, time
+for detach in (False, True):
+    if os.fork() == 0:
+        if detach:
+            os.setsid()
+            if os.fork() > 0:
+                os._exit(0)
+        print("a child of", os.getppid() if not detach else "nobody", flush=True)
+        time.sleep(600)
+        os._exit(0)
+"""
+CLEAN = "exec env -i /bin/sh -c 'sleep 600 & exec sleep 600'"  # nothing of its environment is left
+
+
+def start_and_die(root: Path, gang: Gang) -> None:
+    """A portal process that starts a gang and is killed at once."""
+    Rig(root).backend.start(gang)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_gang_outlives_the_killed_starter_and_is_adopted(rig: Rig) -> None:
+    gang = rig.gang("echo step 1; mkfifo go; read line < go; echo step 2")
+    starter = multiprocessing.get_context("spawn").Process(target=start_and_die, args=(rig.root, gang))
+    starter.start()
+    starter.join(20)
+    assert starter.exitcode == -signal.SIGKILL
+    rig.wait(gang, Phase.RUNNING)
+    rig.wait_for_log("step 1")
+    successor = rig.another_backend()
+    successor.start(gang)  # its order is repeated after the crash
+    fifo = rig.files().folder / "work" / "rank-0" / "go"
+    until(fifo.exists, "the program")
+    fifo.write_text("on\n")
+    assert rig.wait(gang).end is End.SUCCEEDED
+    assert rig.log() == "step 1\nstep 2\n"
+
+
+def kill_supervisor(rig: Rig, gang: Gang) -> None:
+    supervisor = rig.supervisor(gang)
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: processes.look(supervisor) is None, "the supervisor's end")
+
+
+def test_a_killed_supervisor_means_lost_at_its_last_heartbeat_and_nothing_stays(rig: Rig) -> None:
+    gang = rig.start(rig.python(DETACHING + "time.sleep(600)", workers=2))
+    rig.wait(gang, Phase.RUNNING)
+    rig.wait_for_log("a child of", rank=0, times=2)
+    rig.wait_for_log("a child of", rank=1, times=2)
+    assert len(rig.processes_of(gang)) == 6
+    kill_supervisor(rig, gang)
+    last = read_json(rig.files().beat)
+    assert last is not None
+    seen = rig.wait(gang)
+    assert seen.end is End.LOST
+    assert seen.ended_age is not None
+    assert abs(seen.ended_age - processes.age(tuple(last["at"]))) < 0.5
+    assert not rig.processes_of(gang)
+    rig.backend.start(gang)
+    assert rig.wait(gang).end is End.LOST  # and never a second time
+    again = rig.start(rig.gang("echo again", epoch=2))
+    assert rig.wait(again).end is End.SUCCEEDED
+
+
+def test_even_what_dropped_its_environment_is_found_after_the_supervisor_died(rig: Rig) -> None:
+    gang = rig.start(rig.gang(CLEAN))
+    beat = rig.files().beat
+
+    def recorded() -> list[tuple[int, int]]:
+        return (read_json(beat) or {}).get("processes", [])
+
+    until(lambda: len(recorded()) == 2, "both sleeps in the heartbeat")
+    sleeps = recorded()
+    assert not rig.processes_of(gang)
+    kill_supervisor(rig, gang)
+    rig.wait(gang)
+    assert not any(processes.is_alive(*process) for process in sleeps)
+
+
+def test_a_start_after_a_crash_ends_the_leftovers_first(rig: Rig) -> None:
+    old = rig.start(rig.python(DETACHING + "time.sleep(600)"))
+    rig.wait_for_log("a child of", times=2)
+    kill_supervisor(rig, old)
+    new = rig.start(rig.gang("echo new; sleep 600", epoch=2))
+    assert not rig.processes_of(old)
+    rig.wait(new, Phase.RUNNING)
+    assert rig.wait(old).end is End.LOST
+
+
+def test_after_a_reboot_what_ran_is_lost_when_it_was_last_seen(rig: Rig) -> None:
+    gang = rig.start(rig.gang("exec sleep 600"))
+    rig.wait(gang, Phase.RUNNING)
+    kill_supervisor(rig, gang)
+    until(lambda: not rig.processes_of(gang), "the end by the parent's death")
+    # The same files as another boot would find them: the supervisor's number is another program's now.
+    status, beat = read_json(rig.files().status(1)), read_json(rig.files().beat)
+    assert status is not None
+    assert beat is not None
+    stranger = processes.own_name()
+    status |= {"ordered_at": ["another boot", 5.0, 1e9], "supervisor": stranger}
+    beat |= {"at": ["another boot", 9.0, 1e9 + 4], "processes": [stranger]}
+    write_json(rig.files().status(1), status)
+    write_json(rig.files().beat, beat)
+    seen = rig.wait(gang)
+    assert (seen.end, seen.message) == (End.LOST, "the machine was restarted")
+    assert seen.ended_age is not None
+    assert seen.ended_age > 1e7  # by the wall clock, long ago
+
+
+def test_a_start_that_was_killed_before_its_supervisor_came_up_is_started_by_the_next(rig: Rig) -> None:
+    gang = rig.gang("echo ran")
+    files = rig.files()
+    files.make()
+    status = {"job_id": 1, "epoch": 1, "token": str(gang.token), "ordered_at": processes.stamp()}
+    write_json(files.status(1), status | {"phase": "starting", "supervisor": None})
+    assert rig.wait(gang, Phase.STARTING)
+    rig.backend.start(gang)
+    assert rig.wait(gang).end is End.SUCCEEDED
+
+
+def test_what_a_program_leaves_behind_is_ended_with_it(rig: Rig) -> None:
+    gang = rig.start(rig.python(DETACHING + "time.sleep(0)"))
+    seen = rig.wait(gang)
+    assert seen.end is End.SUCCEEDED
+    assert not rig.processes_of(gang)
+
+
+def test_a_program_that_hops_from_process_to_process_is_caught(rig: Rig) -> None:
+    # Each process forks the next one and ends: no list of processes is ever up to date.
+    hop = "import os\nprint('hopping', flush=True)\nwhile True:\n    if os.fork() > 0: os._exit(0)"
+    gang = rig.start(rig.gang(f'python -c "{hop}" & sleep 600'))
+    rig.wait_for_log("hopping")
+    rig.stop(gang, grace=0)
+    assert rig.wait(gang).end is End.STOPPED
+    assert not rig.processes_of(gang)
+
+
+def test_stopping_reaches_what_made_its_own_session(rig: Rig) -> None:
+    gang = rig.start(rig.python(DETACHING + "time.sleep(600)"))
+    rig.wait_for_log("a child of", times=2)
+    rig.stop(gang, grace=10)
+    assert rig.wait(gang).end is End.STOPPED
+    assert not rig.processes_of(gang)
+
+
+def test_a_damaged_report_hides_no_other(rig: Rig) -> None:
+    gang = rig.start(rig.gang("sleep 600"))
+    rig.files().status(1).with_name("77-1.json").write_text("")
+    rig.wait(gang, Phase.RUNNING)
+    rig.files().status(1).with_name("77-1.json").unlink()
+
+
+def test_orders_from_many_processes_at_once_end_in_one_state(rig: Rig) -> None:
+    gang = rig.gang("echo begun; sleep 600")
+    verbs = [lambda: rig.start(gang), lambda: rig.freeze(gang), lambda: rig.look(gang)] * 4
+    threads = [threading.Thread(target=verb) for verb in verbs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rig.stop(gang, grace=1)
+    assert rig.wait(gang).end is End.STOPPED
+    assert rig.log().count("begun") <= 1
+
+
+def test_the_supervisor_is_small(rig: Rig) -> None:
+    gang = rig.start(rig.gang("sleep 600"))
+    rig.wait(gang, Phase.RUNNING)
+    assert memory_of(rig.supervisor(gang)) < 40_000_000
+    assert sys.executable in Path(f"/proc/{rig.supervisor(gang)}/cmdline").read_text()
+
+
+def memory_of(pid: int) -> int:
+    """Most bytes that were ever resident."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
