@@ -26,9 +26,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
     def last_used_long_ago(self) -> Self:
         """Tokens whose last use is worth writing down again."""
-        return self.filter(
-            models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP)
-        )
+        return self.filter(models.Q(last_used_at=None) | models.Q(last_used_at__lt=Now() - LAST_USED_STEP))
 
 
 class ApiToken(models.Model):

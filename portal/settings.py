@@ -143,7 +143,11 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = env.str("BEAT_SCHEDULE_FILE", "/tmp/fairlot-beat-schedule")  # noqa: S108
 CELERY_BEAT_SCHEDULE = {
     "rounds": {"task": "scheduling.tasks.run_due_rounds", "schedule": 1.0, "options": {"expires": 5}},
-    "operations": {"task": "scheduling.tasks.run_due_operations", "schedule": 5.0, "options": {"expires": 10}},
+    "operations": {
+        "task": "scheduling.tasks.run_due_operations",
+        "schedule": 5.0,
+        "options": {"expires": 10},
+    },
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
@@ -16,7 +15,6 @@ from portal.tokens.actions import create_token, revoke_token
 LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
 
 
-@login_required
 @never_cache
 @require_http_methods(["GET", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
@@ -38,7 +36,9 @@ def tokens(request: HttpRequest) -> HttpResponse:
             )
             context["name"] = ""
         except Refused as error:
-            context["problems"] = {error.field or "": error.message}
+            context |= (
+                {"problems": {error.field: error.message}} if error.field else {"problem": error.message}
+            )
             status = 422
     context["tokens"] = ApiToken.objects.of(request.user)
     return render(request, "tokens/tokens.html", context, status=status)
@@ -50,7 +50,6 @@ def parse_days(text: str) -> int | None:
     return int(text) if text else None
 
 
-@login_required
 @require_POST
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     token = revoke_token(

@@ -1,0 +1,21 @@
+"""The REST API, version 1."""
+
+from __future__ import annotations
+
+from ninja import NinjaAPI
+
+from portal.api import cluster, jobs, reports
+from portal.api.auth import Bearer, Session
+from portal.api.problems import answer_with_problems
+
+DESCRIPTION = """
+Send a token of yours as `Authorization: Bearer fairlot_…`, or use this page while you are signed in.
+
+Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and, where fields are at
+fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in GPU-seconds.
+"""
+
+api = NinjaAPI(title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()])
+for subject in (jobs, cluster, reports):
+    api.add_router("", subject.router)
+answer_with_problems(api)

@@ -1,0 +1,36 @@
+"""Who calls the API: a bearer token, or a browser's session with its CSRF token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja.errors import HttpError
+from ninja.security import HttpBearer, SessionAuth
+
+from accounting.models import User
+from portal.tokens.actions import find_token
+
+READING = {"GET", "HEAD", "OPTIONS"}
+# POSTs that change nothing, by the name of their operation.
+READING_POSTS = {"preflight"}
+
+
+class Bearer(HttpBearer):
+    """`Authorization: Bearer fairlot_…`; a token that may only read cannot call what changes something."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> User:
+        found = find_token(token)
+        if found is None:
+            raise HttpError(401, "This token is unknown, has expired or was revoked.")
+        reads = request.method in READING or request.resolver_match.url_name in READING_POSTS
+        if not (found.may_write or reads):
+            raise HttpError(403, "This token may only read.")
+        return found.user
+
+
+class Session(SessionAuth):
+    """The cookie of a signed-in browser; whatever writes needs the CSRF token, too."""
+
+    def __call__(self, request: HttpRequest) -> Any | None:
+        return super().__call__(request) if request.user.is_authenticated else None

@@ -1,0 +1,57 @@
+"""The cluster as the caller may see it: every node, but of others' holdings only how many GPUs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+
+from portal.api import schemas
+from scheduling.models import Cluster, HeldGpu, Job, Node
+
+router = Router(tags=["Cluster"])
+
+
+@router.get("/cluster", response=list[schemas.Cluster], url_name="cluster")
+def clusters(request: HttpRequest) -> list[dict[str, Any]]:
+    """Clusters, their nodes, and who holds their GPUs now."""
+    mine: dict[int, dict[tuple[int, str], list[int]]] = defaultdict(lambda: defaultdict(list))
+    others: dict[int, int] = defaultdict(int)
+    visible = set(Job.objects.visible_to(request.auth).unfinished().values_list("pk", flat=True))
+    held = HeldGpu.objects.filter(during__isnull=False, during__endswith__isnull=True)
+    for node, gpu, job, team in held.values_list(
+        "node_id", "gpu_index", "lease__job_id", "lease__job__tenant__slug"
+    ):
+        if job in visible:
+            mine[node][job, team].append(gpu)
+        else:
+            others[node] += 1
+    nodes = defaultdict(list)
+    for node in Node.objects.select_related("generation"):
+        nodes[node.cluster_id].append(_show(node, mine[node.pk], others[node.pk]))
+    return [
+        {
+            "name": cluster.name,
+            "paused": cluster.paused_at is not None,
+            "quantum_seconds": cluster.effective_quantum,
+            "nodes": nodes[cluster.pk],
+        }
+        for cluster in Cluster.objects.order_by("name")
+    ]
+
+
+def _show(node: Node, held: dict[tuple[int, str], list[int]], others: int) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "generation": node.generation.name,
+        "gpus": node.gpus,
+        "state": node.state,
+        "state_reason": node.state_reason,
+        "held": [
+            {"job": job, "team": team, "gpu_indices": sorted(gpus)}
+            for (job, team), gpus in sorted(held.items())
+        ],
+        "held_by_others": others,
+    }

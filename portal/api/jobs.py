@@ -1,0 +1,188 @@
+"""Jobs: list, submit, look at, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Header, Query, Router
+from ninja.errors import HttpError
+
+from accounting.models import Membership, Tenant, User
+from portal.api import schemas
+from scheduling.actions.jobs import cancel_job, submit_job
+from scheduling.backends import backend_for
+from scheduling.explain import SHORT, explain
+from scheduling.models import Cluster, Job
+from scheduling.preflight import Preflight, preflight
+from scheduling.spec import JobSpec, SpecError
+
+router = Router(tags=["Jobs"])
+
+LOG_PIECE = 256 * 1024
+Key = Annotated[int, Query(ge=0, le=2**63 - 1)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+
+
+def visible_job(request: HttpRequest, job_id: int) -> Job:
+    """404 for a job that does not exist and for one that the caller may not see."""
+    if job_id >= 2**63:
+        raise Http404
+    jobs = Job.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
+    return get_object_or_404(jobs, pk=job_id)
+
+
+@router.get("/jobs", response=schemas.JobPage, url_name="jobs")
+def list_jobs(
+    request: HttpRequest, filters: Query[schemas.JobFilters], before: Key | None = None, limit: Limit = 50
+) -> dict[str, Any]:
+    """Jobs of the caller's teams, latest first."""
+    jobs = Job.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster").order_by("-id")
+    wanted = {
+        "state": filters.state,
+        "tenant__slug": filters.team,
+        "owner__username": filters.owner,
+        "name__icontains": filters.q,
+        "pk__lt": before,
+    }
+    jobs = jobs.filter(**{name: value for name, value in wanted.items() if value})
+    found = list(jobs[: limit + 1])
+    return {
+        "items": [show_job(job) for job in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+@router.post("/jobs", response={201: schemas.Job}, url_name="jobs")
+def submit(
+    request: HttpRequest,
+    new: schemas.NewJob,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+) -> Any:
+    """Queues a job. The same Idempotency-Key again answers with the same job again."""
+    tenant, cluster = place_of(request.auth, new)
+    job = submit_job(
+        actor=request.auth,
+        tenant=tenant,
+        cluster=cluster,
+        spec=read_spec(new.spec),
+        request_key=idempotency_key or None,
+    )
+    return 201, show_job(job)
+
+
+@router.post("/preflight", response=schemas.Preflight, url_name="preflight")
+def check(request: HttpRequest, new: schemas.NewJob) -> dict[str, Any]:
+    """Whether the job could ever run, when about, and what an hour of it costs. Changes nothing."""
+    tenant, cluster = place_of(request.auth, new)
+    answer = preflight(actor=request.auth, tenant=tenant, cluster=cluster, spec=read_spec(new.spec))
+    return show_preflight(answer)
+
+
+@router.get("/jobs/{int:job_id}", response=schemas.Job, url_name="job")
+def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    return show_job(visible_job(request, job_id))
+
+
+@router.post("/jobs/{int:job_id}/cancel", response=schemas.Job, url_name="job_cancel")
+def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """Ends the job for good; doing it twice is as good as once."""
+    cancel_job(actor=request.auth, job=visible_job(request, job_id))
+    return show_job(visible_job(request, job_id))
+
+
+@router.get("/jobs/{int:job_id}/events", response=schemas.EventPage, url_name="job_events")
+def events(request: HttpRequest, job_id: int, after: Key = 0, limit: Limit = 100) -> dict[str, Any]:
+    """What happened to the job, oldest first."""
+    found = list(visible_job(request, job_id).events.filter(pk__gt=after)[: limit + 1])
+    return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
+
+
+@router.get("/jobs/{int:job_id}/log", response=schemas.Log, url_name="job_log")
+def log(
+    request: HttpRequest,
+    job_id: int,
+    rank: Key = 0,
+    offset: Key = 0,
+) -> dict[str, Any]:
+    """A piece of a rank's log. Bytes that are not UTF-8 are shown as U+FFFD; offsets count bytes."""
+    job = visible_job(request, job_id)
+    if rank >= job.workers:
+        raise HttpError(404, f"The job has the ranks 0 to {job.workers - 1}.")
+    chunk = backend_for(job.cluster).read_log(job_id=job.pk, rank=rank, offset=offset, limit=LOG_PIECE)
+    cut = 0 if chunk.complete else len(chunk.data) - len(whole_characters(chunk.data))
+    data = chunk.data[: len(chunk.data) - cut]
+    return {
+        "rank": rank,
+        "offset": chunk.offset,
+        "next_offset": chunk.next_offset - cut,
+        "complete": chunk.complete,
+        "text": data.decode("utf-8", "replace"),
+    }
+
+
+@router.get("/jobs/{int:job_id}/scheduling", response=schemas.Scheduling, url_name="job_scheduling")
+def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """Why the job is where it is, and what would help."""
+    job = visible_job(request, job_id)
+    why = explain(job)
+    return {
+        "state": job.state,
+        "sentence": why.sentence,
+        "never": why.never,
+        "detail": why.detail,
+        "unblock": why.unblock,
+    }
+
+
+def whole_characters(data: bytes) -> bytes:
+    """`data` without a UTF-8 character that has only begun at its end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if needed > back else data
+        if byte < 0x80:
+            break
+    return data
+
+
+def read_spec(spec: dict[str, Any] | str) -> JobSpec:
+    return JobSpec.from_yaml(spec) if isinstance(spec, str) else JobSpec.parse(spec)
+
+
+def place_of(user: User, new: schemas.NewJob) -> tuple[Tenant, Cluster]:
+    """The team and the cluster that are meant; SpecError naming those to choose from."""
+    own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
+    tenants = list(own.filter(slug=new.team) if new.team else own[:2])
+    clusters = list(Cluster.objects.filter(name=new.cluster) if new.cluster else Cluster.objects.all()[:2])
+    problems = {}
+    if len(tenants) != 1:
+        slugs = ", ".join(own.values_list("slug", flat=True)[:20])
+        problems["team"] = f"name one of your teams (accepted: {slugs or 'you are a member of none'})"
+    if len(clusters) != 1:
+        names = ", ".join(Cluster.objects.values_list("name", flat=True)[:20])
+        problems["cluster"] = f"name a cluster (accepted: {names or 'there is none yet'})"
+    if problems:
+        raise SpecError(problems)
+    return tenants[0], clusters[0]
+
+
+def show_job(job: Job) -> dict[str, Any]:
+    same = (
+        "id", "name", "state", "workers", "gpus_per_worker", "gpus", "priority", "spec", "created_at",
+        "first_started_at", "ended_at", "exit_code", "end_reason", "end_message", "steps_done",
+    )  # fmt: skip
+    return {name: getattr(job, name) for name in same} | {
+        "team": job.tenant.slug,
+        "owner": job.owner.get_username(),
+        "cluster": job.cluster.name,
+        "reason": SHORT[job.reason] if job.state in Job.WAITING else "",
+    }
+
+
+def show_preflight(answer: Preflight) -> dict[str, Any]:
+    names = ("verdict", "sentences", "expected_start_seconds", "cost_per_hour", "detail")
+    return {name: getattr(answer, name) for name in names} | {"currency": settings.FAIRLOT_CURRENCY}

@@ -1,0 +1,105 @@
+"""Shares, trades, usage, and the caller."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+
+from accounting.models import Tenant
+from accounting.reports import By
+from portal.api import schemas
+from portal.reports.views import read_report, usage_csv
+from portal.share.periods import read_period
+from portal.share.queries import POINTS, read_share
+from portal.share.trades import SeenTrade, read_trades, seen, visible_ids
+
+router = Router(tags=["Reports"])
+
+PeriodName = Literal["1h", "24h", "7d", "30d"]
+
+
+@router.get("/me", response=schemas.Me, url_name="me")
+def me(request: HttpRequest) -> dict[str, Any]:
+    """Who is calling, and in which teams."""
+    user = request.auth
+    return {
+        "username": user.get_username(),
+        "name": user.get_full_name(),
+        "role": user.portal_role,
+        "teams": [
+            {"team": one.tenant.slug, "role": one.role, "tickets": one.tickets}
+            for one in user.memberships.select_related("tenant").order_by("tenant__path")
+        ],
+    }
+
+
+@router.get("/share", response=schemas.Share, url_name="share")
+def share(request: HttpRequest, team: str, period: PeriodName = "24h") -> dict[str, Any]:
+    """What a team was entitled to and got, with all teams below it."""
+    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
+    stretch = read_period(period)
+    return {
+        "team": tenant.slug,
+        "begins": stretch.begins,
+        "ends": stretch.ends,
+        "step_seconds": stretch.seconds / POINTS,
+        "generations": [
+            {"generation": one.generation.name, "total": one.total, "owed": one.owed, "points": one.points}
+            for one in read_share(request.auth, tenant, stretch)
+        ],
+    }
+
+
+@router.get("/trades", response=schemas.TradePage, url_name="trades")
+def trades(
+    request: HttpRequest,
+    period: PeriodName = "24h",
+    generation: str = "",
+    before: Annotated[int, Query(ge=0, le=2**63 - 1)] | None = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> dict[str, Any]:
+    """Trades of the caller's teams, latest first; ask again with `before` = `next` for older ones."""
+    found = read_trades(request.auth, read_period(period), generation=generation)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    some = list(found[: limit + 1])
+    return {
+        "items": [_show_trade(trade) for trade in seen(some[:limit], visible_ids(request.auth))],
+        "next": some[limit - 1].pk if len(some) > limit else None,
+    }
+
+
+@router.get("/usage", response=schemas.Usage, url_name="usage")
+def usage(
+    request: HttpRequest,
+    by: By = By.USER,
+    team: str = "",
+    period: Literal["this-month", "last-month", "dates"] = "this-month",
+    format: Literal["json", "csv"] = "json",  # noqa: A002
+) -> dict[str, Any] | HttpResponse:
+    """The usage report. With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
+    request.user = request.auth
+    if format == "csv":
+        return usage_csv(request)
+    _, _, bounds, report = read_report(request)
+    return {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
+
+
+def _show_trade(trade: SeenTrade) -> dict[str, Any]:
+    sides = [
+        {
+            "team": side.tenant.slug,
+            "gave": side.gave,
+            "gave_generation": side.gave_generation,
+            "got": side.got,
+            "got_generation": side.got_generation,
+            "speedup": side.speedup,
+            "gain": side.gain,
+        }
+        for side in trade.sides
+    ]
+    same = ("id", "begins", "ends", "fast", "slow", "price", "counterpart")
+    return {name: getattr(trade, name) for name in same} | {"sides": sides}

@@ -1,0 +1,215 @@
+"""What the API says and hears. Times are ISO 8601 in UTC, GPU time is in GPU-seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from ninja import Field, Schema
+
+
+class Me(Schema):
+    username: str
+    name: str
+    role: str
+    teams: list[Membership]
+
+
+class Membership(Schema):
+    team: str
+    role: str
+    tickets: int
+
+
+class NewJob(Schema):
+    """A job spec as a mapping, or as YAML text; `team` and `cluster` may be left out if there is one only."""
+
+    spec: dict[str, Any] | str
+    team: str = Field("", description="Slug of the team that pays.")
+    cluster: str = Field("", description="Name of the cluster.")
+
+
+class Job(Schema):
+    id: int
+    name: str
+    state: str
+    reason: str = Field("", description="Why it waits, in a few words; empty for jobs that do not wait.")
+    team: str
+    owner: str
+    cluster: str
+    workers: int
+    gpus_per_worker: int
+    gpus: int
+    priority: int
+    spec: dict[str, Any]
+    created_at: datetime
+    first_started_at: datetime | None
+    ended_at: datetime | None
+    exit_code: int | None
+    end_reason: str
+    end_message: str
+    steps_done: Decimal | None
+
+
+class JobFilters(Schema):
+    state: str = ""
+    team: str = Field("", description="Slug of a team.")
+    owner: str = Field("", description="User name.")
+    q: str = Field("", description="Part of the name.")
+
+
+class JobPage(Schema):
+    """Latest jobs first; ask again with `before` = `next` for older ones."""
+
+    items: list[Job]
+    next: int | None
+
+
+class Event(Schema):
+    id: int
+    at: datetime
+    kind: str
+    text: str
+    epoch: int
+
+
+class EventPage(Schema):
+    """Oldest events first; ask again with `after` = `next` for newer ones."""
+
+    items: list[Event]
+    next: int | None
+
+
+class Log(Schema):
+    """A piece of one rank's log; `text` begins at byte `offset`, the next piece at `next_offset`."""
+
+    rank: int
+    offset: int
+    next_offset: int
+    complete: bool
+    text: str
+
+
+class Scheduling(Schema):
+    """Why a job is where it is."""
+
+    state: str
+    sentence: str
+    never: bool
+    detail: list[str]
+    unblock: list[str]
+
+
+class Node(Schema):
+    name: str
+    generation: str
+    gpus: int
+    state: str
+    state_reason: str
+    held: list[Held]
+    held_by_others: int
+
+
+class Held(Schema):
+    """GPUs of a node held by a job that the caller may see."""
+
+    job: int
+    team: str
+    gpu_indices: list[int]
+
+
+class Cluster(Schema):
+    name: str
+    paused: bool
+    quantum_seconds: float
+    nodes: list[Node]
+
+
+class Amounts(Schema):
+    entitled: float
+    received: float
+    lent: float
+    borrowed: float
+    bought: float
+    sold: float
+
+
+class ShareOfGeneration(Schema):
+    generation: str
+    total: Amounts
+    owed: float
+    points: list[Amounts]
+
+
+class Share(Schema):
+    """GPU-seconds in equal stretches of `step_seconds`, oldest first."""
+
+    team: str
+    begins: datetime
+    ends: datetime
+    step_seconds: float
+    generations: list[ShareOfGeneration]
+
+
+class TradeSide(Schema):
+    team: str
+    gave: float
+    gave_generation: str
+    got: float
+    got_generation: str
+    speedup: float
+    gain: float
+
+
+class Trade(Schema):
+    """A trade with the sides that the caller may see; the other one stays without a name."""
+
+    id: int
+    begins: datetime
+    ends: datetime | None
+    fast: str
+    slow: str
+    price: float
+    sides: list[TradeSide]
+    counterpart: str
+
+
+class TradePage(Schema):
+    items: list[Trade]
+    next: int | None
+
+
+class UsageRow(Schema):
+    """One group of the report; only what it is grouped by is filled in. Amounts are exact decimals."""
+
+    gpu_seconds: Decimal
+    cost: Decimal
+    currency: str
+    begins: datetime | None
+    tenant: str | None
+    user: str | None
+    job_id: int | None
+    job: str | None
+    generation: str | None
+
+
+class Usage(Schema):
+    begins: datetime
+    ends: datetime
+    rows: list[UsageRow]
+    totals: list[UsageRow]
+
+
+class Preflight(Schema):
+    verdict: Literal["never", "now", "later"]
+    sentences: list[str]
+    expected_start_seconds: tuple[float, float] | None
+    cost_per_hour: dict[str, Decimal] = Field(description="Of the whole gang, by generation.")
+    detail: list[str]
+    currency: str
+
+
+Me.model_rebuild()
+Node.model_rebuild()
+Cluster.model_rebuild()

@@ -1,0 +1,41 @@
+"""GPU time that is held or was held, but stands in no ledger transaction yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Q, Sum, Value
+from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
+
+from accounting.models import Tenant, User
+from scheduling.models import Lease
+
+
+@dataclass(frozen=True)
+class Unbooked:
+    gpu_seconds: float
+    leases: int
+
+
+def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None) -> Unbooked:
+    """What `user` may see of it in [begins, ends)."""
+    tenants = Tenant.objects.visible_to(user)
+    if tenant is not None:
+        tenants = tenants.filter(path__startswith=tenant.path)
+    start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
+    end = Least(Coalesce("held_until", Now()), Value(ends))
+    seconds = Extract(F("open_end") - F("open_start"), "epoch")
+    summed = (
+        Lease.objects.filter(
+            Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
+            held_from__isnull=False,
+            job__tenant__in=tenants,
+        )
+        .annotate(open_start=start, open_end=end)
+        .filter(open_end__gt=F("open_start"))
+        .aggregate(
+            total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())), leases=Count("pk")
+        )
+    )
+    return Unbooked(summed["total"] or 0.0, summed["leases"])

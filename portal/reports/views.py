@@ -1,0 +1,88 @@
+"""The usage report: what was used and what it cost, as a page and as CSV."""
+
+from __future__ import annotations
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounting.clock import now_from_database
+from accounting.models import Tenant
+from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
+from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.unbooked import unbooked
+from scheduling.models import Job
+
+ROWS_PER_PAGE = 100
+GROUPS = {
+    By.USER: "User",
+    By.JOB: "Job",
+    By.GENERATION: "GPU",
+    By.DAY: "Day",
+    By.TENANT: "Team",
+}
+
+
+@require_safe
+def usage(request: HttpRequest) -> HttpResponse:
+    tenants = list(Tenant.objects.visible_to(request.user))
+    tenant, by, period, report = read_report(request)
+    rows = report.rows if by == By.DAY else sorted(report.rows, key=lambda row: -row.gpu_seconds)
+    page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "tenants": tenants,
+        "tenant": tenant,
+        "groups": {key: label for key, label in GROUPS.items() if key != By.TENANT or len(tenants) > 1},
+        "by": by,
+        "heading": GROUPS[by],
+        "period": period,
+        "periods": LABELS,
+        "page": page,
+        "rows": [(name_of(row, by), row) for row in page],
+        "jobs": _visible_jobs(request, page, by),
+        "most": max((row.gpu_seconds for row in rows), default=0),
+        "totals": report.totals,
+        "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
+    }
+    return render(request, "reports/usage.html", context)
+
+
+@require_safe
+def usage_csv(request: HttpRequest) -> HttpResponse:
+    """The same rows as a file, exact and unrounded."""
+    _, by, period, report = read_report(request)
+    name = f"fairlot-usage-{by}-{period.first}-{period.last}.csv"
+    return HttpResponse(
+        "".join(csv_lines(report)),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def read_report(request: HttpRequest) -> tuple[Tenant | None, By, ReportPeriod, UsageReport]:
+    """The report that the URL asks for; 404 for a team that the user may not see."""
+    tenant = None
+    if slug := request.GET.get("team", ""):
+        tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
+    by = By(request.GET["by"]) if request.GET.get("by") in set(GROUPS) else By.USER
+    zone = timezone.get_current_timezone()
+    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    report = usage_report(
+        request.user, period.begins, period.ends, by=[by], time_zone=zone.key, tenant=tenant
+    )
+    return tenant, by, period, report
+
+
+def name_of(row: UsageRow, by: By) -> str:
+    """What stands in the first column."""
+    return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
+
+
+def _visible_jobs(request: HttpRequest, rows: Paginator, by: By) -> set[int]:
+    """Jobs that a row may link to; a job's usage outlives what one may see of it."""
+    if by != By.JOB:
+        return set()
+    ids = [row.job_id for row in rows]
+    return set(Job.objects.visible_to(request.user).filter(pk__in=ids).values_list("pk", flat=True))

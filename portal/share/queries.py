@@ -1,0 +1,121 @@
+"""What tenants were entitled to and got, summed by PostgreSQL into a fixed number of points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.models import Sum
+
+from accounting.models import Generation, Tenant, User
+from portal.share.periods import Period
+from scheduling.models import ShareBalance, ShareInterval
+
+MEASURES = ("entitled", "received", "lent", "borrowed", "bought", "sold")
+POINTS = 60
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """GPU-seconds of one generation in one stretch of time."""
+
+    entitled: float = 0.0
+    received: float = 0.0
+    lent: float = 0.0
+    borrowed: float = 0.0
+    bought: float = 0.0
+    sold: float = 0.0
+
+    def __add__(self, other: Amounts) -> Amounts:
+        return Amounts(*(getattr(self, name) + getattr(other, name) for name in MEASURES))
+
+    @property
+    def due(self) -> float:
+        """What should have been received, after lending, borrowing and trades."""
+        return self.entitled - self.lent + self.borrowed + self.bought - self.sold
+
+    @property
+    def delivered(self) -> float | None:
+        """Received in relation to due; None where nothing was due."""
+        return self.received / self.due if self.due > 1e-9 else None
+
+
+@dataclass(frozen=True)
+class Series:
+    """One generation's amounts in `POINTS` equal stretches of a period, oldest first."""
+
+    generation: Generation
+    points: list[Amounts]
+    owed: float  # GPU-seconds, as of the last round
+
+    @property
+    def total(self) -> Amounts:
+        return sum(self.points, Amounts())
+
+
+def read_share(user: User, tenant: Tenant, period: Period) -> list[Series]:
+    """The share of `tenant` and all tenants below it, as far as `user` may see, per generation.
+
+    An interval that crosses the border of two points counts for each by its overlap.
+    """
+    sums = dict(_sums(user, tenant, period))
+    owed = {
+        row["generation"]: row["owed"]
+        for row in ShareBalance.objects.filter(tenant__in=below(tenant))
+        .values("generation")
+        .annotate(owed=Sum("owed"))
+    }
+    shown = {generation for generation, _ in sums} | set(owed)
+    return [
+        Series(
+            generation,
+            [sums.get((generation.pk, point), Amounts()) for point in range(POINTS)],
+            owed.get(generation.pk, 0.0),
+        )
+        for generation in Generation.objects.filter(pk__in=shown)
+    ]
+
+
+def below(tenant: Tenant):
+    """`tenant` and all tenants below it."""
+    return Tenant.objects.filter(path__startswith=tenant.path)
+
+
+def point_times(period: Period) -> list[datetime]:
+    """When each point begins."""
+    step = timedelta(seconds=period.seconds / POINTS)
+    return [period.begins + step * point for point in range(POINTS)]
+
+
+def _sums(user: User, tenant: Tenant, period: Period) -> Iterator[tuple[tuple[int, int], Amounts]]:
+    visible, params = (
+        ShareInterval.objects.visible_to(user)
+        .filter(tenant__in=below(tenant), begins__lt=period.ends, ends__gt=period.begins)
+        .order_by()
+        .values("generation_id", "begins", "ends", *MEASURES)
+        .query.sql_with_params()
+    )
+    parts = ", ".join(f"sum({name} * part) AS {name}" for name in MEASURES)
+    # The column names and the inner query come from Django and from MEASURES alone.
+    sql = f"""
+        WITH visible AS ({visible}),
+        points AS (
+            SELECT point, %s::timestamptz + point * %s::interval AS a,
+                   %s::timestamptz + (point + 1) * %s::interval AS b
+            FROM generate_series(0, {POINTS - 1}) AS point
+        ),
+        parts AS (
+            SELECT visible.*, point,
+                   extract(epoch FROM least(ends, b) - greatest(begins, a))::float8
+                   / nullif(extract(epoch FROM ends - begins)::float8, 0) AS part
+            FROM visible JOIN points ON begins < b AND ends > a
+        )
+        SELECT generation_id, point, {parts} FROM parts GROUP BY generation_id, point
+    """  # noqa: S608
+    step = timedelta(seconds=period.seconds / POINTS)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*params, period.begins, step, period.begins, step])
+        for generation, point, *sums in cursor.fetchall():
+            yield (generation, point), Amounts(*(float(value or 0.0) for value in sums))

@@ -1,0 +1,96 @@
+"""Our share and the trade book."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from django.core.paginator import Paginator
+from django.db.models import Max
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils.timezone import localtime
+from django.views.decorators.http import require_safe
+
+from accounting.models import Generation, Tenant, User
+from portal.share.chart import draw
+from portal.share.periods import PERIODS, Period, read_period
+from portal.share.queries import POINTS, Amounts, below, point_times, read_share
+from portal.share.trades import read_trades, seen, totals, visible_ids
+from scheduling.models import ShareInterval
+
+TRADES_PER_PAGE = 25
+# Shares are written down when a round ends; a younger last round means that nothing is missing yet.
+SETTLED_WITHIN = timedelta(minutes=15)
+
+
+@require_safe
+def share(request: HttpRequest) -> HttpResponse:
+    """What one team was entitled to, received, lent, borrowed, bought and sold."""
+    tenants = list(Tenant.objects.visible_to(request.user).active())
+    context = {"tenants": tenants, "periods": PERIODS, "period": read_period(request.GET.get("period"))}
+    if tenants:
+        tenant = chosen_tenant(request, default=_usual_tenant(request.user, tenants))
+        period = _until_last_round(request.user, tenant, context["period"])
+        series = read_share(request.user, tenant, period)
+        seconds = period.seconds / POINTS
+        times = [localtime(time) for time in point_times(period)]
+        context |= {
+            "tenant": tenant,
+            "period": period,
+            "charts": [draw(one, seconds_per_point=seconds) for one in series],
+            "total": sum((one.total for one in series), Amounts()),
+            "owed": sum(one.owed for one in series),
+            "times": times,
+            "middle": times[POINTS // 2],
+            "time_format": "H:i" if period.seconds <= 86_400 else "j M H:i",
+            "rows": [(one.generation, list(zip(times, one.points, strict=True))) for one in series],
+        }
+    return render(request, "share/share.html", context)
+
+
+@require_safe
+def trades(request: HttpRequest) -> HttpResponse:
+    """Who gave which GPU time for which, and what it was worth to one's own team."""
+    tenants = list(Tenant.objects.visible_to(request.user))
+    tenant = chosen_tenant(request) if request.GET.get("team") else None
+    period = read_period(request.GET.get("period"))
+    generation = request.GET.get("generation", "")
+    found = read_trades(request.user, period, generation=generation, tenant=tenant)
+    page = Paginator(found, TRADES_PER_PAGE).get_page(request.GET.get("page"))
+    mine = visible_ids(request.user)
+    context = {
+        "tenants": tenants,
+        "tenant": tenant,
+        "period": period,
+        "periods": PERIODS,
+        "generation": generation,
+        "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
+        "page": page,
+        "trades": seen(page, mine),
+        "totals": totals(found, set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine),
+    }
+    return render(request, "share/trades.html", context)
+
+
+def chosen_tenant(request: HttpRequest, default: Tenant | None = None) -> Tenant:
+    """The tenant of `?team=`, 404 when the user may not see it; `default` when none is named."""
+    slug = request.GET.get("team", "")
+    if not slug and default is not None:
+        return default
+    return get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
+
+
+def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:
+    """The first one of the user's own, else the first."""
+    own = set(user.memberships.values_list("tenant", flat=True))
+    return next((tenant for tenant in tenants if tenant.pk in own), tenants[0])
+
+
+def _until_last_round(user: User, tenant: Tenant, period: Period) -> Period:
+    """The same length of time, ending with the last round whose shares are known."""
+    intervals = ShareInterval.objects.visible_to(user).filter(tenant__in=below(tenant))
+    last = intervals.filter(ends__gt=period.ends - SETTLED_WITHIN).aggregate(last=Max("ends"))["last"]
+    if last is None or last >= period.ends:
+        return period
+    return replace(period, begins=last - (period.ends - period.begins), ends=last)

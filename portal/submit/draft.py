@@ -1,0 +1,168 @@
+"""The state of the submit page: one spec seen as form and as YAML, where it goes, and what is wrong."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeVar
+
+from django.db.models import Q, Sum
+from django.http import QueryDict
+
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Generation, Membership, Tenant, User
+from portal.submit.fields import Fields, digest, read_yaml
+from scheduling.backends import environments_of
+from scheduling.models import Cluster, Job
+from scheduling.preflight import Preflight, preflight
+from scheduling.spec import JobSpec, SpecError
+
+CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
+FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
+
+
+T = TypeVar("T", Tenant, Cluster)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Where `user` may submit to, and what there is."""
+
+    tenants: Sequence[Tenant]
+    clusters: Sequence[Cluster]
+    generations: Sequence[tuple[str, int]]  # name, GPUs in the cluster
+    environments: Sequence[str]
+
+    @classmethod
+    def of(cls, user: User, cluster: Cluster | None = None) -> Self:
+        clusters = list(Cluster.objects.order_by("name"))
+        cluster = cluster or (clusters[0] if clusters else None)
+        return cls(
+            tenants=list(Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()),
+            clusters=clusters,
+            generations=list(
+                Generation.objects.filter(nodes__cluster=cluster)
+                .annotate(gpus=Sum("nodes__gpus", filter=Q(nodes__cluster=cluster)))
+                .values_list("name", "gpus")
+            ),
+            environments=(cluster and environments_of(cluster)) or (),
+        )
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the page shows. `problems` are of the form's fields, `yaml_problems` of the YAML's."""
+
+    fields: Fields
+    yaml: str
+    tenant: Tenant | None
+    cluster: Cluster | None
+    request_key: str
+    agreed: str = ""
+    spec: JobSpec | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    yaml_problems: dict[str, str] = field(default_factory=dict)
+    preflight: Preflight | None = None
+
+    @classmethod
+    def new(cls, choices: Choices, *, fields: Fields, tenant: Tenant | None = None) -> Self:
+        own = {choice.pk for choice in choices.tenants}
+        return cls(
+            fields=fields,
+            yaml=fields.to_yaml(),
+            tenant=tenant if tenant and tenant.pk in own else next(iter(choices.tenants), None),
+            cluster=next(iter(choices.clusters), None),
+            request_key=uuid.uuid4().hex,
+        ).agree()
+
+    @classmethod
+    def from_post(cls, post: QueryDict, choices: Choices) -> Self:
+        return cls(
+            fields=Fields.from_post(post),
+            yaml=post.get("yaml", "").replace("\r\n", "\n"),
+            tenant=_chosen(choices.tenants, post.get("tenant", "")),
+            cluster=_chosen(choices.clusters, post.get("cluster", "")),
+            request_key=post.get("request_key", "")[:80] or uuid.uuid4().hex,
+            agreed=post.get("agreed", ""),
+        )
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with no single field."""
+        return self.problems.get("", "")
+
+    @property
+    def changed_both(self) -> bool:
+        return CHANGED_BOTH in self.yaml_problems.values()
+
+    @property
+    def advanced(self) -> bool:
+        """Whether a folded field differs from what it usually is."""
+        usual = Fields()
+        return any(
+            getattr(self.fields, name) != getattr(usual, name) for name in ("priority", "progress_pattern")
+        )
+
+    def agree(self) -> Self:
+        """Notes that form and YAML say the same now."""
+        return replace(self, agreed=digest(self.yaml))
+
+    def use_form(self) -> Self:
+        """Rewrites the YAML from the form, even while the form is not yet right."""
+        rewritten = replace(self, yaml=self.fields.to_yaml(), yaml_problems={}).agree()
+        try:
+            return replace(rewritten, spec=self.fields.to_spec(), problems={})
+        except SpecError as error:
+            return replace(rewritten, spec=None, problems=_beside_fields(error))
+
+    def use_yaml(self) -> Self:
+        """Rewrites the form from the YAML; YAML that is no right spec leaves the form as it is."""
+        try:
+            spec = read_yaml(self.yaml)
+        except SpecError as error:
+            return replace(self, spec=None, yaml_problems=error.problems)
+        return replace(self, fields=Fields.from_spec(spec), spec=spec, problems={}, yaml_problems={}).agree()
+
+    def settle(self) -> Self:
+        """Uses whichever side was edited since both last agreed."""
+        of_form, of_yaml = digest(self.fields.to_yaml()), digest(self.yaml)
+        if of_yaml in {self.agreed, of_form}:
+            return self.use_form()
+        if of_form == self.agreed:
+            return self.use_yaml()
+        return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
+
+    def checked_for(self, user: User) -> Self:
+        """With the answer of the pre-flight check, once there is a right spec and a place for it."""
+        if self.spec is None or self.tenant is None or self.cluster is None:
+            return self
+        try:
+            answer = preflight(actor=user, tenant=self.tenant, cluster=self.cluster, spec=self.spec)
+        except SpecError as error:
+            return replace(self, spec=None, problems=_beside_fields(error))
+        except (NotAllowed, Refused) as error:
+            return replace(self, spec=None, problems={"": str(error)})
+        return replace(self, preflight=answer)
+
+    def with_problems(self, error: SpecError) -> Self:
+        return replace(self, spec=None, problems=_beside_fields(error))
+
+
+def clone_of(job: Job) -> Fields:
+    """The form filled with a job's spec."""
+    return Fields.from_spec(JobSpec.parse(job.spec))
+
+
+def _chosen(choices: Sequence[T], pk: str) -> T | None:
+    """The one with this key; the only one when nothing was said; None when it is not among them."""
+    if not pk and len(choices) == 1:
+        return choices[0]
+    return next((choice for choice in choices if str(choice.pk) == pk), None)
+
+
+def _beside_fields(error: SpecError) -> dict[str, str]:
+    """Problems by field of the form; what belongs to none of them stands at the top."""
+    beside = {name: text for name, text in error.problems.items() if name in FORM_FIELDS}
+    rest = [f"{name} {text}".strip() for name, text in error.problems.items() if name not in FORM_FIELDS]
+    return beside | ({"": ". ".join(rest)} if rest else {})

@@ -1,0 +1,90 @@
+"""Submitting a job: a form and the same spec as YAML, each editing the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from accounting.errors import NotAllowed, Refused
+from portal.submit.draft import Choices, Draft, clone_of
+from portal.submit.fields import Fields
+from scheduling.actions.jobs import submit_job
+from scheduling.models import Job
+from scheduling.spec import SpecError
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def submit(request: HttpRequest) -> HttpResponse:
+    """The page; POST submits, or with `do` = form or yaml only rewrites the other side (no script needed)."""
+    choices = Choices.of(request.user)
+    if request.method == "GET":
+        return _page(request, choices, _first_draft(request, choices))
+    draft = Draft.from_post(request.POST, choices)
+    match request.POST.get("do"):
+        case "form":
+            return _page(request, choices, draft.use_form().checked_for(request.user))
+        case "yaml":
+            return _page(request, choices, draft.use_yaml().checked_for(request.user))
+    draft = draft.settle()
+    if draft.tenant is None:
+        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if draft.spec and draft.cluster:
+        try:
+            job = submit_job(
+                actor=request.user,
+                tenant=draft.tenant,
+                cluster=draft.cluster,
+                spec=draft.spec,
+                request_key=draft.request_key,
+            )
+        except SpecError as error:
+            draft = draft.with_problems(error)
+        except (NotAllowed, Refused) as error:
+            draft = draft.with_problems(SpecError({"": str(error)}))
+        else:
+            return redirect("job", job.pk)
+    return _page(request, choices, draft, status=422)
+
+
+@require_POST
+def convert(request: HttpRequest) -> HttpResponse:
+    """What changes on the page after one side was edited (`from` = form or yaml)."""
+    choices = Choices.of(request.user)
+    draft = Draft.from_post(request.POST, choices)
+    source = "yaml" if request.GET.get("from") == "yaml" else "form"
+    draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
+    context = _context(draft, choices) | {"source": source, "swap": True}
+    return render(request, "submit/converted.html", context)
+
+
+def _first_draft(request: HttpRequest, choices: Choices) -> Draft:
+    clone = request.GET.get("clone", "")
+    if not clone:
+        return Draft.new(choices, fields=Fields())
+    job = get_object_or_404(
+        Job.objects.visible_to(request.user).select_related("tenant"),
+        pk=int(clone) if clone.isdecimal() and len(clone) < 19 else 0,
+    )
+    draft = Draft.new(choices, fields=clone_of(job), tenant=job.tenant)
+    return draft.use_form().checked_for(request.user)
+
+
+def _page(request: HttpRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:
+    return render(request, "submit/submit.html", _context(draft, choices), status=status)
+
+
+def _context(draft: Draft, choices: Choices) -> dict[str, Any]:
+    known = {name for name, _ in choices.generations}
+    return {
+        "draft": draft,
+        "choices": choices,
+        "currency": settings.FAIRLOT_CURRENCY,
+        "unknown_generations": [name for name in draft.fields.generations if name not in known],
+        "unknown_environment": draft.fields.environment not in {"", *choices.environments},
+    }

@@ -1,0 +1,31 @@
+"""Figures of shares, trades and reports."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django import template
+
+from portal import wording
+
+register = template.Library()
+
+
+@register.filter
+def percent(part: float | None) -> str:
+    """0.834 as "83 %"; two digits below 10 %."""
+    if part is None:
+        return "–"
+    value = part * 100
+    return f"{value:.2g} %" if 0 < abs(value) < 10 else f"{value:,.0f} %".replace(",", " ")
+
+
+@register.filter
+def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
+    """GPU-seconds as a plain number of GPU-hours, for tables whose head names the unit."""
+    return "–" if gpu_seconds is None else wording.number(float(gpu_seconds) / 3600)
+
+
+@register.filter
+def absolute(value: float | Decimal) -> float | Decimal:
+    return abs(value)
