@@ -53,9 +53,10 @@ def test_a_gang_outlives_the_killed_starter_and_is_adopted(rig: Rig) -> None:
 
 
 def kill_supervisor(rig: Rig, gang: Gang) -> None:
-    supervisor = rig.supervisor(gang)
-    os.kill(supervisor, signal.SIGKILL)
-    until(lambda: processes.look(supervisor) is None, "the supervisor's end")
+    supervisor = processes.look(rig.supervisor(gang))
+    assert supervisor is not None
+    processes.send(supervisor, signal.SIGKILL)
+    processes.wait_for_end([supervisor], 20)
 
 
 def test_a_killed_supervisor_means_lost_at_its_last_heartbeat_and_nothing_stays(rig: Rig) -> None:

@@ -21,6 +21,7 @@ from scheduling.backends.local.watch import renames_in
 logger = logging.getLogger(__name__)
 SHIM = Path(__file__).with_name("shim.py")
 LAUNCH_SECONDS = 30.0  # for the supervisor's first sign of life, on a machine that swaps
+BURY_SECONDS = 1.0  # for leftovers to die of a SIGKILL; longer only in the grip of the kernel
 KEPT_REPORTS = 3  # of older epochs that nobody forgot
 
 
@@ -325,6 +326,7 @@ class LocalBackend:
         same_boot = status["ordered_at"][0] == processes.boot_id()
         if same_boot and (left := processes.marked(status["marker"], beat.get("processes", ()))):
             processes.kill(left)
+            processes.wait_for_end(left, BURY_SECONDS)
             if processes.marked(status["marker"], beat.get("processes", ())):
                 return False
         why = "its supervisor was killed" if same_boot else "the machine was restarted"

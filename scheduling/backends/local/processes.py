@@ -7,6 +7,7 @@ that was used again is not mistaken for the process that had it before.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -157,6 +158,22 @@ def kill(processes: Iterable[Process]) -> None:
             continue
     for process in processes:
         send(process, signal.SIGKILL)
+
+
+def wait_for_end(waited: Iterable[Process], seconds: float) -> None:
+    """Waits until all have ended, children or not, for `seconds` at most."""
+    deadline = time.monotonic() + seconds
+    for process in waited:
+        try:
+            handle = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            now = look(process.pid)
+            if now is not None and now.start == process.start:
+                select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+        finally:
+            os.close(handle)
 
 
 def oom_kills() -> int:

@@ -1,0 +1,88 @@
+"""This machine's GPUs, as NVIDIA's management library (NVML) tells. No driver means no GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pynvml
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU. `index` counts in PCI bus order; `uuid` is what CUDA_VISIBLE_DEVICES takes."""
+
+    index: int
+    uuid: str
+    product: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """How busy a GPU was in the driver's last sample: percent of time, and bytes of memory in use."""
+
+    uuid: str
+    busy_percent: int
+    memory_used_bytes: int
+
+
+class NvmlError(Exception):
+    """There is a driver, but it does not answer properly; the message says what it said."""
+
+
+def discover() -> list[Gpu]:
+    """All GPUs in index order; empty where there is no driver or no GPU. NvmlError if the driver is broken."""
+    with _nvml() as available:
+        handles = _handles() if available else []
+        return [
+            Gpu(
+                index=index,
+                uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+                product=_text(pynvml.nvmlDeviceGetName(handle)),
+                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            )
+            for index, handle in enumerate(handles)
+        ]
+
+
+def utilization() -> list[Utilization]:
+    """How busy each GPU is, in index order; GPUs that do not tell (such as MIG parents) are left out."""
+    found = []
+    with _nvml() as available:
+        for handle in _handles() if available else []:
+            try:
+                busy = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+            except pynvml.NVMLError_NotSupported:
+                continue
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+            found.append(Utilization(uuid, busy, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)))
+    return found
+
+
+@contextmanager
+def _nvml() -> Iterator[bool]:
+    """NVML for a moment; False where the driver or its library is missing."""
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
+        yield False
+        return
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"the NVIDIA driver does not answer: {error}") from error
+    try:
+        yield True
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"the NVIDIA driver does not answer: {error}") from error
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _handles() -> list[object]:
+    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+
+def _text(value: str | bytes) -> str:
+    """pynvml gave bytes in older versions and gives str in newer ones."""
+    return value.decode() if isinstance(value, bytes) else value

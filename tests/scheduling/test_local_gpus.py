@@ -1,0 +1,116 @@
+"""Finding GPUs through NVML: the real bindings, against a library that stands in for the driver's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The C functions that nvml.h declares, for a machine with two GPUs; the second tells no utilisation.
+STAND_IN = r"""
+#include <stdio.h>
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned int gpu, memory; } utilization_t;
+static int ids[] = {0, 1};
+int nvmlInit_v2(void) { return INIT; }
+int nvmlInitWithFlags(unsigned int flags) { return INIT; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
+  if (index > 1) return 2;
+  *device = &ids[index];
+  return 0;
+}
+int nvmlDeviceGetName(int *device, char *name, unsigned int length) {
+  snprintf(name, length, *device ? "NVIDIA A100-SXM4-40GB" : "Tesla V100-PCIE-16GB");
+  return 0;
+}
+int nvmlDeviceGetUUID(int *device, char *uuid, unsigned int length) {
+  snprintf(uuid, length, "GPU-0000000%d-1111-2222-3333-444444444444", *device);
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(int *device, memory_t *memory) {
+  memory->total = (*device ? 40ULL : 16ULL) << 30;
+  memory->used = 3ULL << 30;
+  memory->free = memory->total - memory->used;
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(int *device, utilization_t *rates) {
+  if (*device) return 3;
+  rates->gpu = 87;
+  rates->memory = 12;
+  return 0;
+}
+const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "Not Supported"; }
+"""
+ASK = """
+import dataclasses, json
+from scheduling.backends.local import gpus
+try:
+    seen = {"gpus": [dataclasses.astuple(gpu) for gpu in gpus.discover()],
+            "busy": [dataclasses.astuple(busy) for busy in gpus.utilization()]}
+except gpus.NvmlError as error:
+    seen = {"error": str(error)}
+print(json.dumps(seen))
+"""
+
+
+def ask(library_path: Path) -> dict[str, Any]:
+    """What a fresh Python says about the GPUs that the library in this folder shows."""
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path)}
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ASK],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=30,
+    )
+    answer: dict[str, Any] = json.loads(run.stdout)
+    return answer
+
+
+def stand_in(folder: Path, *, init: int = 0) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler (cc) for the library that stands in for the driver's")
+    (folder / "nvml.c").write_text(STAND_IN)
+    library = folder / "libnvidia-ml.so.1"
+    command = [compiler, "-shared", "-fPIC", f"-DINIT={init}", "-o", library, folder / "nvml.c"]
+    subprocess.run(command, check=True, timeout=60)
+    return folder
+
+
+def test_gpus_are_found_with_uuid_product_and_memory(tmp_path: Path) -> None:
+    seen = ask(stand_in(tmp_path))
+    assert seen["gpus"] == [
+        [0, "GPU-00000000-1111-2222-3333-444444444444", "Tesla V100-PCIE-16GB", 16 << 30],
+        [1, "GPU-00000001-1111-2222-3333-444444444444", "NVIDIA A100-SXM4-40GB", 40 << 30],
+    ]
+
+
+def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
+    seen = ask(stand_in(tmp_path))
+    assert seen["busy"] == [["GPU-00000000-1111-2222-3333-444444444444", 87, 3 << 30]]
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
+def test_no_driver_means_no_gpus(tmp_path: Path) -> None:
+    assert ask(tmp_path) == {"gpus": [], "busy": []}
+
+
+def test_a_driver_that_is_not_loaded_means_no_gpus(tmp_path: Path) -> None:
+    assert ask(stand_in(tmp_path, init=9)) == {"gpus": [], "busy": []}
+
+
+def test_a_broken_driver_is_an_error_in_plain_words(tmp_path: Path) -> None:
+    assert ask(stand_in(tmp_path, init=999)) == {"error": "the NVIDIA driver does not answer: Unknown Error"}
