@@ -1,0 +1,137 @@
+"""`manage.py load_demo`: people, teams, prices, two generations of virtual GPUs, and a few jobs.
+
+Every step looks first, so that a load that was cut short is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounting.actions import (
+    add_member,
+    create_generation,
+    create_tenant,
+    create_user,
+    reset_password,
+    set_price,
+    set_quota,
+)
+from accounting.models import Generation, Membership, Quota, Tenant, User
+from scheduling.actions import create_cluster, declare_node, submit_job, update_cluster
+from scheduling.models import Cluster, Job, Node
+from scheduling.spec import JobSpec
+
+CLUSTER = "demo"
+# Generation, what it is, price of a GPU-hour, node, GPUs, speed that programs honour.
+HARDWARE = (
+    ("V100", "The older half of the demo's virtual GPUs", 16, "1.20", "v100-0", 4, 1.0),
+    ("A100", "The newer half, three times as fast for those who can use it", 80, "3.00", "a100-0", 4, 3.0),
+)
+TEAMS = (("Astro", 100), ("Bio", 200), ("Vision", 400))
+# User, portal role, team, role there.
+PEOPLE = (
+    ("ada", User.PortalRole.ADMIN, None, None),
+    ("olga", User.PortalRole.OPERATOR, None, None),
+    ("alice", User.PortalRole.USER, "Astro", Membership.Role.MANAGER),
+    ("bob", User.PortalRole.USER, "Astro", Membership.Role.MEMBER),
+    ("charlie", User.PortalRole.USER, "Bio", Membership.Role.MANAGER),
+    ("dana", User.PortalRole.USER, "Vision", Membership.Role.MANAGER),
+)
+TRAIN = (
+    'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.2 --sensitivity {gain}'
+)
+# Owner, team, name, steps, how much a faster GPU helps, workers.
+JOBS = (
+    ("bob", "Astro", "digits: baseline", 1500, "0.2", 1),
+    ("bob", "Astro", "digits: data-parallel", 1500, "0.2", 2),
+    ("charlie", "Bio", "digits: large batch", 3000, "0.6", 1),
+    ("charlie", "Bio", "digits: small batch", 3000, "0.6", 1),
+    ("dana", "Vision", "digits: sweep 1", 6000, "1.0", 1),
+    ("dana", "Vision", "digits: sweep 2", 6000, "1.0", 1),
+    ("dana", "Vision", "digits: sweep 3", 6000, "1.0", 1),
+)
+
+
+class Command(BaseCommand):
+    help = "Loads the demo into an empty Fairlot."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--passwords-file", type=Path, required=True, help="Where the passwords go (0600)."
+        )
+        parser.add_argument("--without-jobs", action="store_true")
+
+    def handle(self, *args: Any, passwords_file: Path, without_jobs: bool, **options: Any) -> None:
+        if Cluster.objects.exclude(name=CLUSTER).exists():
+            raise CommandError("This Fairlot is in use; the demo is for an empty one.")
+        university = _tenant("University", None, 100)
+        teams = {name: _tenant(name, university, tickets) for name, tickets in TEAMS}
+        if not Quota.objects.exists():
+            set_quota(actor=None, tenant=teams["Astro"], kind=Quota.Kind.GPUS, limit=6)
+            set_quota(actor=None, tenant=university, kind=Quota.Kind.GPU_HOURS_MONTH, limit=5000)
+        passwords = {name: _person(name, role, teams.get(team or ""), at) for name, role, team, at in PEOPLE}
+        _write(passwords_file, passwords)
+        cluster = _cluster()
+        if not without_jobs and not Job.objects.exists():
+            for owner, team, name, steps, gain, workers in JOBS:
+                spec = JobSpec(
+                    name=name,
+                    command=TRAIN.format(steps=steps, gain=gain),
+                    environment=next(iter(settings.FAIRLOT_ENVIRONMENTS)),
+                    workers=workers,
+                    checkpoint_grace_seconds=10,
+                )
+                actor = User.objects.get(username=owner)
+                submit_job(actor=actor, tenant=teams[team], cluster=cluster, spec=spec)
+        self.stdout.write(
+            f"The demo is loaded: {len(PEOPLE)} people, {len(TEAMS)} teams, cluster {cluster.name}."
+        )
+
+
+def _tenant(name: str, parent: Tenant | None, tickets: int) -> Tenant:
+    found = Tenant.objects.filter(name=name).first()
+    return found or create_tenant(actor=None, name=name, parent=parent, tickets=tickets)
+
+
+def _person(name: str, portal_role: str, team: Tenant | None, role: str | None) -> str:
+    """Makes sure that the person exists; returns a password made just now."""
+    user = User.objects.filter(username=name).first()
+    if user is None:
+        made = create_user(actor=None, username=name, portal_role=portal_role, first_name=name.capitalize())
+    else:
+        made = reset_password(actor=None, user=user)
+    if team and role and not Membership.objects.filter(user=made.user, tenant=team).exists():
+        add_member(actor=None, tenant=team, user=made.user, role=role)
+    return made.password
+
+
+def _write(path: Path, passwords: dict[str, str]) -> None:
+    width = max(map(len, passwords))
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.writelines(f"{name:<{width}}  {password}\n" for name, password in passwords.items())
+
+
+def _cluster() -> Cluster:
+    cluster = Cluster.objects.filter(name=CLUSTER).first()
+    if cluster is None:
+        cluster = create_cluster(actor=None, name=CLUSTER)
+        # Slices short enough to be watched; a demo may spend more on switching than a real cluster.
+        cluster = update_cluster(actor=None, cluster=cluster, quantum_seconds=15, overhead_limit=0.1)
+    for name, about, memory, price, node, gpus, speed in HARDWARE:
+        generation = Generation.objects.filter(name=name).first()
+        if generation is None:
+            generation = create_generation(actor=None, name=name, description=about, memory_gib=memory)
+        if not generation.prices.exists():
+            set_price(actor=None, generation=generation, per_gpu_hour=Decimal(price))
+        if not Node.objects.filter(cluster=cluster, name=node).exists():
+            declare_node(
+                actor=None, cluster=cluster, name=node, generation=generation, gpus=gpus, virtual_speed=speed
+            )
+    return cluster

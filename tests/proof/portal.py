@@ -1,0 +1,134 @@
+"""A whole Fairlot as a user has it: `python -m embedded up` in a folder of its own, and ways to talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the tests' own Django was given must not reach the portal under test.
+OWN = (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "SECRET_KEY",
+    "FAIRLOT_JOBS_DIR",
+    "BEAT_SCHEDULE_FILE",
+    "DJANGO_SETTINGS_MODULE",
+)
+
+
+@dataclass
+class RunningPortal:
+    """`start` returns when every service serves; `stop` when no process is left."""
+
+    var: Path
+    port: int
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def start(self, patience: float = 120.0) -> RunningPortal:
+        self.lines.clear()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "embedded", "up"],
+            cwd=ROOT,
+            env=self._env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        wait_for(self._serves, seconds=patience, what=lambda: "the portal serves:\n" + "\n".join(self.lines))
+        return self
+
+    def stop(self, patience: float = 120.0) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(patience)
+
+    @property
+    def url(self) -> str:
+        return next(m[1] for line in self.lines if (m := re.search(r"Fairlot: (http\S+)", line)))
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        """The demo's one-time passwords by user name."""
+        text = (self.var / "secrets" / "demo-passwords").read_text()
+        return dict(
+            line.split()[:2] for line in text.splitlines() if line.strip() and not line.startswith("#")
+        )
+
+    def scenario(self, name: str, *, patience: float, **arguments: Any) -> Any:
+        """Runs a function of tests/proof/scenarios.py with the portal's own settings; its JSON answer."""
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "embedded",
+                "run",
+                "--",
+                sys.executable,
+                "-m",
+                "tests.proof.scenarios",
+                name,
+            ]
+            + [json.dumps(arguments)],
+            cwd=ROOT,
+            env=self._env(),
+            capture_output=True,
+            text=True,
+            timeout=patience,
+            check=False,
+        )
+        if done.returncode:
+            raise AssertionError(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def service_pids(self, name: str) -> list[int]:
+        """Processes of one service, by the mark that the supervisor gives them."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                environ = (entry / "environ").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if (
+                f"FAIRLOT_SERVICE={name}".encode() in environ
+                and f"FAIRLOT_VAR={self.var}".encode() in environ
+            ):
+                found.append(int(entry.name))
+        return found
+
+    def _serves(self) -> bool:
+        if self.process and self.process.poll() is not None:
+            raise AssertionError("the portal did not start:\n" + "\n".join(self.lines))
+        text = "\n".join(self.lines)
+        return all(
+            re.search(rf"^{name} +(serving|running|up|ready)", text, re.MULTILINE) for name in SERVICES
+        )
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        for line in process.stdout or ():
+            self.lines.append(line.rstrip("\n"))
+
+    def _env(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in OWN}
+        return kept | {"FAIRLOT_VAR": str(self.var), "PORT": str(self.port)} | self.environment
+
+
+SERVICES = ("web", "worker", "beat", "watch")
+Waiter = Callable[[], bool]

@@ -1,0 +1,220 @@
+"""What the proofs do inside a running portal, through the same actions as its pages.
+
+python -m tests.proof.scenarios NAME JSON-ARGUMENTS, with the portal's settings in the environment
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import django
+
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from accounting.models import Tenant, User
+    from scheduling.models import Cluster, Job
+
+# A step of the training program takes this long on a GPU of speed 1.
+SECONDS_PER_STEP = 0.1
+
+
+def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, Any]:
+    """Teams with these tickets keep all GPUs busy for `quanta` quanta; what the ledger says each got."""
+    from accounting.models import UsageSegment
+    from scheduling.models import Round, ShareInterval
+
+    cluster = _prepare(quantum=quantum, trading=False)
+    gpus = sum(node.gpus for node in cluster.nodes.all())
+    teams = [_team(f"Tickets {count}", count) for count in tickets]
+    jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
+    _wait_all_busy(cluster, gpus)
+    first = _last_round(cluster)
+    enough = lambda: _quanta_since(cluster, first) >= quanta  # noqa: E731
+    wait_for(enough, seconds=quanta * quantum * 3 + 60, what="enough quanta", every=0.5)
+    last = _last_round(cluster)
+    begins, ends = Round.objects.get(number=first).at, Round.objects.get(number=last).at
+    _cancel(jobs)
+    rows = []
+    for tenant, _ in teams:
+        segments = UsageSegment.objects.filter(tenant=tenant)
+        held = sum(_overlap(s.period.lower, s.period.upper, begins, ends) * s.gpus for s in segments)
+        intervals = ShareInterval.objects.filter(
+            tenant=tenant, round__number__gte=first, round__number__lt=last
+        )
+        entitled = sum(interval.entitled for interval in intervals)
+        rows.append(
+            {
+                "team": tenant.name,
+                "tickets": tenant.tickets,
+                "entitled_gpu_seconds": round(entitled, 1),
+                "ledger_gpu_seconds": round(held, 1),
+                "ratio": round(held / entitled, 4),
+            }
+        )
+    return {
+        "seconds": round((ends - begins).total_seconds(), 1),
+        "quanta": _quanta_since(cluster, first, last),
+        "gpus": gpus,
+        "generations": sorted({node.generation.name for node in cluster.nodes.all()}),
+        "busy": round(
+            sum(row["ledger_gpu_seconds"] for row in rows) / gpus / (ends - begins).total_seconds(), 4
+        ),
+        "teams": rows,
+    }
+
+
+def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[str, Any]:
+    """Two teams with equal tickets and different speed-ups: steps without trading, then with it."""
+    from scheduling.actions import update_cluster
+    from scheduling.models import JobSpeed, Trade
+
+    cluster = _prepare(quantum=quantum, trading=False)
+    gpus = sum(node.gpus for node in cluster.nodes.all())
+    teams = [_team(f"Sensitivity {value}", 100) for value in sensitivities]
+    jobs = {
+        tenant.name: _submit(cluster, tenant, user, gpus, value)
+        for (tenant, user), value in zip(teams, sensitivities, strict=True)
+    }
+    _wait_all_busy(cluster, gpus)
+
+    def measured() -> bool:
+        """Each team has jobs whose speed on both generations is known."""
+        return all(
+            any(JobSpeed.objects.filter(job=job, seconds__gt=0).count() == 2 for job in team)
+            for team in jobs.values()
+        )
+
+    wait_for(measured, seconds=40 * quantum, what="speeds on both generations", every=0.5)
+    without = _steps_in(cluster, jobs, quanta, quantum)
+    update_cluster(actor=None, cluster=cluster, trading=True)
+    wait_for(Trade.objects.exists, seconds=10 * quantum, what="a trade", every=0.2)
+    with_trades = _steps_in(cluster, jobs, quanta, quantum)
+    trades = list(Trade.objects.select_related("seller", "buyer").order_by("-id")[:1])
+    _cancel([job for team in jobs.values() for job in team])
+    return {
+        "quanta": quanta,
+        "teams": [
+            {
+                "team": name,
+                "steps_without": round(without[name], 1),
+                "steps_with": round(with_trades[name], 1),
+                "gain": round(with_trades[name] / without[name], 4),
+            }
+            for name in jobs
+        ],
+        "last_trade": [
+            f"{t.seller.name} gave {t.fast_gpus:.2f} fast for {t.slow_gpus:.2f} slow GPUs of {t.buyer.name} "
+            f"at {t.price:.2f} ({t.seller_speedup:.2f} < price < {t.buyer_speedup:.2f})"
+            for t in trades
+        ],
+    }
+
+
+# --- how ---------------------------------------------------------------------------------------------
+
+
+def _prepare(*, quantum: float, trading: bool) -> Cluster:
+    """The demo's hardware, empty, with quick slices; freezing keeps two cores out of the measurement."""
+    from scheduling.actions import update_cluster
+    from scheduling.models import Cluster, Job
+
+    cluster = Cluster.objects.get()
+    _cancel(Job.objects.unfinished())
+    return update_cluster(
+        actor=None,
+        cluster=cluster,
+        quantum_seconds=quantum,
+        slicing=Cluster.Slicing.FREEZE,
+        overhead_limit=1.0,
+        trading=trading,
+        draw=Cluster.Draw.STRIDE,
+    )
+
+
+def _team(name: str, tickets: int) -> tuple[Tenant, User]:
+    from accounting.actions import add_member, create_tenant, create_user
+
+    tenant = create_tenant(actor=None, name=name, tickets=tickets)
+    user = create_user(actor=None, username=name.lower().replace(" ", "-")).user
+    add_member(actor=None, tenant=tenant, user=user)
+    return tenant, user
+
+
+def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivity: str) -> list[Job]:
+    from scheduling.actions import submit_job
+    from scheduling.spec import JobSpec
+
+    command = (
+        f'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps 1000000 --seconds-per-step {SECONDS_PER_STEP} '
+        f"--sensitivity {sensitivity}"
+    )
+    spec = JobSpec(name="digits", command=command, environment="python", checkpoint_grace_seconds=10)
+    return [submit_job(actor=user, tenant=tenant, cluster=cluster, spec=spec) for _ in range(count)]
+
+
+def _cancel(jobs: Iterable[Job]) -> None:
+    """Cancels and waits until nothing of them runs and all of it is in the ledger."""
+    from scheduling.actions import cancel_job
+    from scheduling.models import Job
+
+    jobs = list(jobs)
+    for job in jobs:
+        cancel_job(actor=job.owner, job=job)
+    left = Job.objects.filter(pk__in=[job.pk for job in jobs]).unfinished()
+    wait_for(lambda: not left.exists(), seconds=60, what="cancelled jobs are gone", every=0.2)
+
+
+def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
+    from scheduling.models import HeldGpu, Lease
+
+    busy = HeldGpu.objects.filter(lease__cluster=cluster, lease__state=Lease.State.RUNNING)
+    wait_for(
+        lambda: busy.count() == gpus, seconds=60, what=lambda: f"{busy.count()} of {gpus} busy", every=0.2
+    )
+
+
+def _last_round(cluster: Cluster) -> int:
+    from scheduling.models import Round
+
+    return Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).latest("number").number
+
+
+def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
+    from scheduling.models import Round
+
+    rounds = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM, number__gt=first)
+    return rounds.filter(number__lte=last).count() if last else rounds.count()
+
+
+def _overlap(begins: datetime, ends: datetime, since: datetime, until: datetime) -> float:
+    return max(0.0, (min(ends, until) - max(begins, since)).total_seconds())
+
+
+def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int, quantum: float) -> dict[str, float]:
+    """Steps that each team's jobs made, as they report them, during `quanta` quanta."""
+    before, first = _steps(jobs), _last_round(cluster)
+    enough = lambda: _quanta_since(cluster, first) >= quanta  # noqa: E731
+    wait_for(enough, seconds=quanta * quantum * 3 + 60, what="enough quanta", every=0.2)
+    after = _steps(jobs)
+    return {name: after[name] - before[name] for name in jobs}
+
+
+def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
+    from scheduling.models import Job
+
+    return {
+        name: float(sum(job.steps_done or 0 for job in Job.objects.filter(pk__in=[j.pk for j in team])))
+        for name, team in jobs.items()
+    }
+
+
+SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"fairness": fairness, "trading": trading}
+
+if __name__ == "__main__":
+    django.setup()
+    print(json.dumps(SCENARIOS[sys.argv[1]](**json.loads(sys.argv[2]))))

@@ -1,0 +1,39 @@
+"""The claim itself, on real processes and the real services. Figures go to artifacts/fairness.json."""
+
+import json
+
+import pytest
+
+from tests.proof.portal import ROOT, RunningPortal
+
+pytestmark = pytest.mark.slow
+
+QUANTUM = 3.0
+
+
+def test_gpu_time_in_the_ledger_follows_the_tickets(portal: RunningPortal) -> None:
+    figures = portal.scenario("fairness", tickets=[100, 200, 400], quanta=40, quantum=QUANTUM, patience=420)
+    keep("fairness", figures)
+    assert figures["gpus"] == 8
+    assert len(figures["generations"]) == 2
+    assert figures["quanta"] >= 40
+    for team in figures["teams"]:
+        assert team["ratio"] == pytest.approx(1.0, abs=0.05), figures
+
+
+def test_with_trading_both_teams_make_more_steps(portal: RunningPortal) -> None:
+    figures = portal.scenario(
+        "trading", quanta=20, quantum=QUANTUM, sensitivities=["0.13", "1.0"], patience=420
+    )
+    keep("trading", figures)
+    for team in figures["teams"]:
+        assert team["gain"] > 1.0, figures
+
+
+def keep(name: str, figures: dict) -> None:
+    """Prints the figures and stores them for whoever wants to see more than pass or fail."""
+    text = json.dumps(figures, indent=2)
+    print(text)
+    folder = ROOT / "artifacts"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(text + "\n")

@@ -1,0 +1,21 @@
+"""Waiting for something to become true, with a deadline and a word about what was missed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_for(
+    probe: Callable[[], T], *, seconds: float, what: str | Callable[[], str] = "it", every: float = 0.05
+) -> T:
+    """Asks `probe` until it answers with something true, and returns that; AssertionError when late."""
+    deadline = time.monotonic() + seconds
+    while not (answer := probe()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
+        time.sleep(every)
+    return answer
