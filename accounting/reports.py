@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -172,7 +172,7 @@ def _sums(
     found: UsageSegmentQuerySet, start: Any, end: Any, bounds: _Bounds, columns: dict[str, Any]
 ) -> list[UsageRow]:
     start, end = bounds.clip(start, end)
-    rows: Iterable[dict[str, Any]] = (
+    rows: Any = (
         found.annotate(part_start=start, part_end=end)
         .filter(part_start__lt=F("part_end"))
         .values(**{f"by_{name}": source for name, source in (columns | {"currency": F("currency")}).items()})

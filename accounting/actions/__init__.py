@@ -1,0 +1,51 @@
+"""What people do in the accounting room: one function a verb, each with its audit event.
+
+All raise NotAllowed when the actor may not, and Refused with the reason when it cannot be done.
+"""
+
+from accounting.actions.hardware import create_generation, delete_generation, set_price
+from accounting.actions.ledger import correct_transaction
+from accounting.actions.memberships import add_member, change_membership, remove_member
+from accounting.actions.quotas import remove_quota, set_quota
+from accounting.actions.tenants import (
+    archive_tenant,
+    create_tenant,
+    delete_tenant,
+    move_tenant,
+    rename_tenant,
+    restore_tenant,
+    set_tickets,
+)
+from accounting.actions.users import (
+    create_user,
+    deactivate_user,
+    reactivate_user,
+    reset_password,
+    set_portal_role,
+    set_preferences,
+)
+
+__all__ = [
+    "add_member",
+    "archive_tenant",
+    "change_membership",
+    "correct_transaction",
+    "create_generation",
+    "create_tenant",
+    "create_user",
+    "deactivate_user",
+    "delete_generation",
+    "delete_tenant",
+    "move_tenant",
+    "reactivate_user",
+    "remove_member",
+    "remove_quota",
+    "rename_tenant",
+    "reset_password",
+    "restore_tenant",
+    "set_portal_role",
+    "set_preferences",
+    "set_price",
+    "set_quota",
+    "set_tickets",
+]

@@ -1,0 +1,51 @@
+"""Turns what models and the database refuse into words for the person who asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, models, transaction
+from django.db.backends.postgresql.psycopg_any import errors
+from django.db.models import ProtectedError
+
+from accounting.errors import Refused
+
+
+def check_fields(instance: models.Model, *names: str) -> None:
+    """Raises Refused for the first of the named fields whose value its model does not accept."""
+    others = {field.name for field in instance._meta.fields} - set(names)
+    try:
+        instance.clean_fields(exclude=others)
+    except ValidationError as error:
+        name, messages = next(iter(error.message_dict.items()))
+        raise Refused(" ".join(messages), name) from None
+
+
+@contextmanager
+def refused_if_taken(message: str, field: str) -> Iterator[None]:
+    """Raises Refused when what is written inside exists already."""
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        if isinstance(error.__cause__, errors.UniqueViolation):
+            raise Refused(message, field) from None
+        raise
+
+
+@contextmanager
+def refused_if_referenced(name: str) -> Iterator[None]:
+    """Raises Refused, telling by what, when what is deleted inside is still referred to."""
+    try:
+        with transaction.atomic():
+            yield
+    except ProtectedError as error:
+        counts = Counter(type(holder) for holder in error.protected_objects)
+        told = " and ".join(
+            f"{count} {model._meta.verbose_name if count == 1 else model._meta.verbose_name_plural}"
+            for model, count in counts.items()
+        )
+        raise Refused(f"{name} cannot be deleted: {told} refer to it.") from None

@@ -1,0 +1,105 @@
+"""GPU generations and their prices: only admins change them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Max, Min
+
+from accounting import audit
+from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.models import Generation, Price, UsageSegment, User
+from accounting.permissions import require_admin
+
+
+@transaction.atomic(durable=True)
+def create_generation(
+    *, actor: User | None, name: str, description: str = "", memory_gib: int = 0
+) -> Generation:
+    require_admin(actor)
+    generation = Generation(name=name.strip(), description=description.strip(), memory_gib=memory_gib)
+    check_fields(generation, "name", "description", "memory_gib")
+    with refused_if_taken("There is a generation of this name already.", "name"):
+        generation.save(force_insert=True)
+    after = {"name": generation.name, "description": generation.description, "memory_gib": memory_gib}
+    audit.record(actor=actor, verb="generation.create", target=generation, after=after)
+    return generation
+
+
+@transaction.atomic(durable=True)
+def delete_generation(*, actor: User | None, generation: Generation) -> None:
+    """Removes a generation, with its prices, that no node, job, quota or booking refers to."""
+    require_admin(actor)
+    generation = _locked(generation)
+    before = {"name": generation.name, "prices": generation.prices.count()}
+    audit.record(actor=actor, verb="generation.delete", target=generation, before=before)
+    generation.prices.all().delete()
+    with refused_if_referenced(generation.name):
+        generation.delete()
+
+
+@transaction.atomic(durable=True)
+def set_price(
+    *,
+    actor: User | None,
+    generation: Generation,
+    per_gpu_hour: Decimal,
+    since: datetime | None = None,
+) -> Price:
+    """From `since` (default: now) a GPU-hour costs `per_gpu_hour`, until the next price that is set already.
+
+    Ends the price that runs then, or replaces it when it begins at that very moment. Refused when time
+    after `since` is booked already: prices never change the past.
+    """
+    require_admin(actor)
+    generation = _locked(generation)  # bookings of this generation wait, or are done by now
+    since = since or now_from_database()
+    if since.tzinfo is None:
+        raise Refused("Say in which time zone the price begins.", "since")
+    _require_unbilled(generation, since)
+    running = Price.objects.filter(generation=generation, valid__contains=since).first()
+    if running is None:
+        later = Price.objects.filter(generation=generation, valid__startswith__gt=since)
+        ends: datetime | None = later.aggregate(first=Min("valid__startswith"))["first"]
+    else:
+        ends = running.valid.upper
+    price = Price(generation=generation, per_gpu_hour=per_gpu_hour, valid=DateTimeTZRange(since, ends))
+    check_fields(price, "per_gpu_hour")
+    if price.per_gpu_hour < 0:
+        raise Refused("A price is zero or more.", "per_gpu_hour")
+    if running is not None and running.valid.lower == since:
+        running.delete()
+    elif running is not None:
+        Price.objects.filter(pk=running.pk).update(valid=DateTimeTZRange(running.valid.lower, since))
+    price.save(force_insert=True)
+    audit.record(
+        actor=actor,
+        verb="price.set",
+        target=generation,
+        before={"per_gpu_hour": running and running.per_gpu_hour},
+        after={"per_gpu_hour": price.per_gpu_hour, "since": since},
+    )
+    return price
+
+
+def _require_unbilled(generation: Generation, since: datetime) -> None:
+    billed = UsageSegment.objects.filter(generation=generation, period__endswith__gt=since)
+    until = billed.aggregate(until=Max("period__endswith"))["until"]
+    if until is not None:
+        raise Refused(
+            f"{generation} is billed until {until:%Y-%m-%d %H:%M:%S} UTC already;"
+            " a new price can begin then at the earliest.",
+            "since",
+        )
+
+
+def _locked(generation: Generation) -> Generation:
+    try:
+        return Generation.objects.select_for_update(no_key=True).get(pk=generation.pk)
+    except Generation.DoesNotExist:
+        raise Refused(f"{generation} does not exist any more.") from None

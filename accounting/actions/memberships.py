@@ -1,0 +1,97 @@
+"""Who belongs to a tenant. Admins decide who; managers decide roles and tickets inside their own tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from accounting import audit
+from accounting.actions.checks import refused_if_taken
+from accounting.errors import Refused
+from accounting.models import Membership, Tenant, User
+from accounting.permissions import require_admin, require_manager
+
+
+@transaction.atomic(durable=True)
+def add_member(
+    *,
+    actor: User | None,
+    tenant: Tenant,
+    user: User,
+    role: str = Membership.Role.MEMBER,
+    tickets: int = 100,
+) -> Membership:
+    require_admin(actor)
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    if tenant.archived_at:
+        raise Refused(f"{tenant} is archived.", "tenant")
+    if not user.is_active:
+        raise Refused(f"{user} is deactivated.", "user")
+    membership = Membership(user=user, tenant=tenant, role=role, tickets=tickets)
+    _check(membership)
+    with refused_if_taken(f"{user} belongs to {tenant} already.", "user"):
+        membership.save(force_insert=True)
+    audit.record(actor=actor, verb="member.add", target=user, tenant=tenant, after=_told(membership))
+    return membership
+
+
+@transaction.atomic(durable=True)
+def change_membership(
+    *,
+    actor: User | None,
+    membership: Membership,
+    role: str | None = None,
+    tickets: int | None = None,
+) -> Membership:
+    """Changes what is given; None stays."""
+    require_manager(actor, membership.tenant)
+    membership = _locked(membership)
+    before = _told(membership)
+    membership.role = role if role is not None else membership.role
+    membership.tickets = tickets if tickets is not None else membership.tickets
+    _check(membership)
+    membership.save(update_fields=["role", "tickets"])
+    audit.record(
+        actor=actor,
+        verb="member.change",
+        target=membership.user,
+        tenant=membership.tenant,
+        before=before,
+        after=_told(membership),
+    )
+    return membership
+
+
+@transaction.atomic(durable=True)
+def remove_member(*, actor: User | None, membership: Membership) -> None:
+    """Ends a membership. What the user did in the tenant stays there."""
+    require_admin(actor)
+    membership = _locked(membership)
+    audit.record(
+        actor=actor,
+        verb="member.remove",
+        target=membership.user,
+        tenant=membership.tenant,
+        before=_told(membership),
+    )
+    membership.delete()
+
+
+def _locked(membership: Membership) -> Membership:
+    try:
+        rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
+        return rows.get(pk=membership.pk)
+    except Membership.DoesNotExist:
+        raise Refused("This membership does not exist any more.") from None
+
+
+def _check(membership: Membership) -> None:
+    if membership.role not in Membership.Role.values:
+        raise Refused(f"A role is one of {', '.join(Membership.Role.values)}.", "role")
+    if not 1 <= membership.tickets <= 1_000_000:
+        raise Refused("Tickets are a whole number from 1 to 1,000,000.", "tickets")
+
+
+def _told(membership: Membership) -> dict[str, Any]:
+    return {"tenant": membership.tenant.name, "role": membership.role, "tickets": membership.tickets}

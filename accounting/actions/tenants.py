@@ -1,0 +1,178 @@
+"""The tree of tenants: only admins change it."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.text import slugify
+
+from accounting import audit
+from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
+from accounting.errors import Refused
+from accounting.models import Tenant, User
+from accounting.permissions import require_admin
+
+
+@transaction.atomic(durable=True)
+def create_tenant(
+    *, actor: User | None, name: str, parent: Tenant | None = None, tickets: int = 100
+) -> Tenant:
+    require_admin(actor)
+    parent = _locked(parent) if parent else None
+    if parent and parent.archived_at:
+        raise Refused(f"{parent} is archived.", "parent")
+    tenant = Tenant(name=name.strip(), slug=slugify(name), parent=parent, tickets=tickets)
+    _check_name(tenant)
+    _check_tickets(tickets)
+    tenant.path = f"new {tenant.slug}"  # its own id, which the path ends with, is known only afterwards
+    with refused_if_taken("There is a tenant of this name already, or one much like it.", "name"):
+        tenant.save(force_insert=True)
+    tenant.path = _path(parent, tenant)
+    tenant.save(update_fields=["path"])
+    after = {"name": tenant.name, "parent": parent and parent.name, "tickets": tickets}
+    audit.record(actor=actor, verb="tenant.create", target=tenant, tenant=tenant, after=after)
+    return tenant
+
+
+@transaction.atomic(durable=True)
+def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
+    """Its address (slug) stays, so that links go on working."""
+    require_admin(actor)
+    tenant = _locked(tenant)
+    before, tenant.name = tenant.name, name.strip()
+    _check_name(tenant)
+    with refused_if_taken("There is a tenant of this name already.", "name"):
+        tenant.save(update_fields=["name"])
+    audit.record(
+        actor=actor,
+        verb="tenant.rename",
+        target=tenant,
+        tenant=tenant,
+        before={"name": before},
+        after={"name": tenant.name},
+    )
+    return tenant
+
+
+@transaction.atomic(durable=True)
+def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) -> Tenant:
+    """Puts a tenant with all below it under `parent`; None makes it a root."""
+    require_admin(actor)
+    # The whole tree is held, so that two moves at once cannot make a circle.
+    tree = {found.pk: found for found in Tenant.objects.select_for_update(no_key=True).order_by("pk")}
+    if tenant.pk not in tree or (parent and parent.pk not in tree):
+        raise Refused("This tenant does not exist any more.")
+    tenant, parent = tree[tenant.pk], tree[parent.pk] if parent else None
+    if parent and parent.path.startswith(tenant.path):
+        raise Refused(f"{tenant} cannot be moved below itself.", "parent")
+    if parent and parent.archived_at:
+        raise Refused(f"{parent} is archived.", "parent")
+    old_parent, old_path = tree.get(tenant.parent_id or 0), tenant.path
+    tenant.parent, new_path = parent, _path(parent, tenant)
+    moved = [found for found in tree.values() if found.path.startswith(old_path)]
+    for found in moved:
+        found.path = new_path + found.path.removeprefix(old_path)
+        check_fields(found, "path")
+    Tenant.objects.bulk_update(moved, ["path", "parent"])
+    audit.record(
+        actor=actor,
+        verb="tenant.move",
+        target=tenant,
+        tenant=tenant,
+        before={"parent": old_parent and old_parent.name},
+        after={"parent": parent and parent.name},
+    )
+    return tenant
+
+
+@transaction.atomic(durable=True)
+def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
+    """Takes it out of use and keeps its history."""
+    require_admin(actor)
+    tenant = _locked(tenant)
+    if tenant.archived_at:
+        raise Refused(f"{tenant} is archived already.")
+    children = list(tenant.children.active().values_list("name", flat=True))
+    if children:
+        raise Refused(f"{tenant} has tenants below it that are not archived: {', '.join(children)}.")
+    tenant.archived_at = Now()
+    tenant.save(update_fields=["archived_at"])
+    tenant.refresh_from_db(fields=["archived_at"])
+    audit.record(actor=actor, verb="tenant.archive", target=tenant, tenant=tenant)
+    return tenant
+
+
+@transaction.atomic(durable=True)
+def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
+    """Takes an archived tenant back into use."""
+    require_admin(actor)
+    parent = _locked(tenant.parent) if tenant.parent else None
+    tenant = _locked(tenant)
+    if tenant.archived_at is None:
+        raise Refused(f"{tenant} is not archived.")
+    if parent and parent.archived_at:
+        raise Refused(f"{parent}, above it, is archived.")
+    tenant.archived_at = None
+    tenant.save(update_fields=["archived_at"])
+    audit.record(actor=actor, verb="tenant.restore", target=tenant, tenant=tenant)
+    return tenant
+
+
+@transaction.atomic(durable=True)
+def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
+    """Removes a tenant that nothing refers to: no tenant, member, quota, job or booking. Else archive it."""
+    require_admin(actor)
+    tenant = _locked(tenant)
+    audit.record(
+        actor=actor,
+        verb="tenant.delete",
+        target=tenant,
+        tenant=tenant.parent,
+        before={"name": tenant.name, "tickets": tenant.tickets},
+    )
+    with refused_if_referenced(tenant.name):
+        tenant.delete()
+
+
+@transaction.atomic(durable=True)
+def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
+    """Sets a tenant's weight among its siblings."""
+    require_admin(actor)
+    tenant = _locked(tenant)
+    _check_tickets(tickets)
+    before, tenant.tickets = tenant.tickets, tickets
+    tenant.save(update_fields=["tickets"])
+    audit.record(
+        actor=actor,
+        verb="tenant.set_tickets",
+        target=tenant,
+        tenant=tenant,
+        before={"tickets": before},
+        after={"tickets": tickets},
+    )
+    return tenant
+
+
+def _locked(tenant: Tenant) -> Tenant:
+    try:
+        return Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    except Tenant.DoesNotExist:
+        raise Refused(f"{tenant} does not exist any more.") from None
+
+
+def _path(parent: Tenant | None, tenant: Tenant) -> str:
+    path = f"{parent.path if parent else ''}{tenant.pk}/"
+    if len(path) > 255:
+        raise Refused("The tree of tenants would be too deep.", "parent")
+    return path
+
+
+def _check_name(tenant: Tenant) -> None:
+    check_fields(tenant, "name")
+    if not slugify(tenant.name):
+        raise Refused("A name needs at least one letter or digit.", "name")
+
+
+def _check_tickets(tickets: int) -> None:
+    if not 1 <= tickets <= 1_000_000:
+        raise Refused("Tickets are a whole number from 1 to 1,000,000.", "tickets")

@@ -1,0 +1,164 @@
+"""Accounts of people."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from zoneinfo import available_timezones
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from accounting import audit
+from accounting.actions.checks import check_fields, refused_if_taken
+from accounting.errors import NotAllowed, Refused
+from accounting.models import User
+from accounting.permissions import require_admin
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user and the password to hand over; it is stored nowhere else in clear."""
+
+    user: User
+    password: str
+
+
+@transaction.atomic(durable=True)
+def create_user(
+    *,
+    actor: User | None,
+    username: str,
+    password: str | None = None,
+    portal_role: str = User.PortalRole.USER,
+    first_name: str = "",
+    last_name: str = "",
+    email: str = "",
+) -> Credentials:
+    """Without `password` makes a random one."""
+    require_admin(actor)
+    user = User(
+        username=User.normalize_username(username.strip()),
+        portal_role=portal_role,
+        first_name=first_name.strip(),
+        last_name=last_name.strip(),
+        email=email.strip(),
+    )
+    check_fields(user, "username", "portal_role", "first_name", "last_name", "email")
+    if User.objects.filter(username__iexact=user.username).exists():
+        raise Refused("There is a user of this name already.", "username")
+    password = _give_password(user, password)
+    with refused_if_taken("There is a user of this name already.", "username"):
+        user.save(force_insert=True)
+    after = {"username": user.username, "portal_role": portal_role, "email": user.email}
+    audit.record(actor=actor, verb="user.create", target=user, after=after)
+    return Credentials(user, password)
+
+
+@transaction.atomic(durable=True)
+def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User:
+    require_admin(actor)
+    if portal_role not in User.PortalRole.values:
+        raise Refused(f"A portal role is one of {', '.join(User.PortalRole.values)}.", "portal_role")
+    user = _locked_with_admins(user)
+    if portal_role != User.PortalRole.ADMIN:
+        _require_another_admin(user)
+    before, user.portal_role = user.portal_role, portal_role
+    user.save(update_fields=["portal_role"])
+    audit.record(
+        actor=actor,
+        verb="user.set_portal_role",
+        target=user,
+        before={"portal_role": before},
+        after={"portal_role": portal_role},
+    )
+    return user
+
+
+@transaction.atomic(durable=True)
+def deactivate_user(*, actor: User | None, user: User) -> User:
+    """Shuts a user out at once; all that the user did stays, and jobs go on."""
+    require_admin(actor)
+    user = _locked_with_admins(user)
+    if not user.is_active:
+        raise Refused(f"{user} is deactivated already.")
+    _require_another_admin(user)
+    user.is_active = False
+    user.save(update_fields=["is_active"])
+    audit.record(actor=actor, verb="user.deactivate", target=user)
+    return user
+
+
+@transaction.atomic(durable=True)
+def reactivate_user(*, actor: User | None, user: User) -> User:
+    require_admin(actor)
+    user = _locked_with_admins(user)
+    if user.is_active:
+        raise Refused(f"{user} is active.")
+    user.is_active = True
+    user.save(update_fields=["is_active"])
+    audit.record(actor=actor, verb="user.reactivate", target=user)
+    return user
+
+
+@transaction.atomic(durable=True)
+def reset_password(*, actor: User | None, user: User, password: str | None = None) -> Credentials:
+    """Gives a user a new password, a random one without `password`; ends the user's sessions."""
+    require_admin(actor)
+    user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    password = _give_password(user, password)
+    user.save(update_fields=["password"])
+    audit.record(actor=actor, verb="user.reset_password", target=user)
+    return Credentials(user, password)
+
+
+@transaction.atomic(durable=True)
+def set_preferences(*, actor: User, theme: str | None = None, time_zone: str | None = None) -> User:
+    """Changes what is given of the actor's own preferences; None stays."""
+    if actor.is_anonymous or not actor.is_active:
+        raise NotAllowed("Only active users have preferences.")
+    user = User.objects.select_for_update(no_key=True).get(pk=actor.pk)
+    before = {"theme": user.theme, "time_zone": user.time_zone}
+    if theme is not None:
+        if theme not in User.Theme.values:
+            raise Refused(f"A theme is one of {', '.join(User.Theme.values)}.", "theme")
+        user.theme = theme
+    if time_zone is not None:
+        if time_zone not in available_timezones():
+            raise Refused("A time zone is a name such as UTC or Europe/Berlin.", "time_zone")
+        user.time_zone = time_zone
+    user.save(update_fields=["theme", "time_zone"])
+    audit.record(
+        actor=actor,
+        verb="user.set_preferences",
+        target=user,
+        before=before,
+        after={"theme": user.theme, "time_zone": user.time_zone},
+    )
+    return user
+
+
+def _give_password(user: User, password: str | None) -> str:
+    if password is None:
+        password = secrets.token_urlsafe(15)
+    else:
+        try:
+            validate_password(password, user)
+        except ValidationError as error:
+            raise Refused(" ".join(error.messages), "password") from None
+    user.set_password(password)
+    return password
+
+
+def _locked_with_admins(user: User) -> User:
+    """Holds all admins, too, so that no two of them are demoted at once."""
+    admins = User.objects.filter(portal_role=User.PortalRole.ADMIN) | User.objects.filter(pk=user.pk)
+    held = {found.pk: found for found in admins.select_for_update(no_key=True).order_by("pk")}
+    return held[user.pk]
+
+
+def _require_another_admin(user: User) -> None:
+    others = User.objects.filter(portal_role=User.PortalRole.ADMIN, is_active=True).exclude(pk=user.pk)
+    if user.is_admin and not others.exists():
+        raise Refused(f"{user} is the last admin.")

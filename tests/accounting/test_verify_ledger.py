@@ -1,0 +1,111 @@
+from decimal import Decimal
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+
+from accounting.ledger import correct
+from accounting.management.commands.verify_ledger import CHECKS
+from accounting.models import LedgerEntry, LedgerTransaction, UsageSegment
+from tests import make
+from tests.accounting.booking import NOON, book, minutes
+from tests.ledger_guard import without_guards
+from tests.make import Cast
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def cast(transactional_db: None) -> Cast:
+    return make.cast()
+
+
+@pytest.fixture
+def segment(cast: Cast) -> UsageSegment:
+    book(cast, lease_id=2, ends=NOON + minutes(90))
+    (booked,) = book(cast)
+    with transaction.atomic():
+        correct(actor=cast.ada, transaction=booked.transaction, reason="a mistake")
+    return booked
+
+
+def sql(command: str, *values: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(command, values)
+
+
+def test_a_sound_ledger_is_ok(segment: UsageSegment, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("verify_ledger")
+    assert capsys.readouterr().out == "OK: 4 transactions, 16 entries, 3 segments\n"
+
+
+def test_an_empty_ledger_is_ok(cast: Cast, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("verify_ledger")
+    assert capsys.readouterr().out.startswith("OK: 0 transactions")
+
+
+@pytest.mark.parametrize(
+    ("forgery", "found"),
+    [
+        ("DELETE FROM accounting_ledgerentry WHERE transaction_id = {id} AND amount <> 6", "fewer than two"),
+        (
+            "UPDATE accounting_ledgerentry SET amount = 7 WHERE transaction_id = {id} AND amount = 6",
+            "balance",
+        ),
+        ("UPDATE accounting_ledgertransaction SET kind = 'trade' WHERE id = {id}", "is not usage"),
+        ("UPDATE accounting_ledgerentry SET amount = amount * 2 WHERE transaction_id = {id}", "differs from"),
+        ("UPDATE accounting_usagesegment SET tenant_id = {bio} WHERE transaction_id = {id}", "differs from"),
+        ("UPDATE accounting_ledgerentry SET amount = amount * 2 WHERE transaction_id = {undo}", "reverse"),
+    ],
+)
+def test_what_was_forged_is_found(cast: Cast, segment: UsageSegment, forgery: str, found: str) -> None:
+    undo = segment.transaction.correction.pk
+    with without_guards():
+        sql(forgery.format(id=segment.transaction_id, bio=cast.bio.pk, undo=undo))
+    with pytest.raises(CommandError, match=found):
+        call_command("verify_ledger")
+
+
+def test_forged_times_are_found_even_without_their_constraints(cast: Cast, segment: UsageSegment) -> None:
+    """Rolled back at the end, so that the constraints stay."""
+    constraints = "a_segment_counts_its_gpu_seconds", "a_lease_is_billed_once_for_any_moment"
+    with transaction.atomic():
+        with without_guards():
+            for name in constraints:
+                sql(f"ALTER TABLE accounting_usagesegment DROP CONSTRAINT {name}")
+            sql("UPDATE accounting_usagesegment SET gpus = 9 WHERE id = %s", segment.pk)
+        with pytest.raises(CommandError, match="does not count its GPU-seconds"):
+            verify_inside()
+        with without_guards():
+            sql("UPDATE accounting_usagesegment SET gpus = 4, lease_id = 2 WHERE id = %s", segment.pk)
+        with pytest.raises(CommandError, match="billed twice"):
+            verify_inside()
+        transaction.set_rollback(True)
+
+
+def verify_inside() -> None:
+    """The command within a running transaction, whose isolation it cannot choose any more."""
+    for what, query in CHECKS.items():
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            if bad := cursor.fetchone():
+                raise CommandError(f"{what}: {bad}")
+
+
+@pytest.mark.parametrize("how", ["DISABLE TRIGGER append_only", "ENABLE TRIGGER check_transaction"])
+def test_a_guard_that_is_off_is_found(cast: Cast, how: str) -> None:
+    trigger = how.rsplit(maxsplit=1)[-1]
+    sql(f"ALTER TABLE accounting_ledgerentry {how}")
+    try:
+        with pytest.raises(CommandError, match=f"switched off: accounting_ledgerentry, {trigger}"):
+            call_command("verify_ledger")
+    finally:
+        sql(f"ALTER TABLE accounting_ledgerentry ENABLE ALWAYS TRIGGER {trigger}")
+
+
+def test_the_figures_of_a_forged_ledger_would_not_pass_unseen(segment: UsageSegment) -> None:
+    """Guards the helper above: without guards rows really change."""
+    with without_guards():
+        LedgerEntry.objects.filter(amount=Decimal(6)).update(amount=Decimal(7))
+    assert LedgerEntry.objects.filter(amount=7).exists()
+    assert LedgerTransaction.objects.filter(kind="correction").exists()
