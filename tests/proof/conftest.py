@@ -1,5 +1,6 @@
 """Whole portals for the proofs; they are slow to start, so each module shares one."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,6 @@ def portal(
     folder = (
         Path("/var/tmp") / f"fairlot-proof-{tmp_path_factory.getbasetemp().name}-{request.module.__name__}"
     )
-    import shutil
-
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o755)
     portal = RunningPortal(folder, port=0)

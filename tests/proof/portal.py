@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,18 +72,7 @@ class RunningPortal:
     def scenario(self, name: str, *, patience: float, **arguments: Any) -> Any:
         """Runs a function of tests/proof/scenarios.py with the portal's own settings; its JSON answer."""
         done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "embedded",
-                "run",
-                "--",
-                sys.executable,
-                "-m",
-                "tests.proof.scenarios",
-                name,
-            ]
-            + [json.dumps(arguments)],
+            [*RUN, sys.executable, "-m", "tests.proof", name, json.dumps(arguments)],
             cwd=ROOT,
             env=self._env(),
             capture_output=True,
@@ -130,5 +118,5 @@ class RunningPortal:
         return kept | {"FAIRLOT_VAR": str(self.var), "PORT": str(self.port)} | self.environment
 
 
+RUN = (sys.executable, "-m", "embedded", "run", "--")
 SERVICES = ("web", "worker", "beat", "watch")
-Waiter = Callable[[], bool]

@@ -1,6 +1,6 @@
 """What the proofs do inside a running portal, through the same actions as its pages.
 
-python -m tests.proof.scenarios NAME JSON-ARGUMENTS, with the portal's settings in the environment
+python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the environment
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import django
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from accounting.models import Tenant, User
-    from scheduling.models import Cluster, Job
 
 # A step of the training program takes this long on a GPU of speed 1.
 SECONDS_PER_STEP = 0.1
@@ -25,9 +23,6 @@ SECONDS_PER_STEP = 0.1
 
 def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, Any]:
     """Teams with these tickets keep all GPUs busy for `quanta` quanta; what the ledger says each got."""
-    from accounting.models import UsageSegment
-    from scheduling.models import Round, ShareInterval
-
     cluster = _prepare(quantum=quantum, trading=False)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
@@ -70,9 +65,6 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
 
 def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[str, Any]:
     """Two teams with equal tickets and different speed-ups: steps without trading, then with it."""
-    from scheduling.actions import update_cluster
-    from scheduling.models import JobSpeed, Trade
-
     cluster = _prepare(quantum=quantum, trading=False)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Sensitivity {value}", 100) for value in sensitivities]
@@ -120,9 +112,6 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
 
 def _prepare(*, quantum: float, trading: bool) -> Cluster:
     """The demo's hardware, empty, with quick slices; freezing keeps two cores out of the measurement."""
-    from scheduling.actions import update_cluster
-    from scheduling.models import Cluster, Job
-
     cluster = Cluster.objects.get()
     _cancel(Job.objects.unfinished())
     return update_cluster(
@@ -137,7 +126,6 @@ def _prepare(*, quantum: float, trading: bool) -> Cluster:
 
 
 def _team(name: str, tickets: int) -> tuple[Tenant, User]:
-    from accounting.actions import add_member, create_tenant, create_user
 
     tenant = create_tenant(actor=None, name=name, tickets=tickets)
     user = create_user(actor=None, username=name.lower().replace(" ", "-")).user
@@ -146,8 +134,6 @@ def _team(name: str, tickets: int) -> tuple[Tenant, User]:
 
 
 def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivity: str) -> list[Job]:
-    from scheduling.actions import submit_job
-    from scheduling.spec import JobSpec
 
     command = (
         f'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps 1000000 --seconds-per-step {SECONDS_PER_STEP} '
@@ -159,9 +145,6 @@ def _submit(cluster: Cluster, tenant: Tenant, user: User, count: int, sensitivit
 
 def _cancel(jobs: Iterable[Job]) -> None:
     """Cancels and waits until nothing of them runs and all of it is in the ledger."""
-    from scheduling.actions import cancel_job
-    from scheduling.models import Job
-
     jobs = list(jobs)
     for job in jobs:
         cancel_job(actor=job.owner, job=job)
@@ -170,7 +153,6 @@ def _cancel(jobs: Iterable[Job]) -> None:
 
 
 def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
-    from scheduling.models import HeldGpu, Lease
 
     busy = HeldGpu.objects.filter(lease__cluster=cluster, lease__state=Lease.State.RUNNING)
     wait_for(
@@ -179,13 +161,11 @@ def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
 
 
 def _last_round(cluster: Cluster) -> int:
-    from scheduling.models import Round
 
     return Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).latest("number").number
 
 
 def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
-    from scheduling.models import Round
 
     rounds = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM, number__gt=first)
     return rounds.filter(number__lte=last).count() if last else rounds.count()
@@ -205,7 +185,6 @@ def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int, quantum
 
 
 def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
-    from scheduling.models import Job
 
     return {
         name: float(sum(job.steps_done or 0 for job in Job.objects.filter(pk__in=[j.pk for j in team])))
@@ -214,7 +193,3 @@ def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
 
 
 SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"fairness": fairness, "trading": trading}
-
-if __name__ == "__main__":
-    django.setup()
-    print(json.dumps(SCENARIOS[sys.argv[1]](**json.loads(sys.argv[2]))))

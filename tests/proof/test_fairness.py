@@ -1,6 +1,7 @@
 """The claim itself, on real processes and the real services. Figures go to artifacts/fairness.json."""
 
 import json
+import sys
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_with_trading_both_teams_make_more_steps(portal: RunningPortal) -> None:
 def keep(name: str, figures: dict) -> None:
     """Prints the figures and stores them for whoever wants to see more than pass or fail."""
     text = json.dumps(figures, indent=2)
-    print(text)
+    sys.stdout.write(text)
     folder = ROOT / "artifacts"
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(text + "\n")
