@@ -5,17 +5,16 @@ python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the env
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import django
-
+from accounting.actions import add_member, create_tenant, create_user
+from accounting.models import Tenant, UsageSegment, User
+from scheduling.actions import cancel_job, submit_job, update_cluster
+from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Round, ShareInterval, Trade
+from scheduling.spec import JobSpec
 from tests.waiting import wait_for
-
-if TYPE_CHECKING:
 
 # A step of the training program takes this long on a GPU of speed 1.
 SECONDS_PER_STEP = 0.1
