@@ -34,7 +34,9 @@ def spawn(
     The kernel sends it `at_our_death` when the calling *thread* ends, even by SIGKILL; so call from
     the main thread. Every wrapper execs, so the pid is the program's own.
     """
-    setpriv = [_program("setpriv"), *wrapper, "--pdeathsig", at_our_death]
+    # We may have died before the kernel was asked: then there is another parent, and nothing to do.
+    unless_orphaned = ["sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+    setpriv = [_program("setpriv"), *wrapper, "--pdeathsig", at_our_death, *unless_orphaned]
     with log.open("ab") as sink:
         return subprocess.Popen(
             [*setpriv, *map(str, argv)],
@@ -150,7 +152,7 @@ def wait_until_left(folder: Path, patience: float) -> None:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin")
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
     if found is None:
         raise StartError(f"{name} is missing: install the package util-linux")
     return found

@@ -156,9 +156,9 @@ class Postgres(Server):
         options += ["--locale-provider=builtin", "--locale=C.UTF-8"]  # else the environment's
         if self.settings.get("fsync") == "off":
             options.append("--no-sync")
-        run([self.programs / "initdb", *files, *options], env=ENVIRONMENT, wrapper=self.wrapper)
+        run([str(self.programs / "initdb"), *files, *options], env=ENVIRONMENT, wrapper=self.wrapper)
         handed_over.unlink()
-        single = [self.programs / "postgres", "--single", "-D", unfinished, "postgres"]
+        single = [str(self.programs / "postgres"), "--single", "-D", str(unfinished), "postgres"]
         run(single, env=ENVIRONMENT, wrapper=self.wrapper, stdin="CREATE DATABASE fairlot\n")
         unfinished.rename(self.data)
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import django
 import pytest
+from django.conf import settings
 
 from embedded.servers import both
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
@@ -47,7 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     for name in SETTINGS_OF_THE_SHELL:
         os.environ.pop(name, None)
+    serve_static_files_as_they_are(scratch)
     django.setup()
+
+
+def serve_static_files_as_they_are(scratch: Path) -> None:
+    """Spare the tests a `collectstatic`: one test of its own looks at what that makes."""
+    settings.STATIC_ROOT = scratch / "static"
+    settings.STATIC_ROOT.mkdir()
+    settings.STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
+    settings.WHITENOISE_USE_FINDERS = True
 
 
 def start_servers(config: pytest.Config) -> None:

@@ -1,0 +1,31 @@
+# One image for web, worker, beat and watch; docker-compose.yml says which runs what.
+FROM python:3.11-slim-bookworm AS build
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/app/.venv
+WORKDIR /app
+COPY requirements-bootstrap.txt ./
+RUN python -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --require-hashes -r requirements-bootstrap.txt
+COPY pyproject.toml uv.lock ./
+# Without the embedded servers: production brings its own.
+RUN /opt/uv/bin/uv sync --no-cache --frozen --no-default-groups --group examples
+COPY manage.py ./
+COPY fairshare fairshare
+COPY accounting accounting
+COPY scheduling scheduling
+COPY portal portal
+COPY templates templates
+COPY static static
+COPY examples examples
+# The settings want these; nothing is connected to, and none of them stays in the image.
+RUN SECRET_KEY=thrown-away-once-the-static-files-are-collected \
+    DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0 \
+    .venv/bin/python manage.py collectstatic --noinput
+
+FROM python:3.11-slim-bookworm
+RUN useradd --system --uid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin fairlot \
+    && install --directory --owner fairlot /var/lib/fairlot
+COPY --from=build /app /app
+WORKDIR /app
+ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
+USER fairlot
+EXPOSE 8000
+CMD ["granian", "--interface", "asginl", "--host", "0.0.0.0", "--port", "8000", "--workers", "2", "--no-ws", "--workers-kill-timeout", "3", "portal.asgi:application"]

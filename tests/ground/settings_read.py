@@ -1,0 +1,34 @@
+"""Which variables a file reads from the environment, by its syntax tree."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ROOT / "portal" / "settings.py"
+
+
+def calls_on(path: Path, *objects: str) -> Iterator[ast.Call]:
+    """Calls of a method of one of these expressions, e.g. `env` or `os.environ`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value)) if ast.unparse(value) in objects:
+                yield node
+
+
+def names_in(calls: Iterator[ast.Call]) -> set[str]:
+    return {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+
+
+def settings_names() -> set[str]:
+    """Every variable that portal/settings.py reads."""
+    return names_in(calls_on(SETTINGS, "env"))
+
+
+def required_settings() -> set[str]:
+    """The variables that have no default there."""
+    return names_in(
+        call
+        for call in calls_on(SETTINGS, "env")
+        if len(call.args) == 1 and not any(keyword.arg == "default" for keyword in call.keywords)
+    )

@@ -1,0 +1,122 @@
+"""A service that dies is noticed, restarted, and given more time the more often it dies."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from embedded import services
+from embedded.processes import kill_group, working_in
+from embedded.services import Program
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A service that runs a line of Python; killed at the end."""
+    started = []
+
+    def make(line, **options):
+        made = Program(
+            "probe",
+            ["-c", line],
+            log=tmp_path / "log",
+            environment={"PATH": "/usr/bin"},
+            patience=5,
+            **options,
+        )
+        started.append(made)
+        return made
+
+    yield make
+    for made in started:
+        if made.process is not None:
+            kill_group(made.process.pid)
+            made.process.wait()
+
+
+def delays(service, deaths):
+    return [service.plan_restart() for _ in range(deaths)]
+
+
+def test_the_first_restart_is_at_once_and_later_ones_wait_ever_longer_up_to_a_bound(program):
+    service = program("pass")
+    service.start()
+    service.process.wait()
+    assert delays(service, 9) == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_service_that_lived_long_starts_from_the_first_delay_again(program, monkeypatch):
+    service = program("pass")
+    service.start()
+    service.process.wait()
+    delays(service, 5)
+    service.start()
+    service.process.wait()
+    monkeypatch.setattr(services, "STEADY_AFTER", -1.0)
+    assert service.plan_restart() == 0
+
+
+def test_a_death_is_told_with_its_cause_and_last_words(program):
+    service = program("print('out of luck'); raise SystemExit(3)")
+    service.start()
+    service.process.wait()
+    assert service.note_death() == "probe exited with code 3; restarting now. Its last words: out of luck"
+    service = program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    service.start()
+    service.process.wait()
+    assert service.note_death().startswith("probe was killed by SIGKILL; restarting now.")
+
+
+def test_children_of_a_killed_service_do_not_stay_behind(program, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    child = [sys.executable, "-c", "import time; time.sleep(600)"]
+    line = f"import subprocess; c = subprocess.Popen({child}, cwd={str(home)!r}); print('up', flush=True); c.wait()"
+    service = program(line, ready_when_it_says=b"up")
+    service.start()
+    wait_until_running(service)
+    assert list(working_in(home))
+    service.process.kill()
+    service.process.wait()
+    service.note_death()
+    deadline = time.monotonic() + 10
+    while list(working_in(home)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_service_runs_only_once_it_says_so_in_this_life(program):
+    service = program(
+        "import time; print('ready.', flush=True); time.sleep(600)", ready_when_it_says=b"ready."
+    )
+    service.log.write_text("ready.\n")  # said by an earlier life
+    service.start()
+    assert service.state == "starting"
+    wait_until_running(service)
+
+
+def wait_until_running(service):
+    deadline = time.monotonic() + 20
+    while service.state != "running":
+        assert time.monotonic() < deadline, service.log.read_text()
+        assert service.process.poll() is None, service.log.read_text()
+        service.check()
+        time.sleep(0.01)
+
+
+def test_a_service_dies_with_its_supervisor(tmp_path):
+    program = (
+        "import sys, pathlib, signal; from embedded.processes import spawn\n"
+        "home = pathlib.Path(sys.argv[1])\n"
+        "p = spawn([sys.executable, '-c', 'import time; time.sleep(600)'], log=home / 'log', cwd=home)\n"
+        "print('up', flush=True); signal.pause()"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE)
+    with starter:
+        assert starter.stdout.readline() == b"up\n"
+        starter.kill()
+    deadline = time.monotonic() + 10
+    while list(working_in(tmp_path)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
