@@ -1,0 +1,90 @@
+"""Snapshots and decisions as bytes, so that a round can be kept and drawn again, exactly."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from fairshare.model import Accounts, Cluster, Decision, Jobs, Settings, Snapshot, Trade
+
+VERSION = 1
+_HEADER = "header"
+_TRADES = "trades"
+
+
+class UnreadableRecord(Exception):
+    """The bytes are not a record of the expected kind and a known version."""
+
+
+def encode(value: Snapshot | Decision) -> bytes:
+    """A compressed archive of the arrays, with a JSON header for the rest; the same value, the same bytes."""
+    if isinstance(value, Snapshot):
+        header = {
+            "kind": "snapshot",
+            "generations": value.cluster.generations,
+            "settings": asdict(value.settings),
+        }
+        parts = {"cluster": value.cluster, "accounts": value.accounts, "jobs": value.jobs}
+        arrays = {
+            f"{part}.{name}": array
+            for part, holder in parts.items()
+            for name, array in _arrays(holder).items()
+        }
+    else:
+        header = {"kind": "decision"}
+        arrays = _arrays(value)
+        rows = [tuple(getattr(one, field.name) for field in fields(Trade)) for one in value.trades]
+        # Account and generation numbers are far below 2^53: a float holds them exactly.
+        arrays[_TRADES] = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Trade)))
+    text = json.dumps({"version": VERSION, **header}).encode()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{_HEADER: np.frombuffer(text, np.uint8)}, **arrays)
+    return buffer.getvalue()
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """The snapshot that was encoded; UnreadableRecord when `data` is none."""
+    header, arrays = _open(data, "snapshot")
+    return Snapshot(
+        cluster=Cluster(generations=tuple(header["generations"]), **_part(arrays, "cluster")),
+        accounts=Accounts(**_part(arrays, "accounts")),
+        jobs=Jobs(**_part(arrays, "jobs")),
+        settings=Settings(**header["settings"]),
+    )
+
+
+def decode_decision(data: bytes) -> Decision:
+    """The decision that was encoded; UnreadableRecord when `data` is none."""
+    _, arrays = _open(data, "decision")
+    whole = [field.name in {"seller", "buyer", "slow", "fast"} for field in fields(Trade)]
+    trades = tuple(
+        Trade(*(int(x) if is_whole else x for x, is_whole in zip(row, whole, strict=True)))
+        for row in arrays.pop(_TRADES).tolist()
+    )
+    return Decision(trades=trades, **arrays)
+
+
+def _arrays(holder: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are arrays."""
+    values = {field.name: getattr(holder, field.name) for field in fields(holder)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def _part(arrays: dict[str, Any], part: str) -> dict[str, Any]:
+    return {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{part}.")}
+
+
+def _open(data: bytes, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop(_HEADER).tobytes())
+    except (ValueError, KeyError, OSError, EOFError) as error:
+        raise UnreadableRecord("not a record of a round") from error
+    if (header.get("version"), header.get("kind")) != (VERSION, kind):
+        raise UnreadableRecord(f"not a {kind} of version {VERSION}")
+    return header, arrays

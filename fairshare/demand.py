@@ -1,0 +1,92 @@
+"""How much an account can use: of each generation, and of any set of generations together.
+
+A job that accepts several generations uses only one at a time. So what the jobs below an account
+can use is not a number for each generation but a *polymatroid*: shares x are of use exactly when,
+for every set S of generations, the sum of x over S is at most `rank[S]`, the GPUs of the jobs that
+accept any generation of S. Ranks add up along the tree, and quotas cut them down, without losing
+exactness. A set is written as the bits of an integer; there are 2^K of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import Accounts, Bools, Floats, Ints, Jobs
+from fairshare.tree import Tree
+
+EPSILON = 1e-9  # GPUs; less than this is nothing
+
+
+def members(generations: int) -> Floats:
+    """(2^K, K): 1 where the generation belongs to the set."""
+    sets = np.arange(1 << generations)[:, None]
+    return ((sets >> np.arange(generations)) & 1).astype(np.float64)
+
+
+def sets_of(accepted: Bools) -> Ints:
+    """The set, as bits, that each row of (J, K) marks."""
+    bits: Ints = accepted @ (1 << np.arange(accepted.shape[1], dtype=np.int64))
+    return bits
+
+
+def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floats:
+    """(T, 2^K): GPUs that can be used below each account of each set of generations, within quotas.
+
+    `able` (J, K) marks the generations on which a job may run now.
+    """
+    size, generations = accounts.owed.shape
+    count = 1 << generations
+    cell = jobs.account * count + sets_of(able)
+    exactly = np.bincount(cell, jobs.workers * jobs.gpus, size * count).reshape(size, count)
+    within = exactly.copy()  # by jobs whose whole choice lies in the set
+    for k in range(generations):
+        with_k = np.flatnonzero(np.arange(count) >> k & 1)
+        within[:, with_k] += within[:, with_k ^ (1 << k)]
+    # Jobs that touch a set are all but those whose whole choice lies outside.
+    rank = within[:, [count - 1]] - within[:, ::-1]
+    for level in tree.levels[::-1]:
+        rank[level] = _cut(rank[level], accounts.cap[level], accounts.cap_total[level])
+        if level is not tree.levels[0]:
+            np.add.at(rank, tree.parent[level], rank[level])
+    return rank
+
+
+def _cut(rank: Floats, cap: Floats, cap_total: Floats) -> Floats:
+    """The ranks of what also respects `cap` for each generation and `cap_total` over all."""
+    rank = rank.copy()
+    for k in range(cap.shape[1]):
+        with_k = np.flatnonzero(np.arange(rank.shape[1]) >> k & 1)
+        rank[:, with_k] = np.minimum(rank[:, with_k], rank[:, with_k ^ (1 << k)] + cap[:, [k]])
+    limited: Floats = np.minimum(rank, cap_total[:, None])
+    return limited
+
+
+def room(rank: Floats, held: Floats, step: Floats) -> float:
+    """How many times `step` (K,), which may be negative in parts, can be added to `held` (K,)."""
+    belongs = members(len(held))
+    slack, flow = rank - belongs @ held, belongs @ step
+    rising = flow > 0
+    if not rising.any():
+        return float("inf")
+    return max(float(np.min(slack[rising] / flow[rising])), 0.0)
+
+
+def take(rank: Floats, held: Floats, offered: Floats, turn: Ints) -> Floats:
+    """What each of C accounts can use of what it is offered (C, K) besides what it holds (C, K).
+
+    An account that cannot use everything uses the generations with turn 0 first, then those with
+    turn 1 and so on; those of the same turn in equal proportion.
+    """
+    belongs = members(offered.shape[1])
+    taken = np.zeros_like(offered)
+    for now in range(offered.shape[1]):
+        rest = np.where(turn == now, offered, 0.0)
+        while rest.any():
+            slack = np.maximum(rank - (held + taken) @ belongs.T, 0.0)
+            flow = rest @ belongs.T
+            part = np.divide(slack, flow, out=np.ones_like(flow), where=flow > slack).min(axis=1)
+            taken += part[:, None] * rest
+            full = (flow > 0) & (slack - part[:, None] * flow <= EPSILON)
+            stuck = (full @ belongs > 0) | (part >= 1)[:, None]
+            rest = np.where(stuck, 0.0, rest * (1 - part[:, None]))
+    return taken

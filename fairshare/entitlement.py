@@ -1,0 +1,89 @@
+"""What tickets earn: entitlement among active accounts, and who uses what others leave.
+
+Gandiva_fair (EuroSys '20) gives each user a share of every generation in proportion to its tickets;
+here tickets work at each level of a tree. What an account cannot use goes to its siblings first, and
+only what the siblings cannot use goes up: weighted max-min fairness, level by level, from the root.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.demand import EPSILON, take
+from fairshare.model import Accounts, Bools, Cluster, Floats, Ints
+from fairshare.tree import Tree
+
+
+def capacity_of(cluster: Cluster) -> Floats:
+    """(K,) GPUs of each generation that may be given out now."""
+    return np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations))
+
+
+def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -> Floats:
+    """(T, K) GPUs: capacity times the part of the tickets among active siblings, level by level.
+
+    `active` (T, K): a job below the account may run on the generation.
+    """
+    entitled = np.zeros(active.shape)
+    weight = tickets[:, None] * active
+    for siblings, amount in [(tree.roots, capacity)] if len(tree.roots) else []:
+        entitled[siblings] = _split(weight[siblings], amount)
+    for account, siblings in enumerate(tree.children):
+        if len(siblings):
+            entitled[siblings] = _split(weight[siblings], entitled[account])
+    return entitled
+
+
+def _split(weight: Floats, amount: Floats) -> Floats:
+    """`amount` (K,) in proportion to the weights (C, K); nothing where all weights are zero."""
+    total = weight.sum(axis=0)
+    return weight * np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
+
+
+class Filling:
+    """Pours GPUs down the tree; `held` (T, K) is what each account can use and gets."""
+
+    def __init__(self, tree: Tree, tickets: Floats, rank: Floats, turn: Ints) -> None:
+        """`rank` as from demand_rank, `turn` as from preferred_turns."""
+        self.tree, self.tickets, self.rank, self.turn = tree, tickets, rank, turn
+        self.held = np.zeros(turn.shape)
+        self._single = 1 << np.arange(turn.shape[1])  # the sets of one generation
+
+    def pour(self, siblings: Ints, amount: Floats) -> Floats:
+        """Divide `amount` (K,) among siblings and all below them; returns what they could use.
+
+        First each is offered its part by tickets, and keeps of it what it can use; what is left over
+        is offered again to those that used up their last offer, until nobody can use more.
+        """
+        left = amount.copy()
+        hungry = self.rank[siblings][:, self._single] > 0
+        while True:
+            offered = _split(self.tickets[siblings][:, None] * hungry, left)
+            if not np.any(offered > EPSILON):
+                return amount - left
+            taken = take(self.rank[siblings], self.held[siblings], offered, self.turn[siblings])
+            self.held[siblings] += taken
+            for i, account in enumerate(siblings.tolist()):
+                if not self.tree.is_leaf[account] and taken[i].any():
+                    used = self.pour(self.tree.children[account], taken[i])
+                    self.held[account] -= taken[i] - used
+                    taken[i] = used
+            left = np.maximum(left - taken.sum(axis=0), 0.0)
+            hungry &= taken >= offered - EPSILON
+
+    def replace(self, account: int, amount: Floats) -> None:
+        """Give `account` another amount (K,), and divide it anew below."""
+        self.held[account] = amount
+        below = self.tree.children[account]
+        while len(below):
+            self.held[below] = 0.0
+            below = np.concatenate([self.tree.children[child] for child in below.tolist()])
+        if len(self.tree.children[account]):
+            self.pour(self.tree.children[account], amount)
+
+
+def water_fill(tree: Tree, accounts: Accounts, rank: Floats, turn: Ints, capacity: Floats) -> Filling:
+    """Divide `capacity` (K,) by tickets among all that can use it."""
+    filling = Filling(tree, accounts.tickets, rank, turn)
+    filling.pour(tree.roots, capacity)
+    return filling

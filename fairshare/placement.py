@@ -1,0 +1,172 @@
+"""Where gangs go: each worker's GPUs on one node, a gang on one generation, on the fewest nodes.
+
+Within a round a generation's GPUs are *given* (to gangs picked in this round) or free; of the free
+ones some are still *held* by running gangs that were not picked yet. New gangs go beside them while
+they can, so that a gang which goes on finds its nodes as it left them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import Bools, Cluster, Ints, Jobs
+
+
+def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
+    """(workers,) positions in `free` for workers of `gpus` each, rank by rank; None if they do not fit.
+
+    Fewest nodes, and of these the ones that leave the least behind.
+    """
+    slots = free // gpus
+    if workers == 1 or int(slots.max(initial=0)) >= workers:
+        left = np.where(slots >= workers, free, np.iinfo(np.int64).max)
+        best = int(left.argmin()) if len(left) else 0
+        if not len(left) or slots[best] < workers:
+            return None
+        return np.full(workers, best, dtype=np.int64)
+    if int(slots.sum()) < workers:
+        return None
+    ordered = np.lexsort((free, -slots))
+    reach = np.cumsum(slots[ordered])
+    full = int(np.searchsorted(reach, workers))  # nodes that are filled with workers
+    rest = workers - (int(reach[full - 1]) if full else 0)
+    others = ordered[full:]
+    last = others[np.where(slots[others] >= rest, free[others], np.iinfo(np.int64).max).argmin()]
+    return np.concatenate([np.repeat(ordered[:full], slots[ordered[:full]]), np.full(rest, last)])
+
+
+class Packing:
+    """The nodes of one generation while a round is decided. Positions count within `nodes`."""
+
+    def __init__(self, cluster: Cluster, generation: int, jobs: Jobs, holds: Bools) -> None:
+        """`holds` (J,) marks the gangs that have GPUs and may go on with them."""
+        self.nodes = np.flatnonzero(cluster.node_generation == generation)
+        self.free = cluster.capacity[self.nodes]  # not given in this round
+        self.free_gpus = int(self.free.sum())
+        self.places: dict[int, Ints] = {}  # of each picked gang, the position of each worker
+        self._capacity = self.free.copy()
+        self._jobs = jobs
+        self._position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
+        self._position[self.nodes] = np.arange(len(self.nodes))
+        self._homes: dict[int, Ints | None] = {}
+        self._pinned: set[int] = set()
+        here = np.flatnonzero(holds & (jobs.running_on == generation)).tolist()
+        self._running = {job for job in here if self._home(job) is not None}
+        self._held = np.zeros_like(self.free)  # by running gangs that were not picked yet
+        self._holders: set[int] = set()
+        for job in self._running:
+            self._hold(job, True)
+
+    def stay(self, job: int) -> bool:
+        """Give a running gang what it has, and never move it; False where its nodes are not up any more."""
+        home = self._home(job)
+        if home is None or not self._fits(job, home, self.free):
+            return False
+        self._give(job, home)
+        self._pinned.add(job)
+        return True
+
+    def place(self, job: int, *, may_move: bool = True) -> bool:
+        """Give the gang GPUs, and with `may_move` move other picked ones if it must be; False if in vain.
+
+        First the nodes where it runs or ran last, then what nobody holds, then what only gangs hold that
+        were not picked, then room made by packing the picked gangs anew.
+        """
+        workers, gpus = int(self._jobs.workers[job]), int(self._jobs.gpus[job])
+        if workers * gpus > self.free_gpus:
+            return False
+        unheld = np.maximum(self.free - self._held, 0)
+        home, spot = self._home(job), None
+        if home is not None and self._fits(job, home, self.free if job in self._running else unheld):
+            spot = home
+        if spot is None:
+            spot = fit(unheld, workers, gpus)
+        if spot is None:
+            spot = fit(self.free, workers, gpus)
+        if spot is None:
+            return may_move and self._make_room(job)
+        self._give(job, spot)
+        return True
+
+    def leave(self, job: int) -> None:
+        """The gang goes on elsewhere: what it has here is nobody's."""
+        self._hold(job, False)
+
+    def settle_down(self) -> None:
+        """Now that all are picked: let running gangs go on where they are, if the others fit beside them."""
+        homes = {job: self._home(job) for job in self.places if job in self._running}
+        stay = {job: home for job, home in homes.items() if home is not None}
+        if all(np.array_equal(self.places[job], home) for job, home in stay.items()):
+            return
+        stay |= {job: self.places[job] for job in self._pinned}
+        resumed = {job: spot for job, spot in self.places.items() if self._is_home(job, spot)}
+        _ = self._pack(resumed | stay, list(self.places)) or self._pack(stay, list(self.places))
+
+    def nodes_of(self, job: int) -> Ints:
+        """(workers,) the node of each worker of a picked gang, rank by rank."""
+        return self.nodes[self.places[job]]
+
+    def _make_room(self, job: int) -> bool:
+        """Pack anew with `job` among them, moving only gangs below a size, as small a size as will do."""
+        size = {other: self._gpus(other) for other in self.places}
+        for largest in sorted(set(size.values())):
+            keep = {o: spot for o, spot in self.places.items() if size[o] > largest or o in self._pinned}
+            if len(keep) < len(self.places) and self._pack(keep, [*self.places, job]):
+                return True
+        return False
+
+    def _pack(self, keep: dict[int, Ints], jobs: list[int]) -> bool:
+        """Place all `jobs`, those of `keep` there, the others largest first; False, and no change, in vain."""
+        free, places = self._capacity.copy(), dict(keep)
+        for job, spot in keep.items():
+            np.subtract.at(free, spot, int(self._jobs.gpus[job]))
+        if free.min(initial=0) < 0:
+            return False
+        rest = [job for job in jobs if job not in keep]
+        for job in sorted(rest, key=lambda job: (-self._jobs.gpus[job], -self._jobs.workers[job], job)):
+            spot = fit(free, int(self._jobs.workers[job]), int(self._jobs.gpus[job]))
+            if spot is None:
+                return False
+            np.subtract.at(free, spot, int(self._jobs.gpus[job]))
+            places[job] = spot
+        for job in rest:
+            self._hold(job, False)
+        self.free, self.free_gpus, self.places = free, int(free.sum()), places
+        return True
+
+    def _give(self, job: int, spot: Ints) -> None:
+        self._hold(job, False)
+        np.subtract.at(self.free, spot, int(self._jobs.gpus[job]))
+        self.free_gpus -= self._gpus(job)
+        self.places[job] = spot
+
+    def _hold(self, job: int, holds: bool) -> None:
+        """Count what a running gang has as held, or no longer."""
+        home = self._home(job)
+        if home is None or job not in self._running or holds == (job in self._holders):
+            return
+        np.add.at(self._held, home, int(self._jobs.gpus[job]) * (1 if holds else -1))
+        (self._holders.add if holds else self._holders.remove)(job)
+
+    def _home(self, job: int) -> Ints | None:
+        """Positions of the gang's workers where it runs or ran last, if that was on this generation."""
+        if job not in self._homes:
+            start, end = self._jobs.place_start[job : job + 2].tolist()
+            spot = self._position[self._jobs.place_node[start:end]]
+            whole = len(spot) == self._jobs.workers[job] and bool((spot >= 0).all())
+            self._homes[job] = spot if whole else None
+        return self._homes[job]
+
+    def _is_home(self, job: int, spot: Ints) -> bool:
+        home = self._home(job)
+        return home is not None and np.array_equal(spot, home)
+
+    def _fits(self, job: int, spot: Ints, free: Ints) -> bool:
+        gpus = int(self._jobs.gpus[job])
+        if len(spot) == 1:
+            return bool(free[spot[0]] >= gpus)
+        used, workers = np.unique(spot, return_counts=True)
+        return bool((free[used] >= workers * gpus).all())
+
+    def _gpus(self, job: int) -> int:
+        return int(self._jobs.workers[job] * self._jobs.gpus[job])

@@ -1,0 +1,60 @@
+"""The policy: from a snapshot and a seed to a decision, always the same for the same two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.demand import demand_rank
+from fairshare.draw import draw_of
+from fairshare.entitlement import capacity_of, ticket_share, water_fill
+from fairshare.model import Decision, Ints, Snapshot
+from fairshare.queues import job_order
+from fairshare.reasons import explain, may_run
+from fairshare.selection import Selection
+from fairshare.speed import preferred_turns
+from fairshare.trading import trade
+from fairshare.tree import Tree
+
+
+def decide(snapshot: Snapshot, seed: int) -> Decision:
+    """Who runs where for the next quantum, and why the others do not.
+
+    Tickets become shares of each generation, shares are traded, what each account is owed against its
+    share decides whose gang is next, and gangs are placed until nothing more fits.
+    """
+    cluster, accounts, jobs, settings = snapshot.cluster, snapshot.accounts, snapshot.jobs, snapshot.settings
+    tree = Tree.of(accounts.parent)
+    able, reason = may_run(snapshot, tree)
+    rank = demand_rank(tree, accounts, jobs, able)
+    capacity = capacity_of(cluster)
+
+    single = 1 << np.arange(len(capacity))
+    entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
+    filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
+    trades = trade(filling, accounts.trades, jobs, able, settings) if settings.trading else ()
+    share = filling.held
+
+    order = job_order(jobs)
+    selection = Selection(snapshot, tree, able, order, draw_of(accounts.owed, share, settings, seed))
+    selection.run()
+
+    run = np.flatnonzero(selection.picked)
+    start, nodes = _places(selection, run)
+    free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
+    return Decision(
+        run=run,
+        generation=selection.generation[run],
+        place_start=start,
+        place_node=nodes,
+        reason=explain(jobs, able, reason, order, selection.picked, free, *selection.quotas.left()),
+        entitled=entitled,
+        share=share,
+        trades=trades,
+    )
+
+
+def _places(selection: Selection, run: Ints) -> tuple[Ints, Ints]:
+    """(P + 1,) where each picked gang's workers begin in the second array, of their nodes."""
+    places = [selection.packings[selection.generation[job]].nodes_of(job) for job in run.tolist()]
+    start = np.cumsum([0, *map(len, places)], dtype=np.int64)
+    return start, np.concatenate([np.empty(0, dtype=np.int64), *places])

@@ -1,0 +1,91 @@
+"""Which jobs may run where, and why the others do not: *never* told apart from *not now*."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import Bools, Cluster, Floats, Ints, Jobs, Reason, Snapshot
+from fairshare.tree import Tree
+
+
+def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
+    """(J, K) where each job could run now if the cluster were empty, and (J,) the Reason if nowhere."""
+    cluster, accounts, jobs = snapshot.cluster, snapshot.accounts, snapshot.jobs
+    total = (jobs.workers * jobs.gpus)[:, None]
+    exists = jobs.accepts & (np.bincount(cluster.node_generation, minlength=len(cluster.generations)) > 0)
+    slots = worker_slots(cluster, cluster.installed, jobs.gpus)
+    worker_fits = exists & (slots > 0)
+    gang_fits = worker_fits & (slots >= jobs.workers[:, None])
+    in_quota = (total <= tree.least_on_path(accounts.cap)[jobs.account]) & (
+        total <= tree.least_on_path(accounts.cap_total)[jobs.account, None]
+    )
+    allowed = gang_fits & in_quota
+    now = allowed & (worker_slots(cluster, cluster.capacity, jobs.gpus) >= jobs.workers[:, None])
+    reason = np.select(
+        [
+            ~exists.any(axis=1),
+            ~worker_fits.any(axis=1),
+            ~gang_fits.any(axis=1),
+            ~allowed.any(axis=1),
+            jobs.blocked != 0,
+            ~now.any(axis=1),
+        ],
+        [
+            Reason.NEVER_NO_SUCH_GENERATION,
+            Reason.NEVER_WORKER_TOO_LARGE,
+            Reason.NEVER_TOO_LARGE,
+            Reason.NEVER_OVER_QUOTA,
+            jobs.blocked,
+            Reason.NODES_AWAY,
+        ],
+        default=Reason.NONE,
+    ).astype(np.int64)
+    return now & (reason == Reason.NONE)[:, None], reason
+
+
+def worker_slots(cluster: Cluster, gpus_of_node: Ints, gpus: Ints) -> Ints:
+    """(J, K): how many workers of `gpus` (J,) GPUs each the nodes of each generation hold together."""
+    sizes, which = np.unique(gpus, return_inverse=True)
+    slots = np.zeros((len(sizes), len(cluster.generations)), dtype=np.int64)
+    for i, size in enumerate(sizes.tolist()):
+        np.add.at(slots[i], cluster.node_generation, gpus_of_node // size)
+    found: Ints = slots[which]
+    return found
+
+
+def explain(
+    jobs: Jobs,
+    able: Bools,
+    reason: Ints,
+    order: Ints,
+    picked: Bools,
+    free: Floats,
+    quota_left: Floats,
+    quota_left_total: Floats,
+) -> Ints:
+    """(J,) the Reason of every job: that of `may_run`, or what stands in its way this round.
+
+    `order` (J,) ranks the jobs as their owners want them; `free` (K,) is what nobody was given;
+    `quota_left` (T, K) and `quota_left_total` (T,) what the quotas up the tree still allow.
+    """
+    total = (jobs.workers * jobs.gpus)[:, None]
+    waits = ~picked & (reason == Reason.NONE)
+    in_quota = able & (total <= quota_left[jobs.account]) & (total <= quota_left_total[jobs.account, None])
+    enough_free = in_quota & (total <= free)
+    # The first waiting job of each account and generation; a job that is first nowhere waits for these.
+    first = np.full(quota_left.shape, len(jobs), dtype=np.int64)
+    job, generation = np.nonzero(able & waits[:, None])
+    np.minimum.at(first, (jobs.account[job], generation), order[job])
+    is_first = (able & (first[jobs.account] == order[:, None])).any(axis=1)
+    now = np.select(
+        [~in_quota.any(axis=1), enough_free.any(axis=1), ~is_first],
+        [Reason.QUOTA_IN_USE, Reason.FRAGMENTED, Reason.OWN_JOBS_AHEAD],
+        default=Reason.SHARE_IN_USE,
+    )
+    return np.where(picked, Reason.NONE, np.where(waits, now, reason)).astype(np.int64)
+
+
+def never_reason(snapshot: Snapshot, job: int) -> Reason:
+    """Why the job can never run with this hardware and these quotas, or why not before nodes return; or NONE."""
+    _, reason = may_run(snapshot, Tree.of(snapshot.accounts.parent))
+    return Reason(int(reason[job]))

@@ -1,0 +1,162 @@
+"""Picking gangs, one after another, until nothing more fits."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from fairshare.draw import Standing, Stride
+from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
+from fairshare.placement import Packing
+from fairshare.queues import Group, Queue, queues_of
+from fairshare.quotas import Quotas
+from fairshare.tree import Tree
+
+# Turns with a claim come before all that only fill what is left.
+CLAIM, LEFTOVER = 0, 1
+
+# stage, number, -GPUs, account, generation: the order in which turns are taken.
+Turn = tuple[int, float, int, int, int]
+
+
+class Selection:
+    """The gangs picked so far, and where they go."""
+
+    def __init__(self, snapshot: Snapshot, tree: Tree, able: Bools, order: Ints, draw: Stride) -> None:
+        """`able` (J, K) says where each job may run, `order` (J,) how much its owner wants it."""
+        self._jobs, self._draw = snapshot.jobs, draw
+        self._able, self._order = able, order
+        self._settings = snapshot.settings
+        self.quotas = Quotas(tree, snapshot.accounts)
+        holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
+        self.packings = [
+            Packing(snapshot.cluster, k, snapshot.jobs, holds)
+            for k in range(len(snapshot.cluster.generations))
+        ]
+        self.generation = np.full(len(snapshot.jobs), NOWHERE, dtype=np.int64)  # of picked jobs
+        self._taken = bytearray(len(snapshot.jobs))
+        self._keep(holds)
+        self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order)
+        self._last_running = _last_running(snapshot.jobs, able, order)
+
+    @property
+    def picked(self) -> Bools:
+        """(J,)"""
+        return self.generation != NOWHERE
+
+    def run(self) -> None:
+        """Pick by turns, let gangs go on where they are, and fill what that may have opened."""
+        self._fill(may_move=True)
+        for packing in self.packings:
+            packing.settle_down()
+        self._fill(may_move=False)
+
+    def _keep(self, holds: Bools) -> None:
+        """Gangs that no one may stop now: all, or those that got their GPUs only lately."""
+        jobs, settings = self._jobs, self._settings
+        if settings.may_preempt:
+            holds = holds & (jobs.resident < settings.residence)
+        for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
+            account, k = int(jobs.account[job]), int(jobs.running_on[job])
+            size = int(jobs.workers[job] * jobs.gpus[job])
+            in_quota = not settings.may_preempt or self.quotas.allow(account, k, size)
+            if in_quota and self.packings[k].stay(job):
+                self._pick(job, account, k, size)
+
+    def _pick(self, job: int, account: int, generation: int, size: int) -> None:
+        self.generation[job] = generation
+        self._taken[job] = 1
+        self.quotas.use(account, generation, size)
+        self._draw.charge(account, generation, size)
+        present = int(self._jobs.running_on[job])
+        if present not in {NOWHERE, generation}:
+            self.packings[present].leave(job)
+
+    def _fill(self, *, may_move: bool) -> None:
+        """Take turns until none is left. A shape that could not be placed is not tried again."""
+        queues = {key: Queue(list(queue.groups)) for key, queue in self._queues.by_account.items()}
+        failed: list[set[tuple[int, int]]] = [set() for _ in self.packings]
+        heap: list[Turn] = []
+        for (account, k), queue in queues.items():
+            stage = CLAIM if self._draw.has_claim(account, k) else LEFTOVER
+            self._enter(heap, queue, stage, account, k, since=0.0)
+        while heap:
+            stage, number, negative_size, account, k = heapq.heappop(heap)
+            queue = queues[account, k]
+            if not self.packings[k].free_gpus:
+                continue
+            found = self._next(queue, stage, account, k)
+            if found is None:
+                # What was held back for a generation where it runs now may go anywhere in the end.
+                if stage == CLAIM and queue.groups:
+                    self._enter(heap, queue, LEFTOVER, account, k, since=number)
+                continue
+            job, group = found
+            if group.size == -negative_size:
+                self._try(queue, job, group, account, k, failed[k], may_move=may_move)
+            self._enter(heap, queue, stage, account, k, since=number)
+
+    def _enter(self, heap: list[Turn], queue: Queue, stage: int, account: int, k: int, since: float) -> None:
+        """Put the account's next gang into the order of turns, if there is one."""
+        found = self._next(queue, stage, account, k)
+        if found is None and stage == CLAIM and queue.groups:
+            stage = LEFTOVER
+            found = self._next(queue, stage, account, k)
+        if found is not None:
+            job, group = found
+            number = self._draw.number(account, k, group.size, self._standing(job, group, account, k), since)
+            heapq.heappush(heap, (stage, number, -group.size, account, k))
+
+    def _next(self, queue: Queue, stage: int, account: int, k: int) -> tuple[int, Group] | None:
+        """The gang that the account would run next on the generation."""
+        for _, group in queue.first(self._queues.order, self._taken):
+            moves = group.running_on not in {NOWHERE, k}
+            if stage == LEFTOVER or not moves or self._draw.prefers(account, k, group.running_on):
+                return group.jobs[group.head], group
+        return None
+
+    def _standing(self, job: int, group: Group, account: int, k: int) -> Standing:
+        if group.running_on == k:
+            return Standing.RUNNING
+        if group.running_on == NOWHERE and self._order[job] < self._last_running[account, k]:
+            return Standing.OVERTAKEN
+        return Standing.WAITING
+
+    def _try(
+        self,
+        queue: Queue,
+        job: int,
+        group: Group,
+        account: int,
+        k: int,
+        failed: set[tuple[int, int]],
+        *,
+        may_move: bool,
+    ) -> None:
+        """Pick the gang, or drop from the queue all that are like it."""
+        shape = (group.workers, group.gpus)
+        if shape in failed or not self.quotas.allow(account, k, group.size):
+            queue.groups.remove(group)
+        elif self.packings[k].place(job, may_move=may_move):
+            self._pick(job, account, k, group.size)
+        else:
+            failed.add(shape)
+            queue.groups.remove(group)
+
+
+def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
+    """(J,) the gangs that have GPUs and may go on with them. Where nobody may be stopped, all."""
+    holds: Bools = jobs.running_on != NOWHERE
+    if may_preempt and len(jobs) and able.shape[1]:
+        holds = holds & able[np.arange(len(jobs)), jobs.running_on]
+    return holds
+
+
+def _last_running(jobs: Jobs, able: Bools, order: Ints) -> Ints:
+    """(T, K) the rank of the least wanted job that each account runs on each generation, or -1."""
+    accounts = int(jobs.account.max(initial=-1)) + 1
+    last = np.full((accounts, able.shape[1]), -1, dtype=np.int64)
+    running = np.flatnonzero(jobs.running_on != NOWHERE)
+    np.maximum.at(last, (jobs.account[running], jobs.running_on[running]), order[running])
+    return last

@@ -1,0 +1,114 @@
+"""Made-up clusters under load, for timings and tests; the same seed gives the same cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Accounts, Bools, Cluster, Floats, Ints, Jobs, Settings, Snapshot
+from fairshare.placement import fit
+
+NODE_GPUS = 8
+GENERATIONS = ("P100", "V100", "A100")
+USERS_PER_TEAM = 4
+TEAMS_PER_DEPARTMENT = 5
+SPEED = np.array([1.0, 2.0, 4.0])  # of a typical job
+# Workers and GPUs of a worker, and how often: 1, 2, 4, 8 and 16 GPUs.
+SHAPES = ((1, 1, 0.50), (1, 2, 0.15), (1, 4, 0.12), (1, 8, 0.13), (4, 1, 0.05), (2, 8, 0.05))
+
+
+def synthetic_snapshot(
+    gpus: int, jobs_per_gpu: float, tenants: int, seed: int, *, settings: Settings | None = None
+) -> Snapshot:
+    """A cluster of about `gpus` GPUs with `tenants` teams of users in departments, and a long queue.
+
+    A tenth of the jobs that fit runs. Half of the jobs were measured on what they may use.
+    """
+    chance = np.random.Generator(np.random.PCG64(seed))
+    nodes = max(gpus // NODE_GPUS, len(GENERATIONS))
+    cluster = Cluster(
+        generations=GENERATIONS,
+        node_generation=np.sort(np.arange(nodes) % len(GENERATIONS)),
+        capacity=np.full(nodes, NODE_GPUS, dtype=np.int64),
+        installed=np.full(nodes, NODE_GPUS, dtype=np.int64),
+    )
+    accounts, leaves = _accounts(tenants, chance)
+    jobs = _jobs(int(gpus * jobs_per_gpu), leaves, cluster, chance)
+    return Snapshot(cluster, accounts, jobs, settings or Settings())
+
+
+def _accounts(tenants: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
+    departments = -(-tenants // TEAMS_PER_DEPARTMENT)
+    team = departments + np.arange(tenants)
+    user = departments + tenants + np.arange(tenants * USERS_PER_TEAM)
+    parent = np.concatenate(
+        [
+            np.full(departments, NOWHERE),
+            np.arange(tenants) // TEAMS_PER_DEPARTMENT,
+            team[np.arange(len(user)) // USERS_PER_TEAM],
+        ]
+    )
+    size = len(parent)
+    owed = np.zeros((size, len(GENERATIONS)))
+    owed[user] = chance.normal(0.0, 600.0, (len(user), len(GENERATIONS)))
+    cap_total = np.full(size, np.inf)
+    cap_total[team[:: TEAMS_PER_DEPARTMENT * 2]] = NODE_GPUS * 4
+    accounts = Accounts(
+        parent=parent.astype(np.int64),
+        tickets=chance.integers(1, 5, size).astype(np.float64),
+        trades=np.isin(np.arange(size), team),
+        owed=owed,
+        cap=np.full((size, len(GENERATIONS)), np.inf),
+        cap_total=cap_total,
+    )
+    return accounts, user
+
+
+def _jobs(count: int, leaves: Ints, cluster: Cluster, chance: np.random.Generator) -> Jobs:
+    kinds = len(GENERATIONS)
+    shape = chance.choice(len(SHAPES), count, p=[often for _, _, often in SHAPES])
+    workers = np.array([one for one, _, _ in SHAPES], dtype=np.int64)[shape]
+    gpus = np.array([one for _, one, _ in SHAPES], dtype=np.int64)[shape]
+    accepts = chance.random((count, kinds)) < 0.7
+    accepts[~accepts.any(axis=1)] = True
+    account = chance.choice(leaves, count).astype(np.int64)
+    running_on, place_start, place_node = _run_some(cluster, accepts, workers, gpus)
+    return Jobs(
+        account=account,
+        workers=workers,
+        gpus=gpus,
+        accepts=accepts,
+        rate=_rates(account, accepts, chance),
+        priority=(chance.random(count) < 0.05).astype(np.int64),
+        running_on=running_on,
+        resident=np.where(running_on != NOWHERE, chance.uniform(60.0, 6000.0, count), 0.0),
+        blocked=np.zeros(count, dtype=np.int64),
+        place_start=place_start,
+        place_node=place_node,
+    )
+
+
+def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats:
+    """Each account's jobs gain from newer generations to a degree of its own."""
+    count = len(account)
+    gain = chance.uniform(0.2, 1.5, int(account.max(initial=0)) + 1)[account][:, None]
+    rates = SPEED[None, :] ** gain * chance.lognormal(0.0, 0.1, accepts.shape)
+    return np.where(accepts & (chance.random(count) < 0.5)[:, None], rates, np.nan)
+
+
+def _run_some(cluster: Cluster, accepts: Bools, workers: Ints, gpus: Ints) -> tuple[Ints, Ints, Ints]:
+    """Place every tenth job until the cluster is full."""
+    free = cluster.capacity.copy()
+    running_on = np.full(len(workers), NOWHERE, dtype=np.int64)
+    places: list[Ints] = [np.empty(0, dtype=np.int64) for _ in range(len(workers))]
+    of_generation = [np.flatnonzero(cluster.node_generation == k) for k in range(accepts.shape[1])]
+    for job in range(0, len(workers), 10):
+        for k in np.flatnonzero(accepts[job]).tolist():
+            spot = fit(free[of_generation[k]], int(workers[job]), int(gpus[job]))
+            if spot is not None:
+                places[job], running_on[job] = of_generation[k][spot], k
+                np.subtract.at(free, places[job], gpus[job])
+                break
+        if not free.any():
+            break
+    start = np.cumsum([0, *map(len, places)], dtype=np.int64)
+    return running_on, start, np.concatenate([np.empty(0, dtype=np.int64), *places])

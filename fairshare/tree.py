@@ -1,0 +1,63 @@
+"""The ticket tree: who is below whom, and sums over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Bools, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Accounts in an order in which parents come first."""
+
+    parent: Ints  # (T,)
+    roots: Ints
+    children: tuple[Ints, ...]  # of each account
+    is_leaf: Bools  # (T,)
+    levels: tuple[Ints, ...]  # the accounts of each depth, roots first
+
+    @classmethod
+    def of(cls, parent: Ints) -> Tree:
+        """Raises ValueError when an account comes before its parent."""
+        size = len(parent)
+        if np.any(parent >= np.arange(size)) or np.any(parent < NOWHERE):
+            raise ValueError("an account comes before its parent")
+        below: list[list[int]] = [[] for _ in range(size)]
+        depth = np.zeros(size, dtype=np.int64)
+        for account, above in enumerate(parent.tolist()):
+            if above != NOWHERE:
+                below[above].append(account)
+                depth[account] = depth[above] + 1
+        deepest = int(depth.max()) if size else NOWHERE
+        return cls(
+            parent=parent,
+            roots=np.flatnonzero(parent == NOWHERE),
+            children=tuple(np.array(some, dtype=np.int64) for some in below),
+            is_leaf=np.array([not some for some in below], dtype=bool),
+            levels=tuple(np.flatnonzero(depth == level) for level in range(deepest + 1)),
+        )
+
+    def sums(self, amounts: Floats) -> Floats:
+        """Of each account, its own amount (T, …) and those of all accounts below it."""
+        total = amounts.copy()
+        for level in self.levels[:0:-1]:
+            np.add.at(total, self.parent[level], total[level])
+        return total
+
+    def least_on_path(self, limits: Floats) -> Floats:
+        """Of each account, the least of the limits (T, …) on its way up to the root."""
+        least = limits.copy()
+        for level in self.levels[1:]:
+            least[level] = np.minimum(least[level], least[self.parent[level]])
+        return least
+
+    def path(self, account: int) -> list[int]:
+        """The account and all those above it, nearest first."""
+        way = []
+        while account != NOWHERE:
+            way.append(account)
+            account = int(self.parent[account])
+        return way
