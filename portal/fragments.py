@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 
+NO_INCLUDES: Mapping[str, str] = MappingProxyType({})
+
 
 def render_page(
-    request: HttpRequest, template: str, context: dict[str, Any], *, parts: tuple[str, ...] = ()
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    parts: tuple[str, ...] = (),
+    includes: Mapping[str, str] = NO_INCLUDES,
 ) -> HttpResponse:
-    """Renders `template`; for htmx only the partial whose name is the target's id, if it is one of `parts`."""
+    """Renders `template`; for htmx only the part whose name is the target's id.
+
+    `parts` are partials of `template`; `includes` maps parts to templates of their own.
+    """
     part = wanted_part(request)
-    response = render(request, f"{template}#{part}" if part in parts else template, context)
+    if part in parts:
+        template = f"{template}#{part}"
+    response = render(request, includes.get(part, template), context)
     patch_vary_headers(response, ["HX-Request", "HX-Target"])
     response["Cache-Control"] = "no-store"
     return response

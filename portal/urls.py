@@ -1,3 +1,16 @@
-from django.urls import URLPattern, URLResolver
+"""All URLs: each subject of the portal brings its own, with whole paths and plain names."""
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from django.urls import include, path
+
+from portal import errors
+
+SUBJECTS = (
+    "home", "account", "live", "tokens", "jobs", "submit", "cluster", "share", "reports", "administration", "api",
+)  # fmt: skip
+
+urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]
+
+handler400 = errors.bad_request
+handler403 = errors.forbidden
+handler404 = errors.not_found
+handler500 = errors.server_error

@@ -6,7 +6,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from fairshare.model import Reason
 from scheduling.models import Job
 
 # Name of the URL, label, icon, and who may open it ("" everybody).
@@ -38,22 +37,6 @@ STATES: dict[str, tuple[str, str]] = {
     S.SUCCEEDED: ("good", "check-circle"),
     S.FAILED: ("bad", "x-circle"),
     S.CANCELLED: ("neutral", "slash"),
-}
-
-REASONS: dict[Reason, str] = {
-    Reason.NEVER_NO_SUCH_GENERATION: "never: no such GPUs",
-    Reason.NEVER_TOO_LARGE: "never: larger than the cluster",
-    Reason.NEVER_WORKER_TOO_LARGE: "never: worker larger than a node",
-    Reason.NEVER_OVER_QUOTA: "never: over the quota",
-    Reason.QUOTA_IN_USE: "quota in use",
-    Reason.HOURS_SPENT: "GPU-hours spent",
-    Reason.SHARE_IN_USE: "share in use",
-    Reason.OWN_JOBS_AHEAD: "own jobs ahead",
-    Reason.FRAGMENTED: "GPUs not together",
-    Reason.NODES_AWAY: "nodes away",
-    Reason.GPUS_DRAINING: "next, GPUs being freed",
-    Reason.CLUSTER_PAUSED: "cluster paused",
-    Reason.BACKING_OFF: "will try again",
 }
 
 

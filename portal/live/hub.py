@@ -47,10 +47,10 @@ class Subscription:
         self._relay = state
         self._news.set()
 
-    async def news(self, timeout: float) -> tuple[str | None, list[str]]:
-        """The relay's new state, if any, and the topics that changed; both empty after `timeout` seconds."""
+    async def news(self, within: float) -> tuple[str | None, list[str]]:
+        """The relay's new state, if any, and the topics that changed; both empty after `within` seconds."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(within):
                 await self._news.wait()
         except TimeoutError:
             return None, []

@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from accounting.models import User
 from portal.live.hub import hub
 from portal.live.streams import COMMENT, HEARTBEAT, event, let_go_of_database, stream
 from portal.live.topics import MOST_TOPICS, may_hear
@@ -30,7 +31,7 @@ async def live(request: HttpRequest) -> HttpResponse:
     return stream(_relay(topics))
 
 
-def _check(user, topics: set[str]) -> bool:  # noqa: ANN001
+def _check(user: User, topics: set[str]) -> bool:
     try:
         return may_hear(user, topics)
     finally:
@@ -41,7 +42,7 @@ async def _relay(topics: set[str]) -> AsyncIterator[str]:
     until = time.monotonic() + LONGEST_STREAM
     async with hub().subscribe(topics) as subscription:
         while time.monotonic() < until:
-            relay, changed = await subscription.news(timeout=HEARTBEAT)
+            relay, changed = await subscription.news(within=HEARTBEAT)
             if relay is not None:
                 yield event(relay, name="relay")
             for topic in changed:

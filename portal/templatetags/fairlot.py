@@ -15,7 +15,9 @@ from django.utils.safestring import SafeString
 
 from fairshare.model import Reason
 from portal import wording
-from scheduling.models import Job
+from portal.jobs.story import places as places_of
+from scheduling.explain import SHORT
+from scheduling.models import Job, Lease
 
 register = template.Library()
 
@@ -27,7 +29,9 @@ def icon(name: str, label: str = "") -> SafeString:
         return format_html(
             '<svg class="icon" role="img" aria-label="{}"><use href="#i-{}"/></svg>', label, name
         )
-    return format_html('<svg class="icon" aria-hidden="true" focusable="false"><use href="#i-{}"/></svg>', name)
+    return format_html(
+        '<svg class="icon" aria-hidden="true" focusable="false"><use href="#i-{}"/></svg>', name
+    )
 
 
 @register.simple_tag(takes_context=True)
@@ -60,14 +64,15 @@ def state_chip(job: Job) -> dict[str, str]:
 @register.inclusion_tag("parts/chip.html")
 def reason_chip(job: Job) -> dict[str, str]:
     """Why a waiting job waits, in two or three words; nothing for others."""
-    if job.state not in Job.WAITING or not job.reason:
+    if job.state not in Job.WAITING:
         return {}
     reason = Reason(job.reason)
-    return {"tone": "never" if reason.is_never else "muted", "text": wording.REASONS[reason]}
+    words = f"never: {SHORT[reason]}" if reason.is_never else SHORT[reason]
+    return {"tone": "never" if reason.is_never else "muted", "text": words}
 
 
 @register.inclusion_tag("parts/chip.html")
-def chip(text: object, tone: str = "neutral", icon: str = "") -> dict[str, object]:  # noqa: A002
+def chip(text: object, tone: str = "neutral", icon: str = "") -> dict[str, object]:
     """A small label. Tones: neutral, muted, info, good, warn, bad, never, accent."""
     return {"tone": tone, "icon": icon, "text": text}
 
@@ -104,6 +109,12 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 def duration(seconds: float | Decimal | None) -> str:
     """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
     return "–" if seconds is None else wording.duration(float(seconds))
+
+
+@register.filter
+def places(lease: Lease) -> list[tuple[str, str]]:
+    """Node by node, the GPUs of a lease that was read with them."""
+    return places_of(lease)
 
 
 @register.filter

@@ -67,6 +67,10 @@ function open() {
     const { topic } = JSON.parse(event.data);
     for (const part of parts()) if (topicsOf(part).some((wanted) => matches(wanted, topic))) refreshSoon(part);
   });
+  stream.addEventListener("bye", () => {
+    close(); // its time was up
+    open();
+  });
   stream.addEventListener("error", () => {
     show("away");
     close();

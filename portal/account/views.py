@@ -1,0 +1,51 @@
+"""Logging in, and what users set for themselves."""
+
+from __future__ import annotations
+
+from zoneinfo import available_timezones
+
+from django.contrib import messages
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from accounting.actions import set_preferences
+from accounting.errors import Refused
+from accounting.models import User
+
+
+class Login(LoginView):
+    """Wrong passwords are counted by django-axes, which shows registration/locked.html in the end."""
+
+    redirect_authenticated_user = True
+
+
+@require_safe
+def password_changed(request: HttpRequest) -> HttpResponse:
+    messages.success(request, "Your password is changed.")
+    return redirect("preferences")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def preferences(request: HttpRequest) -> HttpResponse:
+    """Theme and time zone."""
+    problems: dict[str, str] = {}
+    values = {"theme": request.user.theme, "time_zone": request.user.time_zone}
+    if request.method == "POST":
+        values = {name: request.POST.get(name, "") for name in values}
+        try:
+            set_preferences(actor=request.user, **values)
+        except Refused as refused:
+            problems[refused.field or ""] = refused.message
+        else:
+            messages.success(request, "Your preferences are saved.")
+            return redirect("preferences")
+    context = values | {
+        "problems": problems,
+        "themes": User.Theme.choices,
+        "time_zones": sorted(available_timezones()),
+    }
+    return render(request, "account/preferences.html", context, status=422 if problems else 200)

@@ -1,0 +1,23 @@
+"""The machines: nodes by generation, and who holds which GPU now."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from portal.cluster.floor import read_floor
+from portal.fragments import render_page
+from portal.live.topics import topics_of_jobs
+from scheduling.models import Cluster
+
+
+@require_safe
+def cluster(request: HttpRequest) -> HttpResponse:
+    """Every cluster, one below the other; there is usually one."""
+    clusters = list(Cluster.objects.order_by("name"))
+    context = {
+        "floors": [(one, read_floor(one, request.user)) for one in clusters],
+        "topics": " ".join(f"cluster:{one.pk}" for one in clusters) + f" {topics_of_jobs(request.user)}",
+        "shows_tenants": request.user.is_operator,
+    }
+    return render_page(request, "cluster/cluster.html", context, parts=("cluster-floor",))

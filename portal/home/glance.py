@@ -1,0 +1,109 @@
+"""What the home page says at a glance: my jobs, my teams' share now, the machines now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from django.db.models import Count, Q, Sum
+
+from accounting.models import Generation, Tenant, User
+from scheduling.models import Cluster, Job, Lease, Node, Round
+
+
+@dataclass(frozen=True)
+class Counts:
+    running: int
+    waiting: int
+    succeeded: int
+    failed: int
+    all: int
+
+
+@dataclass(frozen=True)
+class ShareNow:
+    """GPUs of one generation: what the teams are entitled to, what the last round gave them, what they hold."""
+
+    generation: str
+    entitled: float
+    due: float
+    held: int
+
+    @property
+    def most(self) -> float:
+        return max(self.entitled, self.held, self.due)
+
+
+@dataclass(frozen=True)
+class Machines:
+    generation: str
+    total: int
+    busy: int
+    away: int
+
+    @property
+    def free(self) -> int:
+        return max(0, self.total - self.busy - self.away)
+
+
+def count_jobs(user: User) -> Counts:
+    """My own jobs; ended ones of all time."""
+    return Counts(
+        **Job.objects.visible_to(user)
+        .filter(owner=user)
+        .aggregate(
+            running=Count("pk", filter=Q(state__in=Job.HOLDING)),
+            waiting=Count("pk", filter=Q(state__in=Job.WAITING)),
+            succeeded=Count("pk", filter=Q(state=Job.State.SUCCEEDED)),
+            failed=Count("pk", filter=Q(state=Job.State.FAILED)),
+            all=Count("pk"),
+        )
+    )
+
+
+def own_teams(user: User) -> list[Tenant]:
+    """The teams in which the user has a role of its own, without those below them."""
+    return list(Tenant.objects.active().filter(memberships__user=user).order_by("name"))
+
+
+def share_now(teams: list[Tenant]) -> list[ShareNow]:
+    """Of all `teams` and what lies below them together, by the last round of each cluster."""
+    below = set(Tenant.objects.subtree_of([team.pk for team in teams]).values_list("pk", flat=True))
+    names = dict(Generation.objects.filter(nodes__isnull=False).values_list("pk", "name"))
+    entitled: dict[int, float] = defaultdict(float)
+    due: dict[int, float] = defaultdict(float)
+    for cluster in Cluster.objects.all():
+        last = Round.objects.filter(cluster=cluster).only("shares").first()
+        for rate in last.shares if last else []:
+            if rate["tenant"] in below:
+                given = rate["borrowed"] + rate["bought"] - rate["lent"] - rate["sold"]
+                entitled[rate["generation"]] += rate["entitled"]
+                due[rate["generation"]] += rate["entitled"] + given
+    held = _held(Q(job__tenant__in=below))
+    return [
+        ShareNow(name, entitled[pk], due[pk], held.get(pk, 0))
+        for pk, name in sorted(names.items(), key=_name)
+    ]
+
+
+def machines_now() -> list[Machines]:
+    """Every generation of all clusters."""
+    busy = _held(Q())
+    rows = Node.objects.values("generation", "generation__name").annotate(
+        total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0)
+    )
+    return [
+        Machines(row["generation__name"], row["total"], busy.get(row["generation"], 0), row["away"])
+        for row in rows.order_by("generation__name")
+    ]
+
+
+def _held(leases: Q) -> dict[int, int]:
+    rows = (
+        Lease.objects.filter(leases, state__in=Lease.HOLDING).values_list("generation").annotate(Sum("gpus"))
+    )
+    return dict(rows.order_by("generation"))
+
+
+def _name(item: tuple[int, str]) -> str:
+    return item[1]

@@ -1,0 +1,34 @@
+"""The first page."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from accounting.models import Membership, Tenant
+from portal.fragments import render_page
+from portal.home import glance
+from portal.jobs.filters import with_generation
+from portal.live.topics import topics_of_jobs
+from scheduling.models import Cluster, Job
+
+SHOWN_JOBS = 6
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """My jobs, my teams' share and the machines, as they are now."""
+    user = request.user
+    mine = with_generation(Job.objects.visible_to(user).filter(owner=user))
+    teams = glance.own_teams(user)
+    context = {
+        "counts": glance.count_jobs(user),
+        "unfinished": mine.unfinished().order_by("-id")[:SHOWN_JOBS],
+        "ended": mine.filter(state__in=Job.ENDED).order_by("-ended_at", "-id")[:SHOWN_JOBS],
+        "teams": teams,
+        "share": glance.share_now(teams) if teams else [],
+        "machines": glance.machines_now(),
+        "may_submit": Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists(),
+        "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in Cluster.objects.all()),
+    }
+    return render_page(request, "home/home.html", context, parts=("home-body",))

@@ -1,0 +1,97 @@
+"""What the job list shows: filter, order and page, all from the URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.http import QueryDict
+
+from accounting.models import Generation, Tenant, User
+from scheduling.models import Job, Lease
+
+S = Job.State
+GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "active": ("Not ended", (*Job.WAITING, *Job.HOLDING)),
+    "waiting": ("Waiting", Job.WAITING),
+    "running": ("Holding GPUs", Job.HOLDING),
+    "ended": ("Ended", Job.ENDED),
+}
+SORTS: dict[str, tuple[str, ...]] = {
+    "created": ("created_at", "id"),
+    "name": ("name", "id"),
+    "state": ("state", "id"),
+    "gpus": ("wanted", "id"),
+    "owner": ("owner__username", "id"),
+    "team": ("tenant__name", "id"),
+    "ended": ("ended_at", "id"),
+}
+USUAL_SORT = "-created"
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """The list's state; values that mean nothing are as good as none."""
+
+    q: str = ""
+    state: str = ""
+    owner: str = ""  # "me" or everybody
+    team: str = ""  # a tenant's slug
+    generation: str = ""
+    sort: str = USUAL_SORT
+
+    @classmethod
+    def read(cls, get: QueryDict) -> Self:
+        sort = get.get("sort", USUAL_SORT)
+        state = get.get("state", "")
+        return cls(
+            q=get.get("q", "").replace("\0", "").strip()[:200],
+            state=state if state in GROUPS or state in S.values else "",
+            owner="me" if get.get("owner") == "me" else "",
+            team=get.get("team", "").replace("\0", ""),
+            generation=get.get("generation", "").replace("\0", ""),
+            sort=sort if sort.removeprefix("-") in SORTS else USUAL_SORT,
+        )
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.q or self.state or self.owner or self.team or self.generation)
+
+    def apply(self, jobs: QuerySet[Job], user: User) -> QuerySet[Job]:
+        """The chosen ones of `jobs`, in order; each with `now_on`, the generation that it holds, if any."""
+        if self.q:
+            text = Q(name__icontains=self.q) | Q(owner__username__icontains=self.q)
+            number = self.q.removeprefix("#")
+            if number.isdecimal() and len(number) < 18:
+                text |= Q(pk=int(number))
+            jobs = jobs.filter(text)
+        if self.state:
+            jobs = jobs.filter(state__in=GROUPS[self.state][1] if self.state in GROUPS else [self.state])
+        if self.owner:
+            jobs = jobs.filter(owner=user)
+        if self.team:
+            roots = Tenant.objects.visible_to(user).filter(slug=self.team).values("pk")
+            jobs = jobs.filter(tenant__in=Tenant.objects.subtree_of(roots))
+        if self.generation:
+            wanted = Generation.objects.filter(name=self.generation).values_list("pk", flat=True)[:1]
+            held = Lease.objects.filter(job=OuterRef("pk"), generation__name=self.generation)
+            jobs = jobs.filter(
+                Q(generation_ids__contains=list(wanted)) & ~Q(generation_ids=[]) | Exists(held)
+            )
+        return with_generation(jobs).order_by(*self._order())
+
+    def _order(self) -> list[object]:
+        columns = [F(name) for name in SORTS[self.sort.removeprefix("-")]]
+        if self.sort.startswith("-"):
+            return [column.desc(nulls_last=True) for column in columns]
+        return [column.asc(nulls_last=True) for column in columns]
+
+
+def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Adds `now_on` (name of the generation that a job holds now) and `wanted` (GPUs of the whole gang)."""
+    held = Lease.objects.filter(job=OuterRef("pk"), state__in=Lease.HOLDING).values("generation__name")[:1]
+    return jobs.select_related("tenant", "owner").annotate(
+        now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker")
+    )

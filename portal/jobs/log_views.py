@@ -1,0 +1,188 @@
+"""A job's log: the page, the stream that follows it, earlier pieces, search, and the raw file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from asgiref.sync import sync_to_async
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBadRequest,
+    JsonResponse,
+    StreamingHttpResponse,
+)
+from django.utils.text import slugify
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from accounting.models import User
+from portal.fragments import render_page
+from portal.jobs.logs import READ, BadPattern, LogFile, search, split
+from portal.jobs.views import HEAD, frame, visible_job
+from portal.live.streams import COMMENT, HEARTBEAT, event, let_go_of_database, stream
+from scheduling.backends import backend_for
+from scheduling.models import Job
+
+TAIL = 256 * 1024  # bytes shown at first of a long log
+PIECE = 128 * 1024  # bytes of "show earlier"
+LOOK = 0.4  # seconds between two looks at a log that rests; files tell nobody that they grow
+STATE_LOOK = 3.0  # seconds between two looks at the job's state
+MOST_FOUND = 1000
+
+
+@require_safe
+def log(request: HttpRequest, pk: int) -> HttpResponse:
+    """The viewer, or the head above it when that refreshes."""
+    job = visible_job(request, pk)
+    ranks = list(backend_for(job.cluster).log_ranks(job_id=pk)) or [0]
+    context = frame(request, job, "log") | {"ranks": ranks, "rank": _rank(request)}
+    return render_page(request, "jobs/log.html", context, includes=HEAD)
+
+
+async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
+    """The log as it grows, as server-sent events.
+
+    An event's id is the byte offset after it: a browser that comes back with Last-Event-ID goes on
+    there, losing and repeating nothing. Without it the stream begins at `?offset=`, or near the end of
+    a long log. Each event's data is {"pieces": [[offset, text], …]}; "start" says where it begins,
+    "end" that nothing more will come.
+    """
+    log_file, offset = await sync_to_async(_prepare_stream)(request, await request.auser(), pk)
+    return stream(_follow(log_file, offset))
+
+
+def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, int]:
+    try:
+        log_file = _log_file(request, _job_of(user, pk))
+    finally:
+        let_go_of_database()
+    asked = request.headers.get("Last-Event-ID") or request.GET.get("offset", "")
+    if asked.isdecimal() and len(asked) < 18:
+        return log_file, int(asked)
+    size = log_file.size()
+    return log_file, log_file.line_start(size - TAIL) if size > TAIL else 0
+
+
+async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
+    read = sync_to_async(log_file.read, thread_sensitive=False)
+    yield event({"offset": offset}, name="start", event_id=offset)
+    ended, checked, spoke = False, 0.0, time.monotonic()
+    seen = 0  # bytes of an unfinished line at the last look
+    while True:
+        data = await read(offset)
+        # An unfinished line (a progress bar, a prompt) is shown when it rests for one look.
+        pieces, reached = split(data, offset, flush=ended or (0 < len(data) == seen))
+        if pieces:
+            yield event({"pieces": pieces}, event_id=reached)
+            offset, seen, spoke = reached, 0, time.monotonic()
+            continue
+        seen = len(data)
+        if ended:
+            if data:  # half a character at the very end
+                yield event(
+                    {"pieces": [(offset, data.decode("utf-8", "replace"))]}, event_id=offset + len(data)
+                )
+            yield event({"offset": offset + len(data)}, name="end", event_id=offset + len(data))
+            return
+        now = time.monotonic()
+        if now - checked >= STATE_LOOK:
+            # Asked before the last read, so that what was written until the end is never missed.
+            ended, checked = await sync_to_async(_has_ended, thread_sensitive=False)(log_file.job_id), now
+            if ended:
+                continue
+        if now - spoke >= HEARTBEAT:
+            yield COMMENT
+            spoke = now
+        await asyncio.sleep(LOOK)
+
+
+def _has_ended(pk: int) -> bool:
+    try:
+        return not Job.objects.unfinished().filter(pk=pk).exists()
+    finally:
+        let_go_of_database()
+
+
+@never_cache
+@require_safe
+def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
+    """Earlier lines: what ends before `?end=`, or what surrounds `?around=`; whole lines only."""
+    log_file = _log_file(request, visible_job(request, pk))
+    end, around = request.GET.get("end", ""), request.GET.get("around", "")
+    if around.isdecimal() and len(around) < 18:
+        begin = max(0, int(around) - PIECE // 2)
+        end = str(begin + PIECE)
+    elif end.isdecimal() and len(end) < 18:
+        begin = max(0, int(end) - PIECE)
+    else:
+        return HttpResponseBadRequest("end or around must be a whole number")
+    size = log_file.size()
+    begin = log_file.line_start(min(begin, size)) if begin else 0
+    pieces = log_file.between(begin, min(int(end), size))
+    return JsonResponse({"begin": begin, "pieces": pieces})
+
+
+@never_cache
+@require_safe
+def log_search(request: HttpRequest, pk: int) -> HttpResponse:
+    """The offsets of the lines that contain `?q=` (with `regex=1` match it), in the whole log."""
+    log_file = _log_file(request, visible_job(request, pk))
+    text = request.GET.get("q", "")
+    if not text or len(text) > 500:
+        return JsonResponse({"problem": "Type up to 500 characters to search for."}, status=422)
+    try:
+        found = search(log_file, text, regex=request.GET.get("regex") == "1", most=MOST_FOUND)
+    except BadPattern as problem:
+        return JsonResponse({"problem": f"This is no regular expression: {problem}"}, status=422)
+    return JsonResponse({"offsets": found.offsets, "complete": found.complete})
+
+
+async def log_raw(request: HttpRequest, pk: int) -> HttpResponse:
+    """The whole log as it is, byte by byte, for download."""
+    log_file, name, size = await sync_to_async(_prepare_raw)(request, await request.auser(), pk)
+    return StreamingHttpResponse(
+        _bytes_of(log_file, size),
+        content_type="application/octet-stream",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Content-Length": str(size),
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+def _prepare_raw(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, str, int]:
+    try:
+        job = _job_of(user, pk)
+        log_file = _log_file(request, job)
+    finally:
+        let_go_of_database()
+    return log_file, f"{slugify(job.name) or 'job'}-{pk}-rank-{log_file.rank}.log", log_file.size()
+
+
+async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:
+    read = sync_to_async(log_file.read, thread_sensitive=False)
+    offset = 0
+    while offset < size and (data := await read(offset, min(4 * READ, size - offset))):
+        yield data
+        offset += len(data)
+
+
+def _job_of(user: User, pk: int) -> Job:
+    job = Job.objects.visible_to(user).select_related("cluster").filter(pk=pk).first()
+    if job is None:
+        raise Http404
+    return job
+
+
+def _log_file(request: HttpRequest, job: Job) -> LogFile:
+    return LogFile(backend_for(job.cluster), job.pk, _rank(request))
+
+
+def _rank(request: HttpRequest) -> int:
+    rank = request.GET.get("rank", "0")
+    return int(rank) if rank.isdecimal() and len(rank) < 6 else 0

@@ -1,0 +1,147 @@
+"""Logs as pages show them: bytes cut into pieces of lines, each with the offset at which it begins.
+
+A piece is a line with its end, or a part of a line. Pieces in order of their offsets are the log:
+nothing is left out, nothing comes twice. What is no UTF-8 is shown as �.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import re2
+
+from scheduling.backends.base import Backend
+
+READ = 64 * 1024
+LONGEST_PIECE = 8 * 1024  # bytes; longer lines come in several pieces
+
+Piece = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One rank's log."""
+
+    backend: Backend
+    job_id: int
+    rank: int
+
+    def size(self) -> int:
+        return self.backend.log_size(job_id=self.job_id, rank=self.rank)
+
+    def read(self, offset: int, limit: int = READ) -> bytes:
+        return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
+
+    def chunks(self, begin: int, end: int) -> Iterator[bytes]:
+        """The bytes from `begin` to `end`, or to where the log ends."""
+        while begin < end and (data := self.read(begin, min(READ, end - begin))):
+            yield data
+            begin += len(data)
+
+    def line_start(self, offset: int) -> int:
+        """Where the line that contains `offset` begins; looks back no further than LONGEST_PIECE."""
+        begin = max(0, offset - LONGEST_PIECE)
+        before = b"".join(self.chunks(begin, offset))
+        newline = before.rfind(b"\n")
+        return begin + newline + 1 if newline >= 0 else begin + _partial_head(before)
+
+    def between(self, begin: int, end: int) -> list[Piece]:
+        """The pieces from `begin` to `end`, both at line starts."""
+        pieces, _ = split(b"".join(self.chunks(begin, end)), begin, flush=True)
+        return pieces
+
+
+def split(data: bytes, offset: int, *, flush: bool) -> tuple[list[Piece], int]:
+    """Cuts `data`, which begins at `offset`, into pieces; also says up to which offset they reach.
+
+    Without `flush` an unfinished last line is left for later, when more of it is there.
+    """
+    pieces: list[Piece] = []
+    at = 0
+    for line in _lines(data):
+        finished = line.endswith(b"\n")
+        if not finished and not flush and len(line) < LONGEST_PIECE:
+            break
+        for part in _parts(line, whole=finished):
+            pieces.append((offset + at, part.decode("utf-8", "replace")))
+            at += len(part)
+    return pieces, offset + at
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines that end with a line feed only; a carriage return alone overwrites its line."""
+    lines = data.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _parts(line: bytes, *, whole: bool) -> Iterator[bytes]:
+    """A line in pieces of at most LONGEST_PIECE, never cut inside a character; an unfinished one
+    leaves a character's first bytes for later."""
+    while len(line) > LONGEST_PIECE:
+        cut = LONGEST_PIECE - _partial_tail(line[:LONGEST_PIECE])
+        yield line[:cut]
+        line = line[cut:]
+    rest = line if whole else line[: len(line) - _partial_tail(line)]
+    if rest:
+        yield rest
+
+
+def _partial_tail(data: bytes) -> int:
+    """How many bytes at the end begin a UTF-8 character that is not complete."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue  # a later byte of a character
+        need = 2 if byte & 0xE0 == 0xC0 else 3 if byte & 0xF0 == 0xE0 else 4 if byte & 0xF8 == 0xF0 else 1
+        return back if need > back else 0
+    return 0
+
+
+def _partial_head(data: bytes) -> int:
+    """How many bytes at the start belong to a character that begins before."""
+    head = 0
+    while head < min(3, len(data)) and data[head] & 0xC0 == 0x80:
+        head += 1
+    return head
+
+
+@dataclass(frozen=True)
+class Found:
+    """Lines that match, by their offsets; `complete` is False when there are more than were wanted."""
+
+    offsets: list[int]
+    complete: bool
+    searched: int  # bytes
+
+
+class BadPattern(Exception):
+    """The pattern is no RE2 regular expression."""
+
+
+def search(log: LogFile, text: str, *, regex: bool, most: int) -> Found:
+    """The lines of the whole log in which `text` occurs, upper and lower case alike."""
+    options = re2.Options()
+    options.case_sensitive = False
+    options.literal = not regex
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.UTF8
+    try:
+        pattern = re2.compile(text, options)
+    except re2.error as error:
+        raise BadPattern(str(error)) from None
+    offsets: list[int] = []
+    end = log.size()
+    rest, begin = b"", 0
+    for data in log.chunks(0, end):
+        lines = _lines(rest + data)
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") and len(lines[-1]) < READ else b""
+        for line in lines:
+            if pattern.search(line.decode("utf-8", "replace")):
+                if len(offsets) == most:
+                    return Found(offsets, complete=False, searched=begin)
+                offsets.append(begin)
+            begin += len(line)
+    if rest and pattern.search(rest.decode("utf-8", "replace")) and len(offsets) < most:
+        offsets.append(begin)
+    return Found(offsets, complete=True, searched=end)

@@ -1,0 +1,149 @@
+"""What a job's page tells beyond the job itself: where it ran, how fast, at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import groupby
+
+from django.db.models import Max, Prefetch, QuerySet, Sum
+
+from accounting.clock import now_from_database
+from accounting.models import Generation, UsageSegment, User
+from scheduling.models import HeldGpu, Job, Lease
+
+MOST_STRIPES = 400
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Progress on one generation, and how it compares with the slowest one measured."""
+
+    generation: str
+    rate: float | None  # steps a second
+    steps: float
+    seconds: float
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """A lease in the picture of a job's life: where it lies, in percent of the whole."""
+
+    x: str
+    width: str
+    series: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    begins: datetime
+    ends: datetime
+    stripes: list[Stripe]
+    generations: list[tuple[str, int]]  # with the number of its colour
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the ledger has booked for a job."""
+
+    gpu_seconds: Decimal
+    amounts: list[tuple[str, Decimal]]  # currency and sum
+    generations: list[dict[str, object]]
+    until: datetime | None
+
+
+def present_lease(job: Job) -> Lease | None:
+    """The lease that is open now, with its GPUs."""
+    return _with_gpus(job.leases.filter(state__in=Lease.OPEN)).first()
+
+
+def leases_of(job: Job) -> QuerySet[Lease]:
+    """All its leases, newest first, with their GPUs (see `places`)."""
+    return _with_gpus(job.leases.order_by("-epoch"))
+
+
+def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:
+    gpus = HeldGpu.objects.select_related("node").order_by("node__name", "gpu_index")
+    return leases.select_related("generation").prefetch_related(
+        Prefetch("held_gpus", gpus, to_attr="gpu_list")
+    )
+
+
+def places(lease: Lease) -> list[tuple[str, str]]:
+    """Node by node, the GPUs of a lease from `leases_of`: ("k1", "0, 1")."""
+    grouped = groupby(lease.gpu_list, key=lambda gpu: gpu.node.name)
+    return [(node, ", ".join(str(gpu.gpu_index) for gpu in gpus)) for node, gpus in grouped]
+
+
+def speeds_of(job: Job) -> list[Speed]:
+    """Measured speeds, fastest first."""
+    rows = [(row, row.rate) for row in job.speeds.select_related("generation")]
+    slowest = min((rate for _, rate in rows if rate), default=None)
+    speeds = [
+        Speed(
+            generation=row.generation.name,
+            rate=rate,
+            steps=row.steps,
+            seconds=row.seconds,
+            ratio=rate / slowest if rate and slowest else None,
+        )
+        for row, rate in rows
+    ]
+    return sorted(speeds, key=lambda speed: -(speed.rate or 0))
+
+
+def cost_of(job: Job, user: User) -> Cost:
+    """Sums of the vouchers that the ledger holds for this job."""
+    segments = UsageSegment.objects.visible_to(user).filter(job_id=job.pk)
+    rows = segments.values("generation__name", "currency")
+    rows = rows.annotate(gpu_seconds=Sum("gpu_seconds"), cost=Sum("cost"), until=Max("period__endswith"))
+    found = list(rows.order_by("generation__name", "currency"))
+    amounts: dict[str, Decimal] = {}
+    for row in found:
+        amounts[row["currency"]] = amounts.get(row["currency"], Decimal(0)) + row["cost"]
+    return Cost(
+        gpu_seconds=sum((row["gpu_seconds"] for row in found), Decimal(0)),
+        amounts=sorted(amounts.items()),
+        generations=[row | {"name": row["generation__name"]} for row in found],
+        until=max((row["until"] for row in found), default=None),
+    )
+
+
+def strip_of(job: Job) -> Strip | None:
+    """When it held GPUs and of which generation, from its submission until now or its end."""
+    leases = job.leases.exclude(held_from=None).order_by("-epoch").select_related("generation")
+    held = list(leases[:MOST_STRIPES])
+    if not held:
+        return None
+    begins = job.created_at if len(held) < MOST_STRIPES else held[-1].held_from
+    ends = job.ended_at or now_from_database()
+    whole = max((ends - begins).total_seconds(), 1e-6)
+    names = sorted({lease.generation.name for lease in held})
+    series = {name: number % 6 + 1 for number, name in enumerate(names)}
+
+    def percent(seconds: float) -> float:
+        return 100 * min(max(seconds / whole, 0.0), 1.0)
+
+    stripes = []
+    for lease in reversed(held):
+        until = lease.held_until or ends
+        x = percent((lease.held_from - begins).total_seconds())
+        width = max(percent((until - lease.held_from).total_seconds()), 0.15)
+        stripes.append(
+            Stripe(
+                x=f"{x:.3f}%",
+                width=f"{width:.3f}%",
+                series=series[lease.generation.name],
+                label=f"{lease.gpus} × {lease.generation.name}",
+            )
+        )
+    return Strip(begins, ends, stripes, list(series.items()))
+
+
+def generation_names(job: Job) -> list[str]:
+    """The generations that it accepts; empty for any."""
+    names = Generation.objects.filter(pk__in=job.generation_ids).values_list("name", flat=True)
+    return list(names) if job.generation_ids else []

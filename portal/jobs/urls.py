@@ -1,0 +1,16 @@
+from django.urls import path
+
+from portal.jobs import log_views, views
+
+urlpatterns = [
+    path("jobs/", views.jobs, name="jobs"),
+    path("jobs/<int:pk>/", views.job, name="job"),
+    path("jobs/<int:pk>/log/", log_views.log, name="job_log"),
+    path("jobs/<int:pk>/log/stream", log_views.log_stream, name="job_log_stream"),
+    path("jobs/<int:pk>/log/piece", log_views.log_piece, name="job_log_piece"),
+    path("jobs/<int:pk>/log/search", log_views.log_search, name="job_log_search"),
+    path("jobs/<int:pk>/log/raw", log_views.log_raw, name="job_log_raw"),
+    path("jobs/<int:pk>/events/", views.events, name="job_events"),
+    path("jobs/<int:pk>/spec/", views.spec, name="job_spec"),
+    path("jobs/<int:pk>/cancel/", views.cancel, name="job_cancel"),
+]

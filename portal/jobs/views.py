@@ -1,0 +1,113 @@
+"""The list of jobs, a job's pages, and cancelling one. Logs are in portal/jobs/log_views.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Generation, Membership, Tenant
+from portal.fragments import render_page
+from portal.jobs import story
+from portal.jobs.filters import GROUPS, JobFilter
+from portal.live.topics import topics_of_jobs
+from scheduling.actions import cancel_job
+from scheduling.explain import explain
+from scheduling.models import Job
+from scheduling.spec import dump_spec
+
+JOBS_PER_PAGE = 50
+EVENTS_PER_PAGE = 100
+LEASES_PER_PAGE = 25
+HEAD = {"job-head": "jobs/head.html"}
+
+
+@require_safe
+def jobs(request: HttpRequest) -> HttpResponse:
+    """All jobs of the user's teams; filter, order and page are in the URL."""
+    chosen = JobFilter.read(request.GET)
+    found = chosen.apply(Job.objects.visible_to(request.user), request.user)
+    tenants = list(Tenant.objects.visible_to(request.user).order_by("name"))
+    context = {
+        "filter": chosen,
+        "sort": chosen.sort,
+        "page": Paginator(found, JOBS_PER_PAGE).get_page(request.GET.get("page")),
+        "groups": [(key, label) for key, (label, _) in GROUPS.items()],
+        "states": Job.State.choices,
+        "tenants": tenants,
+        "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
+        "topics": topics_of_jobs(request.user),
+    }
+    return render_page(request, "jobs/list.html", context, parts=("jobs-table",))
+
+
+@require_safe
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    """How it is and what it had: state, speed, cost, leases."""
+    shown = visible_job(request, pk)
+    leases = Paginator(story.leases_of(shown), LEASES_PER_PAGE).get_page(request.GET.get("page"))
+    context = frame(request, shown, "overview") | {
+        "speeds": story.speeds_of(shown),
+        "cost": story.cost_of(shown, request.user),
+        "strip": story.strip_of(shown),
+        "page": leases,
+        "recent": shown.events.order_by("-id")[:6],
+        "generation_names": story.generation_names(shown),
+    }
+    return render_page(request, "jobs/overview.html", context, parts=("job-body",), includes=HEAD)
+
+
+@require_safe
+def events(request: HttpRequest, pk: int) -> HttpResponse:
+    """Everything that happened to it, newest first."""
+    shown = visible_job(request, pk)
+    page = Paginator(shown.events.order_by("-id"), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
+    context = frame(request, shown, "events") | {"page": page}
+    return render_page(request, "jobs/events.html", context, parts=("job-events",), includes=HEAD)
+
+
+@require_safe
+def spec(request: HttpRequest, pk: int) -> HttpResponse:
+    """What was asked for, as YAML."""
+    shown = visible_job(request, pk)
+    context = frame(request, shown, "spec") | {"yaml": dump_spec(shown.spec)}
+    return render_page(request, "jobs/spec.html", context, includes=HEAD)
+
+
+@require_POST
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    shown = visible_job(request, pk)
+    try:
+        cancelled = cancel_job(actor=request.user, job=shown)
+    except (NotAllowed, Refused) as refused:
+        messages.error(request, str(refused))
+    else:
+        messages.success(request, f"{shown.name}: {cancelled.get_state_display().lower()}.")
+    return redirect("job", pk=pk)
+
+
+def visible_job(request: HttpRequest, pk: int) -> Job:
+    """The job, or 404 for who may not see it."""
+    seen = Job.objects.visible_to(request.user).select_related("tenant", "owner", "cluster")
+    return get_object_or_404(seen, pk=pk)
+
+
+def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
+    """What the head above every tab of a job needs."""
+    user = request.user
+    may_submit = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists()
+    return {
+        "job": shown,
+        "tab": tab,
+        "explanation": explain(shown),
+        "lease": story.present_lease(shown),
+        "may_cancel": not shown.has_ended
+        and shown.state != Job.State.CANCELLING
+        and Job.objects.changeable_by(user).filter(pk=shown.pk).exists(),
+        "may_clone": may_submit,
+    }

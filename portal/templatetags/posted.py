@@ -1,0 +1,34 @@
+"""What a refused form shows again: the typed values, and what was wrong beside the field."""
+
+from __future__ import annotations
+
+from django import template
+from django.template import Context
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def typed(context: Context, form: str, field: str, otherwise: object = "") -> object:
+    """What was typed into a field of the refused form; `otherwise` in every other form."""
+    refusal = context.get("refusal")
+    return refusal.typed.get(field, otherwise) if refusal and refusal.form == form else otherwise
+
+
+@register.simple_tag(takes_context=True)
+def refused(context: Context, form: str, field: str = "") -> SafeString | str:
+    """Why the form was refused for this field; without `field` what is wrong with none of its fields."""
+    refusal = context.get("refusal")
+    if not refusal or (refusal.form, refusal.field) != (form, field):
+        return ""
+    return format_html('<p class="field-error" role="alert">{}</p>', refusal.message)
+
+
+@register.simple_tag(takes_context=True)
+def invalid(context: Context, form: str, field: str) -> SafeString | str:
+    """Marks the field that is at fault."""
+    refusal = context.get("refusal")
+    at_fault = refusal and (refusal.form, refusal.field) == (form, field)
+    return format_html(' aria-invalid="{}"', "true") if at_fault else ""
