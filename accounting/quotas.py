@@ -97,7 +97,8 @@ def never_fits(tenant: Tenant, generation_ids: Sequence[int], gpus: int) -> str 
     if not generations:
         return None
     lineage = ids_of(tenant.path)
-    quotas = Quota.objects.filter(tenant__in=lineage).select_related("tenant").order_by("tenant__path")
+    quotas = Quota.objects.filter(tenant__in=lineage).select_related("tenant", "generation")
+    quotas = quotas.order_by("tenant__path", "generation__name")
     obstacles: dict[int, Quota] = {}
     for quota in quotas:
         if quota.limit >= (gpus if quota.kind == Quota.Kind.GPUS else Decimal("0.001")):

@@ -1,0 +1,204 @@
+import csv
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pytest
+from django.db.models import Sum
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounting import actions
+from accounting.models import LedgerEntry, Tenant, UsageSegment, User
+from accounting.reports import By, UsageReport, csv_lines, usage_report
+from tests import make
+from tests.accounting.booking import NOON, book, minutes
+from tests.make import Cast
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def booked(cast: Cast) -> Cast:
+    """Some days of uneven usage in both teams."""
+    odd = timedelta(minutes=37, microseconds=123457)
+    for lease in range(12):
+        team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 3 else (cast.bio, cast.charlie)
+        book(
+            cast,
+            lease_id=lease,
+            job_id=lease // 2,
+            job_name=f"job {lease // 2}",
+            tenant=team[0],
+            user=team[1],
+            generation=(cast.a100, cast.v100)[lease % 2],
+            gpus=lease % 5 + 1,
+            begins=NOON + lease * odd * 5,
+            ends=NOON + lease * odd * 5 + odd * (lease + 1),
+        )
+    return cast
+
+
+def total(report: UsageReport) -> tuple[Decimal, Decimal]:
+    (row,) = report.totals
+    return row.gpu_seconds, row.cost
+
+
+def in_ledger(tenants: list[Tenant]) -> tuple[Decimal, Decimal]:
+    entries = LedgerEntry.objects.filter(account__tenant__in=tenants)
+    sums = dict(entries.values_list("account__kind").annotate(Sum("amount")))
+    return sums.get("usage", Decimal(0)), sums.get("cost", Decimal(0))
+
+
+def test_a_report_equals_the_ledgers_entries_corrections_included(booked: Cast) -> None:
+    everyone = [booked.uni, booked.astro, booked.bio]
+    for corrected in (False, True):
+        if corrected:
+            for segment in UsageSegment.objects.filter(lease_id__in=[4, 5, 6]):
+                actions.correct_transaction(
+                    actor=booked.ada, transaction=segment.transaction, reason="a test"
+                )
+        for viewer, tenants in (
+            (booked.olga, everyone),
+            (booked.bob, [booked.astro]),
+            (booked.charlie, [booked.bio]),
+        ):
+            report = usage_report(viewer, None, None, by=[By.TENANT])
+            assert total(report) == in_ledger(tenants)
+            assert total(report)[0] > 0
+    assert sum(row.segments for row in report.rows) < UsageSegment.objects.filter(tenant=booked.bio).count()
+
+
+@pytest.mark.parametrize(
+    "by", [[], [By.TENANT], [By.USER, By.GENERATION], [By.JOB], [By.DAY], [By.HOUR, By.TENANT], list(By)[:5]]
+)
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "Pacific/Chatham"])
+def test_rows_add_up_to_the_totals(booked: Cast, by: list[By], zone: str) -> None:
+    begins, ends = NOON + minutes(99.5), NOON + timedelta(days=1, seconds=1.25)
+    report = usage_report(booked.olga, begins, ends, by=by, time_zone=zone)
+    assert total(report)[0] > 0
+    assert bool(report.rows) == bool(by)
+    if by:
+        assert total(report) == (
+            sum(row.gpu_seconds for row in report.rows), sum(row.cost for row in report.rows),
+        )  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.integers(0, 4 * 86400 * 10**6), min_size=1, max_size=4))
+def test_adjoining_periods_add_up_wherever_they_are_cut(booked: Cast, cuts: set[int]) -> None:
+    moments = [None, *(NOON + timedelta(microseconds=cut) for cut in sorted(cuts)), None]
+    parts = [total(usage_report(booked.olga, *period)) for period in pairwise(moments)]
+    whole = total(usage_report(booked.olga, None, None))
+    assert (sum(part[0] for part in parts), sum(part[1] for part in parts)) == whole
+
+
+def test_a_part_of_a_segment_is_counted_to_the_microsecond(cast: Cast) -> None:
+    book(cast, gpus=3, ends=NOON + HOUR)
+    begins = NOON + timedelta(microseconds=1)
+    assert total(usage_report(cast.bob, begins, begins + minutes(1))) == (180, Decimal("0.1500"))
+    assert total(usage_report(cast.bob, begins, begins)) == (0, 0)
+    assert total(usage_report(cast.bob, NOON + HOUR, None)) == (0, 0)
+    assert total(usage_report(cast.bob, None, NOON)) == (0, 0)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/New_York", "Asia/Kathmandu"])
+def test_days_are_those_of_the_time_zone(booked: Cast, zone: str) -> None:
+    expected: dict[datetime, Decimal] = defaultdict(Decimal)
+    for segment in UsageSegment.objects.all():
+        begins, ends = segment.period.lower, segment.period.upper
+        while begins < ends:
+            local = begins.astimezone(ZoneInfo(zone))
+            midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+            until = min(ends, (midnight + timedelta(days=1)).astimezone(UTC))
+            expected[midnight] += (
+                segment.gpus * Decimal((until - begins) // timedelta(microseconds=1)) / 10**6
+            )
+            begins = until
+    report = usage_report(booked.olga, None, None, by=[By.DAY], time_zone=zone)
+    assert {row.begins: row.gpu_seconds for row in report.rows} == expected
+    assert len(expected) > 1
+
+
+def test_the_hour_that_clocks_repeat_has_two_rows(cast: Cast) -> None:
+    before = datetime(2026, 10, 24, 23, tzinfo=UTC)  # 01:00 in Berlin, in summer time
+    book(cast, gpus=1, begins=before, ends=before + 4 * HOUR)
+    report = usage_report(cast.bob, None, None, by=[By.HOUR], time_zone="Europe/Berlin")
+    told = [(f"{row.begins:%H:%M %Z}", row.gpu_seconds) for row in report.rows]
+    assert told == [("01:00 CEST", 3600), ("02:00 CEST", 3600), ("02:00 CET", 3600), ("03:00 CET", 3600)]
+
+
+def test_hours_of_half_hour_zones_take_their_parts_of_segments(cast: Cast) -> None:
+    book(cast, gpus=1, begins=NOON + minutes(15), ends=NOON + minutes(75))
+    report = usage_report(cast.bob, None, None, by=[By.HOUR], time_zone="Asia/Kolkata")
+    told = [(f"{row.begins:%H:%M}", row.gpu_seconds, row.segments) for row in report.rows]
+    assert told == [("17:00", 900, 1), ("18:00", 1800 + 900, 2)]
+
+
+def test_everyone_sees_what_lies_in_and_below_the_own_tenants(booked: Cast) -> None:
+    dean = make.user("dean")
+    make.membership(dean, booked.uni, role="viewer")
+    gone = make.user("gone", portal_role=User.PortalRole.OPERATOR)
+    gone.is_active = False
+    seen = {
+        viewer.username: {row.tenant for row in usage_report(viewer, None, None, by=[By.TENANT]).rows}
+        for viewer in (booked.alice, booked.bob, booked.charlie, booked.olga, booked.ada, dean, gone)
+    }
+    assert seen == {
+        "alice": {"Astro"}, "bob": {"Astro"}, "charlie": {"Bio"}, "olga": {"Astro", "Bio"},
+        "ada": {"Astro", "Bio"}, "dean": {"Astro", "Bio"}, "gone": set(),
+    }  # fmt: skip
+    foreign = usage_report(booked.charlie, None, None, tenant=booked.astro, user=booked.bob)
+    assert total(foreign) == (0, 0)
+
+
+def test_a_report_is_narrowed_down(booked: Cast) -> None:
+    whole = total(usage_report(booked.olga, None, None))[0]
+    below = usage_report(booked.olga, None, None, tenant=booked.uni, by=[By.TENANT])
+    assert total(below)[0] == whole
+    for choice, name in (("tenant", "astro"), ("user", "bob"), ("generation", "a100")):
+        chosen = getattr(booked, name)
+        report = usage_report(booked.olga, None, None, by=[By(choice)], **{choice: chosen})
+        assert [getattr(row, choice) for row in report.rows] == [str(chosen)]
+        assert 0 < total(report)[0] < whole
+    (row,) = usage_report(booked.olga, None, None, by=[By.JOB], job_id=2).rows
+    assert (row.job_id, row.job) == (2, "job 2")
+
+
+def test_a_report_takes_as_many_queries_for_much_as_for_little(cast: Cast, django_assert_num_queries) -> None:
+    for queries, by in ((2, [By.TENANT, By.JOB]), (3, [By.DAY, By.USER])):
+        for lease in range(3):
+            with django_assert_num_queries(queries):
+                usage_report(cast.bob, None, NOON + 99 * HOUR, by=by, tenant=cast.astro)
+            book(cast, lease_id=queries * 10 + lease, ends=NOON + lease * 9 * HOUR)
+
+
+def test_what_makes_no_sense_is_an_error(cast: Cast) -> None:
+    with pytest.raises(ValueError, match="not by both"):
+        usage_report(cast.bob, None, None, by=[By.DAY, By.HOUR])
+    with pytest.raises(ZoneInfoNotFoundError):
+        usage_report(cast.bob, None, None, by=[By.DAY], time_zone="Mars/Base")
+
+
+def test_usage_in_another_currency_is_never_added_up(cast: Cast, settings) -> None:
+    book(cast)
+    settings.FAIRLOT_CURRENCY = "USD"
+    book(cast, lease_id=2)
+    report = usage_report(cast.bob, None, None, by=[By.TENANT])
+    assert sorted((row.currency, row.cost) for row in report.totals) == [("EUR", 6), ("USD", 6)]
+    assert len(report.rows) == 2
+
+
+def test_the_csv_is_exact_and_harmless_to_spreadsheets(cast: Cast) -> None:
+    book(cast, job_name='=HYPERLINK("x"),"y"')
+    report = usage_report(cast.bob, None, None, by=[By.DAY, By.JOB], time_zone="Asia/Kolkata")
+    lines = list(csv.reader(csv_lines(report)))
+    assert lines == [
+        ["day", "job_id", "job", "gpu_seconds", "gpu_hours", "cost", "currency", "segments"],
+        [
+            "2026-05-04T00:00:00+05:30", "7", '\'=HYPERLINK("x"),"y"', "7200.000000", "2.000000",
+            "6.0000", "EUR", "1",
+        ],
+    ]  # fmt: skip
