@@ -29,3 +29,9 @@ def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
 @register.filter
 def absolute(value: float | Decimal) -> float | Decimal:
     return abs(value)
+
+
+@register.filter
+def hundredfold(part: float) -> str:
+    """0.05 as "5", for a field in per cent."""
+    return f"{part * 100:g}"

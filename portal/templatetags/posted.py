@@ -32,3 +32,15 @@ def invalid(context: Context, form: str, field: str) -> SafeString | str:
     refusal = context.get("refusal")
     at_fault = refusal and (refusal.form, refusal.field) == (form, field)
     return format_html(' aria-invalid="{}"', "true") if at_fault else ""
+
+
+@register.filter
+def named(key: object, start: str) -> str:
+    """A form's name of its own in a list: `{{ row.pk|named:"price-" }}` is "price-7"."""
+    return f"{start}{key}"
+
+
+@register.filter
+def text(key: object) -> str:
+    """A key as a form sends it."""
+    return str(key)

@@ -1,0 +1,103 @@
+"""From a posted form to one action: reading plain values, and showing what was refused beside its field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from accounting.errors import NotAllowed, Refused
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What one form of a page was told; `field` is empty when no field of it is at fault."""
+
+    form: str
+    field: str
+    message: str
+    typed: QueryDict
+
+
+def perform(
+    request: HttpRequest,
+    form: str,
+    act: Callable[[QueryDict], object],
+    *,
+    done: str,
+    to: tuple[Any, ...],
+    page: Callable[..., HttpResponse],
+) -> HttpResponse:
+    """Calls `act` with the posted form; then goes to `to`, or shows `page` again with the refusal."""
+    try:
+        act(request.POST)
+    except Refused as error:
+        return page(request, refusal=refusal(request, form, error.field, error.message))
+    except NotAllowed as error:
+        return page(request, refusal=refusal(request, form, "", str(error)))
+    messages.success(request, done)
+    return redirect(*to)
+
+
+def refusal(request: HttpRequest, form: str, field: str | None, message: str) -> Refusal:
+    return Refusal(form, field if field and field in request.POST else "", message, request.POST)
+
+
+def status_of(refused: Refusal | None) -> int:
+    return 422 if refused else 200
+
+
+def whole(post: QueryDict, field: str) -> int:
+    """A whole number; Refused names the field otherwise."""
+    text = post.get(field, "").strip()
+    try:
+        number = int(text)
+    except ValueError:
+        raise Refused("This must be a whole number.", field) from None
+    if abs(number) >= 2**31:
+        raise Refused("This number is too large.", field)
+    return number
+
+
+def decimal(post: QueryDict, field: str) -> Decimal:
+    """A decimal number with a point."""
+    text = post.get(field, "").strip()
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise Refused("This must be a number, such as 2.50.", field) from None
+    if not number.is_finite():
+        raise Refused("This must be a number, such as 2.50.", field)
+    return number
+
+
+def moment(post: QueryDict, field: str) -> datetime | None:
+    """A date and time on the user's clock; None when left empty."""
+    text = post.get(field, "").strip()
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refused("This must be a date and time, such as 2026-11-21T08:00.", field) from None
+    if not 2000 <= at.year <= 2200:
+        raise Refused("The year must be from 2000 to 2200.", field)
+    return timezone.make_aware(at) if timezone.is_naive(at) else at
+
+
+def chosen(post: QueryDict, field: str, among: Any, *, optional: bool = False) -> Any:
+    """The row of the QuerySet `among` that was chosen by its key."""
+    text = post.get(field, "")
+    if optional and not text:
+        return None
+    row = among.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 19 else None
+    if row is None:
+        raise Refused("Choose one of the list.", field)
+    return row

@@ -1,0 +1,87 @@
+"""GPU generations and what an hour of each costs, over time."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db.models import Count, Prefetch
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting import actions
+from accounting.clock import now_from_database
+from accounting.models import Generation, Price
+from portal.administration.access import admins_only
+from portal.administration.forms import Refusal, decimal, moment, perform, status_of, whole
+
+
+def _generations(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    prices = Price.objects.order_by("-valid")
+    found = Generation.objects.annotate(node_count=Count("nodes")).prefetch_related(
+        Prefetch("prices", queryset=prices)
+    )
+    context = {
+        "tab": "generations",
+        "generations": found,
+        "now": now_from_database(),
+        "currency": settings.FAIRLOT_CURRENCY,
+        "refusal": refusal,
+    }
+    return render(request, "administration/generations.html", context, status=status_of(refusal))
+
+
+@admins_only
+@require_safe
+def generations(request: HttpRequest) -> HttpResponse:
+    return _generations(request)
+
+
+@admins_only
+@require_POST
+def create_generation(request: HttpRequest) -> HttpResponse:
+    return perform(
+        request,
+        "create",
+        lambda post: actions.create_generation(
+            actor=request.user,
+            name=post.get("name", ""),
+            description=post.get("description", ""),
+            memory_gib=whole(post, "memory_gib"),
+        ),
+        done=f"The generation {request.POST.get('name', '').strip()} exists now.",
+        to=("admin_generations",),
+        page=_generations,
+    )
+
+
+@admins_only
+@require_POST
+def set_price(request: HttpRequest, pk: int) -> HttpResponse:
+    generation = get_object_or_404(Generation, pk=pk)
+    return perform(
+        request,
+        f"price-{pk}",
+        lambda post: actions.set_price(
+            actor=request.user,
+            generation=generation,
+            per_gpu_hour=decimal(post, "per_gpu_hour"),
+            since=moment(post, "since"),
+        ),
+        done=f"The price of {generation.name} is set.",
+        to=("admin_generations",),
+        page=_generations,
+    )
+
+
+@admins_only
+@require_POST
+def delete_generation(request: HttpRequest, pk: int) -> HttpResponse:
+    generation = get_object_or_404(Generation, pk=pk)
+    return perform(
+        request,
+        f"delete-{pk}",
+        lambda post: actions.delete_generation(actor=request.user, generation=generation),
+        done=f"{generation.name} is deleted.",
+        to=("admin_generations",),
+        page=_generations,
+    )

@@ -1,0 +1,169 @@
+"""Nodes, and how clusters are scheduled."""
+
+from __future__ import annotations
+
+from django.db.models import Count, Prefetch, Q
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting.errors import Refused
+from accounting.models import Generation
+from portal.administration.access import admins_only, operators_only
+from portal.administration.forms import Refusal, chosen, decimal, perform, status_of, whole
+from scheduling.actions import clusters
+from scheduling.models import Cluster, Node
+
+
+def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
+    nodes = Node.objects.select_related("generation").annotate(held=held)
+    context = {
+        "tab": "nodes",
+        "clusters": Cluster.objects.order_by("name").prefetch_related(Prefetch("nodes", queryset=nodes)),
+        "generations": Generation.objects.all(),
+        "refusal": refusal,
+    }
+    return render(request, "administration/nodes.html", context, status=status_of(refusal))
+
+
+@operators_only
+@require_safe
+def nodes(request: HttpRequest) -> HttpResponse:
+    return _nodes(request)
+
+
+@operators_only
+@require_POST
+def drain(request: HttpRequest, pk: int) -> HttpResponse:
+    node = get_object_or_404(Node, pk=pk)
+
+    def act(post: QueryDict) -> None:
+        reason = post.get("reason", "").strip()
+        if not reason or len(reason) > 200:
+            raise Refused("Say why, in 1 to 200 characters.", "reason")
+        clusters.drain_node(actor=request.user, node=node, reason=reason)
+
+    return perform(
+        request,
+        f"drain-{pk}",
+        act,
+        done=f"{node.name} is drained; what ran there goes on elsewhere.",
+        to=("admin_nodes",),
+        page=_nodes,
+    )
+
+
+@operators_only
+@require_POST
+def put_back(request: HttpRequest, pk: int) -> HttpResponse:
+    node = get_object_or_404(Node, pk=pk)
+    return perform(
+        request,
+        f"return-{pk}",
+        lambda post: clusters.return_node(actor=request.user, node=node),
+        done=f"{node.name} is in use again.",
+        to=("admin_nodes",),
+        page=_nodes,
+    )
+
+
+@admins_only
+@require_POST
+def declare(request: HttpRequest, pk: int) -> HttpResponse:
+    cluster = get_object_or_404(Cluster, pk=pk)
+
+    def act(post: QueryDict) -> None:
+        name = post.get("name", "").strip()
+        if not name or len(name) > 253 or not name.isprintable():
+            raise Refused("A node needs a name of 1 to 253 characters.", "name")
+        clusters.declare_node(
+            actor=request.user,
+            cluster=cluster,
+            name=name,
+            generation=chosen(post, "generation", Generation.objects),
+            gpus=whole(post, "gpus"),
+            virtual_speed=float(decimal(post, "virtual_speed")),
+        )
+
+    return perform(
+        request,
+        f"declare-{pk}",
+        act,
+        done=f"{cluster.name} has a node {request.POST.get('name', '').strip()} now.",
+        to=("admin_nodes",),
+        page=_nodes,
+    )
+
+
+@admins_only
+@require_POST
+def remove(request: HttpRequest, pk: int) -> HttpResponse:
+    node = get_object_or_404(Node, pk=pk)
+    return perform(
+        request,
+        f"remove-{pk}",
+        lambda post: clusters.remove_node(actor=request.user, node=node),
+        done=f"{node.name} is removed.",
+        to=("admin_nodes",),
+        page=_nodes,
+    )
+
+
+@operators_only
+@require_POST
+def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+    """Pause or resume a cluster."""
+    cluster = get_object_or_404(Cluster, pk=pk)
+    act, done = {
+        "pause": (clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),
+        "resume": (clusters.resume_cluster, f"{cluster.name} goes on."),
+    }[verb]
+    return perform(
+        request,
+        f"{verb}-{pk}",
+        lambda post: act(actor=request.user, cluster=cluster),
+        done=done,
+        to=("admin_nodes",),
+        page=_nodes,
+    )
+
+
+def _settings(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    context = {
+        "tab": "settings",
+        "clusters": Cluster.objects.order_by("name"),
+        "draws": Cluster.Draw.choices,
+        "slicings": Cluster.Slicing.choices,
+        "refusal": refusal,
+    }
+    return render(request, "administration/settings.html", context, status=status_of(refusal))
+
+
+@admins_only
+@require_safe
+def cluster_settings(request: HttpRequest) -> HttpResponse:
+    return _settings(request)
+
+
+@admins_only
+@require_POST
+def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
+    cluster = get_object_or_404(Cluster, pk=pk)
+    return perform(
+        request,
+        f"settings-{pk}",
+        lambda post: clusters.update_cluster(
+            actor=request.user,
+            cluster=cluster,
+            draw=post.get("draw", ""),
+            slicing=post.get("slicing", ""),
+            trading=post.get("trading") == "on",
+            quantum_seconds=float(decimal(post, "quantum_seconds")),
+            residence_seconds=float(decimal(post, "residence_seconds")),
+            overhead_limit=float(decimal(post, "overhead_limit")) / 100,
+        ),
+        done=f"{cluster.name} is scheduled so from the next round on.",
+        to=("admin_settings",),
+        page=_settings,
+    )

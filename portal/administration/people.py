@@ -1,0 +1,119 @@
+"""Users: make, promote, shut out, give a new password. A password is shown once, to whom made it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.core.paginator import Paginator
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting import actions
+from accounting.actions.users import Credentials
+from accounting.errors import Refused
+from accounting.models import User
+from portal.administration.access import admins_only
+from portal.administration.forms import Refusal, perform, refusal, status_of
+
+USERS_PER_PAGE = 50
+
+
+def _users(
+    request: HttpRequest, *, refusal: Refusal | None = None, made: Credentials | None = None
+) -> HttpResponse:
+    wanted = request.GET.get("q", "").strip()
+    found = User.objects.prefetch_related("memberships__tenant").order_by("username")
+    if wanted:
+        found = found.filter(
+            Q(username__icontains=wanted)
+            | Q(first_name__icontains=wanted)
+            | Q(last_name__icontains=wanted)
+            | Q(email__icontains=wanted)
+        )
+    context = {
+        "tab": "users",
+        "page": Paginator(found, USERS_PER_PAGE).get_page(request.GET.get("page")),
+        "q": wanted,
+        "portal_roles": User.PortalRole.choices,
+        "refusal": refusal,
+        "made": made,
+    }
+    return render(request, "administration/users.html", context, status=status_of(refusal))
+
+
+@admins_only
+@require_safe
+def users(request: HttpRequest) -> HttpResponse:
+    return _users(request)
+
+
+@admins_only
+@never_cache
+@require_POST
+def create(request: HttpRequest) -> HttpResponse:
+    """Makes a user with a random password and shows it this one time."""
+    post = request.POST
+    try:
+        made = actions.create_user(
+            actor=request.user,
+            username=post.get("username", ""),
+            portal_role=post.get("portal_role", ""),
+            first_name=post.get("first_name", ""),
+            last_name=post.get("last_name", ""),
+            email=post.get("email", ""),
+        )
+    except Refused as error:
+        return _users(request, refusal=refusal(request, "create", error.field, error.message))
+    return _users(request, made=made)
+
+
+def _user(
+    request: HttpRequest, *, pk: int, refusal: Refusal | None = None, made: Credentials | None = None
+) -> HttpResponse:
+    person = get_object_or_404(User, pk=pk)
+    context = {
+        "tab": "users",
+        "person": person,
+        "memberships": person.memberships.select_related("tenant").order_by("tenant__path"),
+        "portal_roles": User.PortalRole.choices,
+        "refusal": refusal,
+        "made": made,
+    }
+    return render(request, "administration/user.html", context, status=status_of(refusal))
+
+
+@admins_only
+@require_safe
+def user(request: HttpRequest, pk: int) -> HttpResponse:
+    return _user(request, pk=pk)
+
+
+@admins_only
+@require_POST
+def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+    """Set the portal role, deactivate or reactivate."""
+    person = get_object_or_404(User, pk=pk)
+    name = person.get_username()
+    acts = {
+        "role": (lambda post: actions.set_portal_role(
+                    actor=request.user, user=person, portal_role=post.get("portal_role", "")),
+                 f"The role of {name} is changed."),
+        "deactivate": (lambda post: actions.deactivate_user(actor=request.user, user=person),
+                       f"{name} can no longer sign in."),
+        "reactivate": (lambda post: actions.reactivate_user(actor=request.user, user=person),
+                       f"{name} can sign in again."),
+    }  # fmt: skip
+    act, done = acts[verb]
+    return perform(request, verb, act, done=done, to=("admin_user", pk), page=partial(_user, pk=pk))
+
+
+@admins_only
+@never_cache
+@require_POST
+def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
+    """Gives a random password and shows it this one time."""
+    person = get_object_or_404(User, pk=pk)
+    return _user(request, pk=pk, made=actions.reset_password(actor=request.user, user=person))

@@ -1,0 +1,74 @@
+"""What managers do for their own teams: roles and tickets of members, and what was changed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting import actions
+from accounting.models import AuditEvent, Membership, Tenant
+from accounting.models.tenants import TenantQuerySet
+from portal.administration.forms import Refusal, perform, status_of, whole
+from portal.administration.trail import entries
+from portal.administration.tree import share_of
+
+LATEST_EVENTS = 20
+
+
+@require_safe
+def teams(request: HttpRequest) -> HttpResponse:
+    """The teams that the user manages; with one only, that one."""
+    found = list(_managed(request))
+    if not found:
+        raise Http404
+    if len(found) == 1:
+        return redirect("team", found[0].slug)
+    return render(request, "administration/teams.html", {"teams": found})
+
+
+def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
+    tenant = get_object_or_404(_managed(request), slug=slug)
+    members = tenant.memberships.select_related("user").order_by("user__username")
+    tickets = sum(one.tickets for one in members)
+    events = AuditEvent.objects.visible_to(request.user).filter(tenant=tenant)[:LATEST_EVENTS]
+    context = {
+        "tenant": tenant,
+        "branch": share_of(tenant),
+        "members": [(one, one.tickets / tickets) for one in members],
+        "roles": Membership.Role.choices,
+        "quotas": tenant.quotas.select_related("generation"),
+        "entries": entries(events),
+        "refusal": refusal,
+    }
+    return render(request, "administration/team.html", context, status=status_of(refusal))
+
+
+@require_safe
+def team(request: HttpRequest, slug: str) -> HttpResponse:
+    return _team(request, slug=slug)
+
+
+@require_POST
+def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    tenant = get_object_or_404(_managed(request), slug=slug)
+    membership = get_object_or_404(tenant.memberships.select_related("user", "tenant"), pk=pk)
+    return perform(
+        request,
+        f"member-{pk}",
+        lambda post: actions.change_membership(
+            actor=request.user,
+            membership=membership,
+            role=post.get("role", ""),
+            tickets=whole(post, "tickets"),
+        ),
+        done=f"{membership.user.get_username()} was changed.",
+        to=("team", slug),
+        page=partial(_team, slug=slug),
+    )
+
+
+def _managed(request: HttpRequest) -> TenantQuerySet:
+    return Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER).active()

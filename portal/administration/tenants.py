@@ -1,0 +1,185 @@
+"""Tenants: the tree with tickets, and each one's members and quotas."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting import actions
+from accounting.models import Generation, Membership, Quota, Tenant, User
+from portal.administration.access import admins_only
+from portal.administration.forms import Refusal, chosen, decimal, perform, status_of, whole
+from portal.administration.tree import read_tree, share_of
+
+
+def _tenants(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    context = {"tab": "tenants", "branches": read_tree(), "refusal": refusal}
+    return render(request, "administration/tenants.html", context, status=status_of(refusal))
+
+
+@admins_only
+@require_safe
+def tenants(request: HttpRequest) -> HttpResponse:
+    return _tenants(request)
+
+
+@admins_only
+@require_POST
+def create(request: HttpRequest) -> HttpResponse:
+    return perform(
+        request,
+        "create",
+        lambda post: actions.create_tenant(
+            actor=request.user,
+            name=post.get("name", ""),
+            parent=chosen(post, "parent", Tenant.objects, optional=True),
+            tickets=whole(post, "tickets"),
+        ),
+        done=f"The team {request.POST.get('name', '').strip()} exists now.",
+        to=("admin_tenants",),
+        page=_tenants,
+    )
+
+
+@admins_only
+@require_POST
+def tickets(request: HttpRequest, slug: str) -> HttpResponse:
+    tenant = get_object_or_404(Tenant, slug=slug)
+    return perform(
+        request,
+        f"tickets-{tenant.pk}",
+        lambda post: actions.set_tickets(actor=request.user, tenant=tenant, tickets=whole(post, "tickets")),
+        done=f"{tenant.name} has {request.POST.get('tickets')} tickets now.",
+        to=("admin_tenants",),
+        page=_tenants,
+    )
+
+
+def _tenant(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
+    tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
+    members = tenant.memberships.select_related("user").order_by("user__username")
+    context = {
+        "tab": "tenants",
+        "tenant": tenant,
+        "branch": share_of(tenant),
+        "members": members,
+        "roles": Membership.Role.choices,
+        "candidates": User.objects.filter(is_active=True)
+        .exclude(memberships__tenant=tenant)
+        .order_by("username"),
+        "quotas": tenant.quotas.select_related("generation"),
+        "kinds": Quota.Kind.choices,
+        "generations": Generation.objects.all(),
+        "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),
+        "refusal": refusal,
+    }
+    return render(request, "administration/tenant.html", context, status=status_of(refusal))
+
+
+@admins_only
+@require_safe
+def tenant(request: HttpRequest, slug: str) -> HttpResponse:
+    return _tenant(request, slug=slug)
+
+
+@admins_only
+@require_POST
+def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
+    """Rename, move, archive, restore or delete a tenant."""
+    found = get_object_or_404(Tenant, slug=slug)
+    name = request.POST.get("name", "").strip()
+    acts = {
+        "rename": (lambda post: actions.rename_tenant(actor=request.user, tenant=found, name=name),
+                   f"The team is called {name} now."),
+        "move": (lambda post: actions.move_tenant(
+                    actor=request.user, tenant=found,
+                    parent=chosen(post, "parent", Tenant.objects, optional=True)),
+                 f"{found.name} was moved."),
+        "archive": (lambda post: actions.archive_tenant(actor=request.user, tenant=found),
+                    f"{found.name} is archived; it takes no new jobs."),
+        "restore": (lambda post: actions.restore_tenant(actor=request.user, tenant=found),
+                    f"{found.name} is in use again."),
+        "delete": (lambda post: actions.delete_tenant(actor=request.user, tenant=found),
+                   f"{found.name} is deleted."),
+    }  # fmt: skip
+    act, done = acts[verb]
+    to = ("admin_tenants",) if verb == "delete" else ("admin_tenant", slug)
+    return perform(request, verb, act, done=done, to=to, page=partial(_tenant, slug=slug))
+
+
+@admins_only
+@require_POST
+def add_member(request: HttpRequest, slug: str) -> HttpResponse:
+    found = get_object_or_404(Tenant, slug=slug)
+    return perform(
+        request,
+        "add",
+        lambda post: actions.add_member(
+            actor=request.user,
+            tenant=found,
+            user=chosen(post, "user", User.objects),
+            role=post.get("role", ""),
+            tickets=whole(post, "tickets"),
+        ),
+        done=f"{found.name} has a new member.",
+        to=("admin_tenant", slug),
+        page=partial(_tenant, slug=slug),
+    )
+
+
+@admins_only
+@require_POST
+def change_member(request: HttpRequest, slug: str, pk: int, verb: str) -> HttpResponse:
+    """Change or remove a membership."""
+    membership = get_object_or_404(
+        Membership.objects.select_related("user", "tenant"), tenant__slug=slug, pk=pk
+    )
+    name = membership.user.get_username()
+    acts = {
+        "change": (lambda post: actions.change_membership(
+                      actor=request.user, membership=membership,
+                      role=post.get("role", ""), tickets=whole(post, "tickets")),
+                   f"{name} was changed."),
+        "remove": (lambda post: actions.remove_member(actor=request.user, membership=membership),
+                   f"{name} is no longer in the team."),
+    }  # fmt: skip
+    act, done = acts[verb]
+    to = ("admin_tenant", slug)
+    return perform(request, f"member-{pk}", act, done=done, to=to, page=partial(_tenant, slug=slug))
+
+
+@admins_only
+@require_POST
+def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
+    found = get_object_or_404(Tenant, slug=slug)
+    return perform(
+        request,
+        "quota",
+        lambda post: actions.set_quota(
+            actor=request.user,
+            tenant=found,
+            kind=post.get("kind", ""),
+            generation=chosen(post, "generation", Generation.objects, optional=True),
+            limit=decimal(post, "limit"),
+        ),
+        done=f"The quota of {found.name} is set.",
+        to=("admin_tenant", slug),
+        page=partial(_tenant, slug=slug),
+    )
+
+
+@admins_only
+@require_POST
+def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    quota = get_object_or_404(Quota, tenant__slug=slug, pk=pk)
+    return perform(
+        request,
+        f"quota-{pk}",
+        lambda post: actions.remove_quota(actor=request.user, quota=quota),
+        done="The quota is removed.",
+        to=("admin_tenant", slug),
+        page=partial(_tenant, slug=slug),
+    )

@@ -1,0 +1,65 @@
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import path, re_path
+
+from portal.administration import hardware, nodes, people, team, tenants, trail
+from portal.administration.access import operators_only
+
+
+@operators_only
+def administration(request: HttpRequest) -> HttpResponse:
+    """To the first page that the user may open."""
+    return redirect("admin_tenants" if request.user.is_admin else "admin_nodes")
+
+
+SLUG = "admin/tenants/<slug:slug>"
+
+urlpatterns = [
+    path("admin/", administration, name="administration"),
+    path("admin/tenants/", tenants.tenants, name="admin_tenants"),
+    path("admin/tenants/new/create/", tenants.create, name="admin_tenant_create"),
+    path(f"{SLUG}/", tenants.tenant, name="admin_tenant"),
+    path(f"{SLUG}/tickets/", tenants.tickets, name="admin_tenant_tickets"),
+    path(f"{SLUG}/members/add/", tenants.add_member, name="admin_member_add"),
+    re_path(
+        r"^admin/tenants/(?P<slug>[-\w]+)/members/(?P<pk>\d{1,18})/(?P<verb>change|remove)/$",
+        tenants.change_member,
+        name="admin_member_change",
+    ),
+    path(f"{SLUG}/quotas/set/", tenants.set_quota, name="admin_quota_set"),
+    path(f"{SLUG}/quotas/<int:pk>/remove/", tenants.remove_quota, name="admin_quota_remove"),
+    re_path(
+        r"^admin/tenants/(?P<slug>[-\w]+)/(?P<verb>rename|move|archive|restore|delete)/$",
+        tenants.change,
+        name="admin_tenant_change",
+    ),
+    path("admin/users/", people.users, name="admin_users"),
+    path("admin/users/create/", people.create, name="admin_user_create"),
+    path("admin/users/<int:pk>/", people.user, name="admin_user"),
+    path("admin/users/<int:pk>/password/", people.reset_password, name="admin_user_password"),
+    re_path(
+        r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|deactivate|reactivate)/$",
+        people.change,
+        name="admin_user_change",
+    ),
+    path("admin/generations/", hardware.generations, name="admin_generations"),
+    path("admin/generations/create/", hardware.create_generation, name="admin_generation_create"),
+    path("admin/generations/<int:pk>/price/", hardware.set_price, name="admin_price_set"),
+    path("admin/generations/<int:pk>/delete/", hardware.delete_generation, name="admin_generation_delete"),
+    path("admin/nodes/", nodes.nodes, name="admin_nodes"),
+    path("admin/nodes/<int:pk>/drain/", nodes.drain, name="admin_node_drain"),
+    path("admin/nodes/<int:pk>/return/", nodes.put_back, name="admin_node_return"),
+    path("admin/nodes/<int:pk>/remove/", nodes.remove, name="admin_node_remove"),
+    path("admin/clusters/<int:pk>/declare/", nodes.declare, name="admin_node_declare"),
+    re_path(
+        r"^admin/clusters/(?P<pk>\d{1,18})/(?P<verb>pause|resume)/$",
+        nodes.pause,
+        name="admin_cluster_pause",
+    ),
+    path("admin/settings/", nodes.cluster_settings, name="admin_settings"),
+    path("admin/clusters/<int:pk>/settings/", nodes.change_settings, name="admin_settings_change"),
+    path("admin/audit/", trail.audit, name="admin_audit"),
+    path("team/", team.teams, name="teams"),
+    path("team/<slug:slug>/", team.team, name="team"),
+    path("team/<slug:slug>/members/<int:pk>/", team.change_member, name="team_member_change"),
+]
