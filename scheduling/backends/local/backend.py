@@ -43,7 +43,8 @@ class LocalBackend:
     def prepare(self) -> None:
         """Makes the root folder and checks that supervisors can run; BackendError if not."""
         try:
-            (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.root / ".status").mkdir(mode=0o700, exist_ok=True)
             write_json(self.root / ".status" / ".probe", {})
             check = [sys.executable, "-I", str(SHIM), "check"]
             subprocess.run(check, check=True, capture_output=True, timeout=LAUNCH_SECONDS, env={}, text=True)

@@ -78,7 +78,7 @@ class JobFiles:
 
     def make(self) -> None:
         """Creates the folders; OSError when the disk refuses."""
-        for folder in (self.folder, self.logs, self.beat.parent, self.status(0).parent):
+        for folder in (self.root, self.folder, self.logs, self.beat.parent, self.status(0).parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (self.folder / "poke").exists():
             try:

@@ -14,7 +14,9 @@ import selectors
 import shutil
 import signal
 import socket
+import sys
 import time
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -45,6 +47,7 @@ class Supervisor:
         self.seen_stopped = 0  # consecutive looks at which every process was stopped
         self.terminated = False  # we were told to go ourselves, as when the machine shuts down
         self.orders_due = True
+        self.unreported = False
         self.next_beat = 0.0
         self.oom_kills = processes.oom_kills()
         self.status: dict[str, Any] = {
@@ -76,16 +79,25 @@ class Supervisor:
     # --- reports -------------------------------------------------------------------------------
 
     def _report(self, **changes: Any) -> None:
+        """Tells the state. A full disk is no reason to end a job: what could not be told is told later."""
         self.status |= changes | self._steps()
-        write_json(self.files.status(self.status["epoch"]), self.status)
+        try:
+            write_json(self.files.status(self.status["epoch"]), self.status)
+            self.unreported = False
+        except OSError as error:
+            self.unreported = True
+            print(f"{self.files.status(self.status['epoch'])}: {error}", file=sys.stderr)  # noqa: T201
 
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
+        if self.unreported:
+            self._report()
         self.workers[0].read_progress_file()
         alive = [(process.pid, process.start) for process in processes.descendants(os.getpid())]
         beat = {"epoch": self.status["epoch"], "at": processes.stamp(), "processes": alive}
-        write_json(self.files.beat, beat | self._steps(), durable=False)
+        with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
+            write_json(self.files.beat, beat | self._steps(), durable=False)
 
     def _steps(self) -> dict[str, Any]:
         first = self.workers[0]
@@ -98,6 +110,9 @@ class Supervisor:
         if self.killed and end in {"stopped", "lost"}:
             message += "; what had not ended within its grace was killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
+        while self.unreported:
+            time.sleep(BEAT_SECONDS)
+            self._report()
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -159,18 +174,21 @@ class Supervisor:
             self._beat()
 
     def _reap(self) -> bool:
-        """Collects what ended; False when nothing of the job is left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            for worker in self.workers:
-                if worker.pid == pid:
-                    worker.exit = status
-                    self._judge(worker)
+        """Collects what ended and judges it; False when nothing of the job is left."""
+        ended: list[Worker] = []
+        left = True
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                for worker in self.workers:
+                    if worker.pid == found[0]:
+                        worker.exit = found[1]
+                        ended.append(worker)
+        except ChildProcessError:
+            left = False
+        # Of several at once, one that was killed is the likelier cause than one that then gave up.
+        for worker in sorted(ended, key=lambda worker: not os.WIFSIGNALED(worker.exit or 0)):
+            self._judge(worker)
+        return left
 
     def _judge(self, worker: Worker) -> None:
         """Decides how the gang ends when a main process ended."""

@@ -1,0 +1,314 @@
+"""Learns to read handwritten digits: a small neural network, on real data, as a job of Fairlot.
+
+1797 digits of 8×8 pixels (UCI's handwritten digits, as scikit-learn ships them); every fifth is kept for
+testing. Mini-batch gradient descent with momentum. All that a job should do is shown here: it prints its
+progress, saves what it learned when told to stop and every so often, and goes on exactly there. With
+several workers, each takes a part of every batch; rank 0 adds the gradients up, and alone keeps the state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices this small gain nothing from more
+
+import numpy as np
+
+PIXELS, HIDDEN, DIGITS = 64, 64, 10
+SHAPES = [(PIXELS, HIDDEN), (HIDDEN,), (HIDDEN, DIGITS), (DIGITS,)]
+SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
+SEED = 20
+# The learning rate is halved after HALF_LIFE steps, then falls ever more slowly.
+LEARNING_RATE, HALF_LIFE, MOMENTUM = 0.5, 50, 0.9
+HELLO = struct.Struct("<6sq")  # what a worker says first: this word and its rank
+STEP = struct.Struct("<q")  # what rank 0 says before each step: its number, or GOODBYE
+GOODBYE = -1
+MEETING_SECONDS = 60.0
+Array = np.ndarray
+
+
+class PeerLost(Exception):
+    """Another worker of the gang went away."""
+
+
+# --- stopping ----------------------------------------------------------------------------------
+# SIGTERM stays blocked and is asked for where stopping does no harm, so it can interrupt nothing.
+
+
+_signals_seen: list[int] = []
+
+
+def told_to_stop(within: float = 0.0) -> bool:
+    """Waits up to `within` seconds for SIGTERM; once it came the answer stays True."""
+    if not _signals_seen and signal.sigtimedwait([signal.SIGTERM], max(0.0, within)) is not None:
+        _signals_seen.append(signal.SIGTERM)
+    return bool(_signals_seen)
+
+
+# --- data and model ----------------------------------------------------------------------------
+
+
+def read_digits() -> tuple[Array, Array, Array, Array]:
+    """Pixels and labels for training, then for testing. Reads the file without importing its package."""
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit("the digits come with scikit-learn, which this environment lacks")
+    file = Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    table = np.loadtxt(file, delimiter=",")
+    table = table[np.random.default_rng(SEED).permutation(len(table))]
+    pixels, labels = table[:, :PIXELS] / 16.0, table[:, PIXELS].astype(int)
+    test = np.arange(len(table)) % 5 == 0
+    return pixels[~test], labels[~test], pixels[test], labels[test]
+
+
+def unpack(parameters: Array) -> list[Array]:
+    """The network's weights and biases as views of one flat array."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in SHAPES])
+    return [part.reshape(shape) for part, shape in zip(np.split(parameters, ends[:-1]), SHAPES, strict=True)]
+
+
+def first_parameters() -> Array:
+    chance = np.random.default_rng([SEED, 1])
+    parts = [chance.normal(0, np.sqrt(2 / s[0]), s) if len(s) == 2 else np.zeros(s) for s in SHAPES]
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def scores(parameters: Array, pixels: Array) -> tuple[Array, Array]:
+    """The hidden layer and the logarithms of the digits' probabilities."""
+    into, into_bias, out, out_bias = unpack(parameters)
+    hidden = np.maximum(pixels @ into + into_bias, 0)
+    raw = hidden @ out + out_bias
+    raw -= raw.max(axis=1, keepdims=True)
+    return hidden, raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
+
+
+def gradient(parameters: Array, pixels: Array, labels: Array) -> Array:
+    """The summed gradient of these examples' losses, and last their summed loss; SIZE + 1 numbers."""
+    hidden, logarithms = scores(parameters, pixels)
+    rows = np.arange(len(labels))
+    loss = -logarithms[rows, labels].sum()
+    off = np.exp(logarithms)
+    off[rows, labels] -= 1
+    back = (off @ unpack(parameters)[2].T) * (hidden > 0)
+    parts = [pixels.T @ back, back.sum(axis=0), hidden.T @ off, off.sum(axis=0)]
+    return np.concatenate([*(part.ravel() for part in parts), [loss]])
+
+
+def accuracy(parameters: Array, pixels: Array, labels: Array) -> float:
+    return float((scores(parameters, pixels)[1].argmax(axis=1) == labels).mean())
+
+
+@dataclass
+class Part:
+    """This worker's share of the work."""
+
+    rank: int
+    workers: int
+    batch: int
+    step_seconds: float
+    pixels: Array
+    labels: Array
+
+    def work(self, parameters: Array, step: int) -> Array:
+        """The gradient of this worker's part of a step's batch, in the time that its GPU takes for it."""
+        begun = time.monotonic()
+        # The batch follows from the step alone, so a resumed run sees what an unbroken one would.
+        chosen = np.random.default_rng([SEED, 2, step]).choice(len(self.labels), self.batch, replace=False)
+        mine = np.array_split(chosen, self.workers)[self.rank]
+        result = gradient(parameters, self.pixels[mine], self.labels[mine])
+        told_to_stop(within=self.step_seconds - (time.monotonic() - begun))
+        return result
+
+
+# --- the gang ----------------------------------------------------------------------------------
+
+
+def receive(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    try:
+        while len(data) < size:
+            piece = peer.recv(size - len(data))
+            if not piece:
+                raise PeerLost
+            data += piece
+    except ConnectionError:
+        raise PeerLost from None
+    return bytes(data)
+
+
+def send(peer: socket.socket, data: bytes) -> None:
+    try:
+        peer.sendall(data)
+    except ConnectionError:
+        raise PeerLost from None
+
+
+def meet_workers(address: tuple[str, int], workers: int) -> list[socket.socket]:
+    """Rank 0 waits for all others; their connections by rank. Exits when told to stop meanwhile."""
+    peers: dict[int, socket.socket] = {}
+    deadline = time.monotonic() + MEETING_SECONDS
+    with socket.create_server(address) as server:
+        server.settimeout(0.1)
+        while len(peers) < workers - 1:
+            if told_to_stop():
+                sys.exit(0)
+            if time.monotonic() > deadline:
+                raise PeerLost
+            try:
+                peer, _ = server.accept()
+            except TimeoutError:
+                continue
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.settimeout(MEETING_SECONDS)
+            word, rank = HELLO.unpack(receive(peer, HELLO.size))
+            if word != b"digits" or not 0 < rank < workers or rank in peers:
+                peer.close()
+                continue
+            peer.settimeout(None)
+            peers[rank] = peer
+    return [peers[rank] for rank in sorted(peers)]
+
+
+def meet_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
+    deadline = time.monotonic() + MEETING_SECONDS
+    while not told_to_stop(within=0.05):
+        try:
+            peer = socket.create_connection(address)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise PeerLost from None
+            continue
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send(peer, HELLO.pack(b"digits", rank))
+        return peer
+    sys.exit(0)
+
+
+def help_rank_0(part: Part, address: tuple[str, int]) -> None:
+    """What every other rank does: gradients for the parameters that rank 0 sends, until it says goodbye."""
+    with meet_rank_0(address, part.rank) as peer:
+        while True:
+            (step,) = STEP.unpack(receive(peer, STEP.size))
+            if step == GOODBYE:
+                return
+            parameters = np.frombuffer(receive(peer, 8 * SIZE))
+            send(peer, part.work(parameters, step).tobytes())
+            print(f"worker {part.rank} did its part of step {step + 1}", flush=True)
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """All that a run needs to go on as if it had never been interrupted."""
+
+    parameters: Array
+    velocity: Array
+    step: int
+
+    @classmethod
+    def load(cls, file: Path) -> State:
+        if not file.exists():
+            return cls(first_parameters(), np.zeros(SIZE), 0)
+        with np.load(file) as saved:
+            print(f"resuming from the checkpoint of step {int(saved['step'])}", flush=True)
+            return cls(saved["parameters"], saved["velocity"], int(saved["step"]))
+
+    def save(self, file: Path) -> None:
+        """Replaces the checkpoint atomically: a crash leaves the old one or the new one, whole."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(".new")
+        with fresh.open("wb") as out:
+            np.savez(out, parameters=self.parameters, velocity=self.velocity, step=self.step)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(file)
+
+    def advance(self, summed: Array, batch: int) -> None:
+        rate = LEARNING_RATE / (1 + self.step / HALF_LIFE)
+        self.velocity = MOMENTUM * self.velocity - rate * summed[:SIZE] / batch
+        self.parameters = self.parameters + self.velocity
+        self.step += 1
+
+
+def train(
+    options: argparse.Namespace, part: Part, test: tuple[Array, Array], peers: list[socket.socket]
+) -> int:
+    """Rank 0's work; returns the exit code."""
+    file = Path(os.environ.get("FAIRLOT_CHECKPOINT_DIR", "checkpoint"), "digits.npz")
+    state = State.load(file)
+    try:
+        while state.step < options.steps and not told_to_stop():
+            for peer in peers:
+                send(peer, STEP.pack(state.step) + state.parameters.tobytes())
+            summed = part.work(state.parameters, state.step)
+            for peer in peers:
+                summed = summed + np.frombuffer(receive(peer, 8 * (SIZE + 1)))
+            state.advance(summed, options.batch)
+            right = accuracy(state.parameters, *test)
+            print(f"step {state.step} loss {summed[-1] / options.batch:.4f} accuracy {right:.4f}", flush=True)
+            if state.step % options.checkpoint_every == 0:
+                state.save(file)
+    except PeerLost:
+        state.save(file)
+        if told_to_stop():
+            return 0
+        print(f"a worker went away; saved step {state.step}", flush=True)
+        return 1
+    state.save(file)
+    for peer in peers:
+        send(peer, STEP.pack(GOODBYE))
+    if state.step < options.steps:
+        print(f"told to stop; saved step {state.step}", flush=True)
+        return 0
+    right = accuracy(state.parameters, *test)
+    print(f"final accuracy {right:.4f}", flush=True)
+    if right < options.target_accuracy:
+        print(f"missed the target of {options.target_accuracy}", flush=True)
+        return 1
+    return 0
+
+
+def main() -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seconds-per-step", type=float, default=0.1, help="on a GPU of speed 1")
+    parser.add_argument(
+        "--sensitivity", type=float, default=1.0, help="a GPU of speed s makes a step s**sensitivity faster"
+    )
+    parser.add_argument("--target-accuracy", type=float, default=0.95, help="exit with 1 if missed")
+    parser.add_argument("--checkpoint-every", type=int, default=50, metavar="STEPS")
+    options = parser.parse_args()
+    rank, workers = int(os.environ.get("FAIRLOT_RANK", "0")), int(os.environ.get("FAIRLOT_WORLD_SIZE", "1"))
+    speed = float(os.environ.get("FAIRLOT_GPU_SPEED", "1"))
+    address = (os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500")))
+    pixels, labels, *test = read_digits()
+    step_seconds = options.seconds_per_step / speed**options.sensitivity
+    part = Part(rank, workers, options.batch, step_seconds, pixels, labels)
+    try:
+        if rank > 0:
+            help_rank_0(part, address)
+            return 0
+        peers = meet_workers(address, workers) if workers > 1 else []
+        return train(options, part, (test[0], test[1]), peers)
+    except PeerLost:
+        if told_to_stop():
+            return 0
+        print("the other workers of the gang went away", file=sys.stderr, flush=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
