@@ -32,9 +32,9 @@ def after_quantum(snapshot: Snapshot, decision: Decision) -> Snapshot:
     """The snapshot one quantum later, with every gang where `decision` put it and all shares settled."""
     jobs, accounts, quantum = snapshot.jobs, snapshot.accounts, snapshot.settings.quantum
     received = received_gpus(snapshot, decision) * quantum
-    leaves = np.zeros(len(accounts.parent), dtype=bool)
-    leaves[jobs.account] = True
-    owed = settle(accounts.owed, decision.share, received, quantum, snapshot.settings.memory, leaves)
+    active = np.zeros(len(accounts.parent), dtype=bool)
+    active[jobs.account] = True
+    owed = settle(accounts.owed, decision.share, received, quantum, snapshot.settings.memory, active)
     return replace(
         snapshot,
         accounts=replace(accounts, owed=owed),

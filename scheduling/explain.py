@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from django.db import models
 from django.db.models import Sum
 
 from accounting.quotas import never_fits
@@ -75,46 +76,62 @@ class Explainer:
 
     def _waiting(self, job: Job) -> Explanation:
         reason = Reason(job.reason)
-        wants = f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
-        kinds = self._kinds(job)
-        sentence = {
-            Reason.NONE: "Waiting for the next round, which will look at it.",
-            Reason.NEVER_NO_SUCH_GENERATION: f"It can never run here: no node has {kinds} GPUs.",
-            Reason.NEVER_TOO_LARGE: (
-                f"It can never run here: it needs {job.gpus} GPUs of one generation at once, and "
-                f"{self._largest(job)}."
-            ),
-            Reason.NEVER_WORKER_TOO_LARGE: (
-                f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and the "
-                f"largest node with {kinds} has {self._largest_node(job)}."
-            ),
-            Reason.NEVER_OVER_QUOTA: "It can never run: "
-            + (
-                never_fits(job.tenant, job.generation_ids, job.gpus)
-                or f"the team may not hold {job.gpus} GPUs at once"
-            )
-            + ".",
-            Reason.QUOTA_IN_USE: (
-                f"{job.tenant.name} holds {self._held_by_tenant(job)} GPUs now; with {job.gpus} more it would "
-                "exceed what it may hold at once."
-            ),
-            Reason.HOURS_SPENT: f"{job.tenant.name} has spent its GPU-hours of this month.",
-            Reason.SHARE_IN_USE: (
-                f"It needs {wants} {kinds}; {self._free_count(job)} are free, and others are owed more time "
-                f"now.{self._owed(job)}"
-            ),
-            Reason.OWN_JOBS_AHEAD: f"{self._ahead(job)} of your own jobs go first.",
-            Reason.FRAGMENTED: (
-                f"{self._free_count(job)} {kinds} are free, but not {wants} together on nodes as it needs them."
-            ),
-            Reason.NODES_AWAY: f"It would fit if {self._away(job)} were back.",
-            Reason.GPUS_DRAINING: "Its GPUs are chosen; it starts as soon as their present holders have left.",
-            Reason.CLUSTER_PAUSED: f"{self.cluster.name} is paused by an operator; nothing new starts.",
-            Reason.BACKING_OFF: f"Its start failed {job.failed_starts} times; it is tried again soon.",
-        }[reason]
+        sentence = self._sentence(job, reason)
         return Explanation(
-            sentence, SHORT[reason], reason.is_never, tuple(self._detail(job)), tuple(_unblock(reason))
+            sentence, SHORT[reason], reason.is_never, tuple(self._detail(job)), _UNBLOCK.get(reason, ())
         )
+
+    def _sentence(self, job: Job, reason: Reason) -> str:
+        match reason:
+            case Reason.NEVER_NO_SUCH_GENERATION:
+                return f"It can never run here: no node has {self._kinds(job)} GPUs."
+            case Reason.NEVER_TOO_LARGE:
+                return (
+                    f"It can never run here: it needs {job.gpus} GPUs of one generation at once, and the "
+                    f"cluster has {self._totals(job)}."
+                )
+            case Reason.NEVER_WORKER_TOO_LARGE:
+                return (
+                    f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
+                    f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
+                )
+            case Reason.NEVER_OVER_QUOTA:
+                limit = never_fits(job.tenant, job.generation_ids, job.gpus)
+                return f"It can never run: {limit or f'the team may not hold {job.gpus} GPUs at once'}."
+            case _:
+                return self._not_now(job, reason)
+
+    def _not_now(self, job: Job, reason: Reason) -> str:
+        match reason:
+            case Reason.QUOTA_IN_USE:
+                return (
+                    f"{job.tenant.name} holds {self._held_by_tenant(job)} GPUs now; with {job.gpus} more a "
+                    "quota of GPUs at once would be exceeded."
+                )
+            case Reason.HOURS_SPENT:
+                return f"The GPU-hours of this month that {job.tenant.name} may use are spent."
+            case Reason.SHARE_IN_USE:
+                return (
+                    f"It needs {_wants(job)} {self._kinds(job)}; {self._free_count(job)} are free, and others "
+                    f"are owed more time now.{self._owed(job)}"
+                )
+            case Reason.OWN_JOBS_AHEAD:
+                return f"{self._ahead(job)} of your own jobs go first.{self._owed(job)}"
+            case Reason.FRAGMENTED:
+                return (
+                    f"{self._free_count(job)} {self._kinds(job)} are free, but not {_wants(job)} together on "
+                    "nodes as it needs them."
+                )
+            case Reason.NODES_AWAY:
+                return f"It would fit if {self._away(job)} were back."
+            case Reason.GPUS_DRAINING:
+                return "Its GPUs are chosen; it starts as soon as their present holders have left."
+            case Reason.CLUSTER_PAUSED:
+                return f"{self.cluster.name} is paused by an operator; nothing new starts."
+            case Reason.BACKING_OFF:
+                return f"Its start failed {job.failed_starts} times; it is tried again soon."
+            case _:
+                return "Waiting for the next round, which will look at it."
 
     def _detail(self, job: Job) -> list[str]:
         lines = []
@@ -141,9 +158,8 @@ class Explainer:
     def _free_count(self, job: Job) -> int:
         return sum(free for _, _, free in self._per_generation(job))
 
-    def _largest(self, job: Job) -> str:
-        kinds = self._per_generation(job)
-        return "the cluster has " + " and ".join(f"{total} {name}" for name, total, _ in kinds)
+    def _totals(self, job: Job) -> str:
+        return " and ".join(f"{total} {name}" for name, total, _ in self._per_generation(job))
 
     def _largest_node(self, job: Job) -> int:
         return max((node.gpus for node in self._accepted(job)), default=0)
@@ -157,8 +173,9 @@ class Explainer:
         return held.aggregate(total=Sum("gpus"))["total"] or 0
 
     def _ahead(self, job: Job) -> int:
-        own = Job.objects.filter(cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id)
-        return own.unfinished().filter(pk__lt=job.pk).count()
+        own = Job.objects.filter(cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id).unfinished()
+        first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, pk__lt=job.pk)
+        return own.filter(first).count()
 
     def _owed(self, job: Job) -> str:
         key = (job.tenant_id, job.owner_id)
@@ -178,18 +195,21 @@ def explain(job: Job) -> Explanation:
     return Explainer(job.cluster).explain(job)
 
 
-def _unblock(reason: Reason) -> list[str]:
-    return {
-        Reason.NEVER_NO_SUCH_GENERATION: ["Clone it and accept a generation that the cluster has."],
-        Reason.NEVER_TOO_LARGE: ["Clone it with fewer workers or GPUs."],
-        Reason.NEVER_WORKER_TOO_LARGE: ["Clone it with more workers of fewer GPUs each."],
-        Reason.NEVER_OVER_QUOTA: ["Clone it with fewer GPUs, or ask an admin for a larger quota."],
-        Reason.QUOTA_IN_USE: ["It starts when a job of the team ends."],
-        Reason.HOURS_SPENT: ["It starts with the next calendar month (UTC), or with a larger quota."],
-        Reason.SHARE_IN_USE: ["Its turn comes by the team's tickets; accepting more generations may help."],
-        Reason.FRAGMENTED: ["More workers with fewer GPUs each would fit sooner."],
-    }.get(reason, [])
+def _wants(job: Job) -> str:
+    """ "2 × 4" for two workers of four GPUs each."""
+    return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
 
+
+_UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
+    Reason.NEVER_NO_SUCH_GENERATION: ("Clone it and accept a generation that the cluster has.",),
+    Reason.NEVER_TOO_LARGE: ("Clone it with fewer workers or GPUs.",),
+    Reason.NEVER_WORKER_TOO_LARGE: ("Clone it with more workers of fewer GPUs each.",),
+    Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger quota.",),
+    Reason.QUOTA_IN_USE: ("It starts when a job of the team ends.",),
+    Reason.HOURS_SPENT: ("It starts with the next calendar month (UTC), or with a larger quota.",),
+    Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets; accepting more generations may help.",),
+    Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
+}
 
 _ACTIVE: Mapping[str, Callable[[Job], str]] = {
     Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",

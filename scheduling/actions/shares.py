@@ -174,21 +174,20 @@ def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:
 def _settle_balances(
     cluster: Cluster, received: dict[tuple[int, int, int], float], *, seconds: float
 ) -> None:
-    """owed += share × time − received, for everyone who had a share or received something."""
-    balances = {
-        (row.tenant_id, row.user_id, row.generation_id): row
-        for row in ShareBalance.objects.filter(cluster=cluster)
-    }
-    if not balances:
+    """Brings forward what every user of a tenant is owed; see fairshare.balance."""
+    rows = list(ShareBalance.objects.filter(cluster=cluster))
+    if not rows:
         return
-    keys = list(balances)
-    column = np.array([[balances[key].owed] for key in keys])
-    share = np.array([[balances[key].share] for key in keys])
-    got = np.array([[received.get(key, 0.0)] for key in keys])
-    # An account is active for as long as any of its generations gives it a share.
-    sharing = {(tenant, user) for (tenant, user, _), row in balances.items() if row.share > 0}
-    active = np.array([(tenant, user) in sharing for tenant, user, _ in keys])
-    memory = fs.Settings().memory
-    for key, owed in zip(keys, settle(column, share, got, seconds, memory, active)[:, 0], strict=True):
-        balances[key].owed = float(owed)
-    ShareBalance.objects.bulk_update(balances.values(), ["owed"], batch_size=2000)
+    leaves = {pair: t for t, pair in enumerate(sorted({(row.tenant_id, row.user_id) for row in rows}))}
+    kinds = {generation: k for k, generation in enumerate(sorted({row.generation_id for row in rows}))}
+    where = [(leaves[row.tenant_id, row.user_id], kinds[row.generation_id]) for row in rows]
+    owed, share, got = (np.zeros((len(leaves), len(kinds))) for _ in range(3))
+    for row, (t, k) in zip(rows, where, strict=True):
+        owed[t, k], share[t, k] = row.owed, row.share
+        got[t, k] = received.get((row.tenant_id, row.user_id, row.generation_id), 0.0)
+    # A leaf is active on all generations for as long as any gives it a share.
+    active = (share > 0).any(axis=1)
+    settled = settle(owed, share, got, seconds, fs.Settings().memory, active)
+    for row, place in zip(rows, where, strict=True):
+        row.owed = float(settled[place])
+    ShareBalance.objects.bulk_update(rows, ["owed"], batch_size=2000)

@@ -13,10 +13,9 @@ from accounting.clock import now_from_database
 from accounting.models import LedgerEntry, Quota, UsageSegment
 from fairshare import codec
 from fairshare.model import Reason
-from scheduling.actions import drain_node, pause_cluster, resume_cluster, return_node, run_round
+from scheduling.actions import cancel_job, drain_node, pause_cluster, resume_cluster, return_node, run_round
 from scheduling.backends.base import End, Phase
 from scheduling.models import (
-    Cluster,
     HeldGpu,
     Job,
     JobSpeed,
@@ -28,7 +27,7 @@ from scheduling.models import (
     ShareInterval,
     Trade,
 )
-from tests.scheduling.world import World, world
+from tests.scheduling.world import world
 
 pytestmark = pytest.mark.django_db
 
@@ -65,9 +64,7 @@ def test_gpus_change_hands_only_when_the_former_holder_is_seen_gone() -> None:
     lab.fill()
     lab.carry_out()
     new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
-    lab.age(lab.lease(old), 60)
-    _pretend_last_round_was(lab, 60)
-    lab.quantum()
+    lab.contest(old)
     assert lab.states([old, new]) == [Job.State.STOPPING, Job.State.QUEUED]
     promised = lab.lease(new)
     assert promised.state == Lease.State.PROMISED
@@ -102,9 +99,8 @@ def test_a_promise_that_a_later_round_does_not_renew_is_withdrawn() -> None:
     lab.fill()
     lab.carry_out()
     new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
-    _pretend_last_round_was(lab, 60)
-    lab.age(lab.lease(old), 60)
-    lab.quantum()
+    lab.contest(old)
+    assert lab.lease(new).state == Lease.State.PROMISED
     pause_cluster(actor=lab.people.olga, cluster=lab.cluster)
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
     lease = lab.lease(new)
@@ -127,7 +123,7 @@ def test_tickets_decide_how_time_is_shared() -> None:
         for lease in lab.holding(Lease.State.RUNNING):
             lab.age(lease, 60)
             received[lease.job.tenant_id] += lease.gpus
-        _pretend_last_round_was(lab, 60)
+        lab.pass_time(60)
     astro, bio = received[lab.people.astro.pk], received[lab.people.bio.pk]
     assert astro + bio == 160  # no GPU was ever idle
     assert bio / astro == pytest.approx(3, rel=0.05)
@@ -139,7 +135,7 @@ def test_intervals_say_what_each_team_was_entitled_to_and_received() -> None:
     lab.quantum()
     lab.carry_out()
     lab.age(lab.lease(job), 60)
-    _pretend_last_round_was(lab, 60)
+    lab.pass_time(60)
     lab.quantum()
     interval = ShareInterval.objects.get(tenant=lab.people.astro, generation=lab.people.v100)
     seconds = (interval.ends - interval.begins).total_seconds()
@@ -165,7 +161,7 @@ def test_teams_with_different_speed_ups_trade_and_the_ledger_books_it() -> None:
     assert (trade.seller, trade.buyer) == (lab.people.astro, lab.people.bio)
     assert trade.seller_speedup < trade.price < trade.buyer_speedup
     assert trade.slow_gpus == pytest.approx(trade.price * trade.fast_gpus)
-    _pretend_last_round_was(lab, 60)
+    lab.pass_time(60)
     lab.quantum()
     first = Trade.objects.earliest("id")
     assert first.ends is not None
@@ -326,34 +322,16 @@ def test_nobody_gets_credit_for_being_away() -> None:
     lab.carry_out()
     loser = lab.people.bio if first.job_id == job.pk else lab.people.astro
     lab.age(lab.lease(first.job), 60)
-    _pretend_last_round_was(lab, 60)
+    lab.pass_time(60)
     lab.quantum()
     owed = ShareBalance.objects.get(tenant=loser, generation=lab.people.v100).owed
     assert owed == pytest.approx(120, rel=0.1)  # half of four GPUs for a minute
-    Job.objects.filter(tenant=loser, state=Job.State.QUEUED).update(state=Job.State.CANCELLED)
+    waiting = Job.objects.get(tenant=loser)
+    cancel_job(actor=waiting.owner, job=waiting)
     lab.carry_out()
-    Job.objects.filter(tenant=loser).update(state=Job.State.CANCELLED)
     lab.quantum()
     lab.quantum()
     assert ShareBalance.objects.get(tenant=loser, generation=lab.people.v100).owed == 0
-
-
-def _pretend_last_round_was(lab: World, seconds: float) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE scheduling_cluster SET last_round_at = last_round_at - %s * interval '1 second'",
-            [seconds],
-        )
-        cursor.execute(
-            "UPDATE scheduling_round SET at = at - %s * interval '1 second' "
-            "WHERE number = (SELECT round_number FROM scheduling_cluster WHERE id = %s)",
-            [seconds, lab.cluster.pk],
-        )
-        cursor.execute(
-            "UPDATE scheduling_trade SET begins = begins - %s * interval '1 second' WHERE ends IS NULL",
-            [seconds],
-        )
-    lab.cluster = Cluster.objects.get(pk=lab.cluster.pk)
 
 
 def _without_one_gang(round_: Round) -> bytes:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from django.db import connection
+
 from accounting.models import Generation, Tenant, User
 from scheduling.actions import apply_observations, run_round, submit_job
 from scheduling.backends.base import End, Observation, Phase
@@ -69,6 +71,20 @@ class World:
     def holding(self, *states: str) -> list[Lease]:
         return list(Lease.objects.filter(cluster=self.cluster, state__in=states))
 
+    def contest(self, holder: Job, seconds: float = 60) -> None:
+        """Two quanta: during the first the others come to be owed time, in the second it counts."""
+        self.quantum()
+        self.age(self.lease(holder), seconds)
+        self.pass_time(seconds)
+        self.quantum()
+
+    def pass_time(self, seconds: float) -> None:
+        """As if the last round had been `seconds` earlier than it was."""
+        with connection.cursor() as cursor:
+            for statement in EARLIER:
+                cursor.execute(statement, {"seconds": seconds, "cluster": self.cluster.pk})
+        self.cluster = Cluster.objects.get(pk=self.cluster.pk)
+
     def states(self, jobs: Iterable[Job]) -> list[str]:
         return [Job.objects.get(pk=job.pk).state for job in jobs]
 
@@ -83,6 +99,15 @@ class World:
             gpu.during = type(gpu.during)(lease.held_from, gpu.during.upper, "[)")
             gpu.save(update_fields=["during"])
         return lease
+
+
+EARLIER = (
+    "UPDATE scheduling_cluster SET last_round_at = last_round_at - %(seconds)s * interval '1 second'"
+    " WHERE id = %(cluster)s",
+    "UPDATE scheduling_round SET at = at - %(seconds)s * interval '1 second' WHERE cluster_id = %(cluster)s"
+    " AND number = (SELECT round_number FROM scheduling_cluster WHERE id = %(cluster)s)",
+    "UPDATE scheduling_trade SET begins = begins - %(seconds)s * interval '1 second' WHERE ends IS NULL",
+)
 
 
 def seen(lease: Lease, phase: Phase, **facts: Any) -> Observation:

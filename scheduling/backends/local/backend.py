@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Phase, Worker
-from scheduling.backends.local import processes
+from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Worker
+from scheduling.backends.local import processes, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 from scheduling.backends.local.watch import renames_in
 
 logger = logging.getLogger(__name__)
 SHIM = Path(__file__).with_name("shim.py")
-LAUNCH_SECONDS = 30.0  # for the supervisor's first sign of life, on a machine that swaps
-BURY_SECONDS = 1.0  # for leftovers to die of a SIGKILL; longer only in the grip of the kernel
 KEPT_REPORTS = 3  # of older epochs that nobody forgot
 
 
@@ -47,7 +45,9 @@ class LocalBackend:
             (self.root / ".status").mkdir(mode=0o700, exist_ok=True)
             write_json(self.root / ".status" / ".probe", {})
             check = [sys.executable, "-I", str(SHIM), "check"]
-            subprocess.run(check, check=True, capture_output=True, timeout=LAUNCH_SECONDS, env={}, text=True)
+            subprocess.run(
+                check, check=True, capture_output=True, timeout=reports.LAUNCH_SECONDS, env={}, text=True
+            )
         except subprocess.CalledProcessError as error:
             raise BackendError(f"the supervisor of local jobs cannot run: {error.stderr.strip()}") from None
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -74,7 +74,7 @@ class LocalBackend:
                 return
             status = read_json(files.status(epoch))
             if status is None or (status["phase"] == "starting" and not status["supervisor"]):
-                self._finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
+                reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
             write_json(files.desired, order)
             files.poke()
 
@@ -112,7 +112,7 @@ class LocalBackend:
                 status = read_json(path)
                 if status is not None:
                     files = JobFiles(self.root, int(status["job_id"]))
-                    observations.append(_observation(files, self._settle(files, status)))
+                    observations.append(reports.observation(files, reports.settle(files, status)))
             except (json.JSONDecodeError, KeyError) as error:
                 logger.error("%s is damaged and left out: %r", path, error)
         return observations
@@ -183,13 +183,13 @@ class LocalBackend:
                 return  # started already
             order = read_json(files.desired)
             if order is not None and order["epoch"] == gang.epoch and order["verb"] == "stop":
-                self._finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
+                reports.finish(files, gang.epoch, str(gang.token), End.STOPPED, "stopped before it began")
                 return
             try:
                 described = self._describe(gang, files)
             except ValueError as error:
                 message = f"could not be started: {error}"
-                self._finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
+                reports.finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
                 return
             described["continues"] = self._continues(files, described) if thaw else None
             self._hand_over(files, described)
@@ -220,8 +220,8 @@ class LocalBackend:
                 files.status(older["epoch"]).unlink()
         elif not older["supervisor"]:
             message = "a newer start came before it began"
-            self._finish(files, older["epoch"], older["token"], End.STOPPED, message)
-        elif not supervised and not self._bury(files, older):
+            reports.finish(files, older["epoch"], older["token"], End.STOPPED, message)
+        elif not supervised and not reports.bury(files, older):
             raise BackendError("processes of its last run are still ending")
 
     def _describe(self, gang: Gang, files: JobFiles) -> dict[str, Any]:
@@ -290,61 +290,6 @@ class LocalBackend:
         epoch: int = old["epoch"]
         return epoch if same else None
 
-    def _settle(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
-        """The report, brought to an end if its supervisor is gone without having done so."""
-        if status["phase"] == "ended":
-            return status
-        if status["supervisor"]:
-            if processes.is_alive(*status["supervisor"]) and status["ordered_at"][0] == processes.boot_id():
-                return status
-        elif processes.age(status["ordered_at"]) < LAUNCH_SECONDS:
-            return status
-        try:
-            with files.orders_lock(0):
-                run_lock = files.open_run_lock()
-                if run_lock is None:
-                    return status
-                try:
-                    status = read_json(files.status(status["epoch"])) or status
-                    if status["phase"] != "ended":
-                        self._bury(files, status)
-                        status = read_json(files.status(status["epoch"])) or status
-                finally:
-                    os.close(run_lock)
-        except Busy:
-            return status  # somebody is at it; the next look will show
-        return status
-
-    def _bury(self, files: JobFiles, status: dict[str, Any]) -> bool:
-        """Ends what a vanished supervisor left. True once nothing is left; the caller holds both locks."""
-        epoch, token = status["epoch"], status["token"]
-        if not status["supervisor"]:
-            message = "could not be started: its supervisor did not come up"
-            self._finish(files, epoch, token, End.START_FAILED, message)
-            return True
-        beat = read_json(files.beat)
-        beat = beat if beat is not None and beat["epoch"] == epoch else {}
-        same_boot = status["ordered_at"][0] == processes.boot_id()
-        if same_boot and (left := processes.marked(status["marker"], beat.get("processes", ()))):
-            processes.kill(left)
-            processes.wait_for_end(left, BURY_SECONDS)
-            if processes.marked(status["marker"], beat.get("processes", ())):
-                return False
-        why = "its supervisor was killed" if same_boot else "the machine was restarted"
-        seen = {key: beat[key] for key in ("steps", "steps_at") if key in beat}
-        last = beat.get("at") or status.get("running_at") or status["ordered_at"]
-        self._finish(files, epoch, token, End.LOST, why, **seen, ended_at=last)
-        return True
-
-    @staticmethod
-    def _finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
-        """Writes the last report of an epoch that no supervisor will report on."""
-        now = processes.stamp()
-        status = read_json(files.status(epoch)) or {"ordered_at": now}
-        status |= {"job_id": files.job_id, "epoch": epoch, "token": token, "supervisor": None}
-        status |= {"phase": "ended", "ended_at": now, "end": str(end), "message": message, **more}
-        write_json(files.status(epoch), status)
-
 
 def _launch(files: JobFiles, run_lock: int) -> None:
     """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
@@ -360,39 +305,10 @@ def _launch(files: JobFiles, run_lock: int) -> None:
             start_new_session=True,
         )
         try:
-            code = launcher.wait(LAUNCH_SECONDS)
+            code = launcher.wait(reports.LAUNCH_SECONDS)
         except subprocess.TimeoutExpired:
             launcher.kill()
             launcher.wait()
             raise BackendError("the supervisor did not come up in time") from None
     if code != 0:
         raise BackendError(f"the supervisor did not come up (exit code {code}); see its supervisor.log")
-
-
-def _observation(files: JobFiles, status: dict[str, Any]) -> Observation:
-    beat: dict[str, Any] = {}
-    if status["phase"] != "ended":
-        found = read_json(files.beat)
-        beat = found if found is not None and found["epoch"] == status["epoch"] else {}
-
-    def age_of(key: str) -> float | None:
-        moment = beat.get(key) or status.get(key)
-        return None if moment is None else processes.age(tuple(moment))
-
-    ended_age = age_of("ended_at")
-    seen_age = ended_age if ended_age is not None else age_of("at") or age_of("ordered_at") or 0.0
-    return Observation(
-        job_id=status["job_id"],
-        epoch=status["epoch"],
-        token=UUID(status["token"]),
-        phase=Phase(status["phase"]),
-        running_age=age_of("running_at"),
-        frozen_age=age_of("frozen_at"),
-        seen_age=seen_age,
-        ended_age=ended_age,
-        end=End(status["end"]) if status.get("end") else None,
-        exit_code=status.get("exit_code"),
-        message=status.get("message", ""),
-        steps=beat.get("steps", status.get("steps")),
-        steps_age=age_of("steps_at"),
-    )

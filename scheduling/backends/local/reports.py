@@ -1,0 +1,100 @@
+"""Reports on leases: reading a supervisor's, and writing the last one where no supervisor can."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from uuid import UUID
+
+from scheduling.backends.base import End, Observation, Phase
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
+
+LAUNCH_SECONDS = 30.0  # for a supervisor's first sign of life, on a machine that swaps
+BURY_SECONDS = 1.0  # for leftovers to die of a SIGKILL; longer only in the grip of the kernel
+
+
+def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
+    beat: dict[str, Any] = {}
+    if status["phase"] != "ended":
+        found = read_json(files.beat)
+        beat = found if found is not None and found["epoch"] == status["epoch"] else {}
+
+    def age_of(key: str) -> float | None:
+        moment = beat.get(key) or status.get(key)
+        return None if moment is None else processes.age(tuple(moment))
+
+    ended_age = age_of("ended_at")
+    seen_age = ended_age if ended_age is not None else age_of("at") or age_of("ordered_at") or 0.0
+    return Observation(
+        job_id=status["job_id"],
+        epoch=status["epoch"],
+        token=UUID(status["token"]),
+        phase=Phase(status["phase"]),
+        running_age=age_of("running_at"),
+        frozen_age=age_of("frozen_at"),
+        seen_age=seen_age,
+        ended_age=ended_age,
+        end=End(status["end"]) if status.get("end") else None,
+        exit_code=status.get("exit_code"),
+        message=status.get("message", ""),
+        steps=beat.get("steps", status.get("steps")),
+        steps_age=age_of("steps_at"),
+    )
+
+
+def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
+    """The report, brought to an end if its supervisor is gone without having done so."""
+    if status["phase"] == "ended":
+        return status
+    if status["supervisor"]:
+        if processes.is_alive(*status["supervisor"]) and status["ordered_at"][0] == processes.boot_id():
+            return status
+    elif processes.age(status["ordered_at"]) < LAUNCH_SECONDS:
+        return status
+    try:
+        with files.orders_lock(0):
+            run_lock = files.open_run_lock()
+            if run_lock is None:
+                return status
+            try:
+                status = read_json(files.status(status["epoch"])) or status
+                if status["phase"] != "ended":
+                    bury(files, status)
+                    status = read_json(files.status(status["epoch"])) or status
+            finally:
+                os.close(run_lock)
+    except Busy:
+        return status  # somebody is at it; the next look will show
+    return status
+
+
+def bury(files: JobFiles, status: dict[str, Any]) -> bool:
+    """Ends what a vanished supervisor left. True once nothing is left; the caller holds both locks."""
+    epoch, token = status["epoch"], status["token"]
+    if not status["supervisor"]:
+        message = "could not be started: its supervisor did not come up"
+        finish(files, epoch, token, End.START_FAILED, message)
+        return True
+    beat = read_json(files.beat)
+    beat = beat if beat is not None and beat["epoch"] == epoch else {}
+    same_boot = status["ordered_at"][0] == processes.boot_id()
+    if same_boot and (left := processes.marked(status["marker"], beat.get("processes", ()))):
+        processes.kill(left)
+        processes.wait_for_end(left, BURY_SECONDS)
+        if processes.marked(status["marker"], beat.get("processes", ())):
+            return False
+    why = "its supervisor was killed" if same_boot else "the machine was restarted"
+    seen = {key: beat[key] for key in ("steps", "steps_at") if key in beat}
+    last = beat.get("at") or status.get("running_at") or status["ordered_at"]
+    finish(files, epoch, token, End.LOST, why, **seen, ended_at=last)
+    return True
+
+
+def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
+    """Writes the last report of an epoch that no supervisor will report on."""
+    now = processes.stamp()
+    status = read_json(files.status(epoch)) or {"ordered_at": now}
+    status |= {"job_id": files.job_id, "epoch": epoch, "token": token, "supervisor": None}
+    status |= {"phase": "ended", "ended_at": now, "end": str(end), "message": message, **more}
+    write_json(files.status(epoch), status)
