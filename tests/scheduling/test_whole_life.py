@@ -102,7 +102,7 @@ def test_a_job_runs_to_its_end_and_is_billed_for_what_it_held(lab: World) -> Non
     assert "done at 3" in log_of(lab, job)
     lease = job.leases.get()
     assert lease.held_from <= lease.running_from <= lease.held_until
-    assert sum(s.gpu_seconds for s in UsageSegment.objects.filter(job_id=job.pk)) == pytest.approx(
+    assert float(sum(s.gpu_seconds for s in UsageSegment.objects.filter(job_id=job.pk))) == pytest.approx(
         2 * (lease.held_until - lease.held_from).total_seconds(), abs=1e-5
     )
     # What is booked is forgotten by the backend.
@@ -266,7 +266,7 @@ def _with(*marks: str | bytes) -> list[int]:
         try:
             environ = (entry / "environ").read_bytes()
             name = (entry / "comm").read_text().strip()
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         if name == "sh" and all(mark in environ for mark in wanted):
             found.append(int(entry.name))
