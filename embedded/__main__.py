@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from embedded.environment import Home, servers_running
+from embedded.leftovers import guard
 from embedded.processes import StartError
 from embedded.supervisor import up
 
@@ -18,9 +19,14 @@ def main() -> int:
     verbs.add_parser("up", help="start everything and stay in front until Ctrl-C")
     run = verbs.add_parser("run", help="run one command with the servers and the settings of var/")
     run.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND …")
+    watcher = verbs.add_parser("guard")  # started by `up`
+    watcher.add_argument("supervisor", type=int)
     options = parser.parse_args()
     if options.verb == "up":
         return up()
+    if options.verb == "guard":
+        guard(Home.from_environment(), options.supervisor)
+        return 0
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error("run: a command is missing")

@@ -1,6 +1,7 @@
 """Which folder `make up` works in, and the environment that the portal's programs get there."""
 
 import fcntl
+import hashlib
 import json
 import os
 import sys
@@ -133,3 +134,14 @@ def servers_running(home: Home, patience: float = 120.0) -> Iterator[dict[str, s
 def manage(*arguments: str) -> list[str]:
     """The command line of `manage.py` with these arguments."""
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
+
+
+def code_fingerprint() -> str:
+    """Changes when migrations, static files, settings or dependencies do: when there is something to prepare."""
+    sources = [ROOT / "uv.lock", ROOT / "portal" / "settings.py", *ROOT.glob("*/migrations/*.py")]
+    sources += [path for path in (ROOT / "static").rglob("*") if path.is_file()]
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
+    digest.update(str((ROOT / "staticfiles" / "staticfiles.json").exists()).encode())
+    return digest.hexdigest()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from embedded.display import Line
 from embedded.environment import ROOT
+from embedded.leftovers import service_mark
 from embedded.processes import kill_group, spawn
 from embedded.servers import Server
 
@@ -109,7 +110,7 @@ class ServerService(Service):
         return self.server.process
 
     def _facts(self) -> list[str]:
-        return [f"127.0.0.1:{self.server.port}"]
+        return [f"127.0.0.1:{self.server.port}"] if self.process is not None else []
 
 
 class Program(Service):
@@ -129,7 +130,7 @@ class Program(Service):
         super().__init__(name, patience)
         self.arguments = arguments
         self.log = log
-        self.environment = {**environment, "FAIRLOT_SERVICE": name}
+        self.environment = {**environment, **service_mark(name)}
         self.ready_when_it_says = ready_when_it_says
         self.at_our_death = at_our_death
         self._log_offset = 0

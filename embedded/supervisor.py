@@ -13,17 +13,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from embedded.display import Display
-from embedded.environment import ROOT, AlreadyRunningError, Home, given, manage
+from embedded.environment import ROOT, AlreadyRunningError, Home, code_fingerprint, given, manage
+from embedded.leftovers import end_leftovers, guarded, service_mark
 from embedded.processes import StartError, kill_group, spawn
+from embedded.servers import replace_text
 from embedded.services import Program, ServerService, Service, portal_programs
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PREPARE_PATIENCE = 300.0
 PARK_PATIENCE = 90.0  # jobs get their grace to write a checkpoint
-READY_INTERVAL = 0.1
+READY_INTERVAL, READY_PATIENCE = 0.1, 60.0
+LEFTOVER_PATIENCE = 8.0  # a killed supervisor's guard is at work, too
 ONE_REQUEST = 0.3  # seconds within which signals count as one
 FIRST_PORT, LAST_PORT = 8000, 8099
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -49,7 +51,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve until asked to stop; 0 then, 1 when something could not be started."""
-        with self._signals():
+        with self._signals(), guarded(self.home):
             try:
                 self._start()
                 self._supervise()
@@ -65,7 +67,7 @@ class Supervisor:
     # --- start ---------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        end_leftovers(self.home)
+        end_leftovers(self.home, LEFTOVER_PATIENCE)
         for service in self.servers:
             service.server.interrupted = self._asked_to_stop
             try:
@@ -77,17 +79,32 @@ class Supervisor:
         self.environment = self.home.environment([service.server for service in self.servers], self.url)
         first_time = self._prepare()
         self.programs = portal_programs(self.host, self.port, self.home.logs, self.environment)
-        for program in self.programs:
+        web, *others = self.programs
+        self._start_service(web)
+        self._await_readiness(web)  # with the processors to itself, so that people wait least
+        self._announce(first_time=first_time)
+        for program in others:
             self._give_in_to_requests()
             self._start_service(program)
-        self.home.tell({"what": "Fairlot", "pid": os.getpid(), "url": self.url})
-        self._announce(first_time=first_time)
+
+    def _await_readiness(self, service: Service) -> None:
+        """Wait until it serves, or has died: the restart is then `_supervise`'s."""
+        deadline = time.monotonic() + READY_PATIENCE
+        while service.state == "starting" and time.monotonic() < deadline:
+            self._wait(READY_INTERVAL)
+            service.check()
+            self._show()
+            self._give_in_to_requests()
 
     def _prepare(self) -> bool:
         """Migrate, collect, and load the demo into an embedded database's first start; whether it was."""
-        loaded = self.home.var / "demo-loaded"
-        # A database that we were given is not ours to fill.
-        first_time = not loaded.exists() and not given("DATABASE_URL")
+        loaded, stamp = self.home.var / "demo-loaded", self.home.var / "prepared"
+        own = not given("DATABASE_URL")  # a database that we were given is not ours to fill
+        first_time = own and not loaded.exists()
+        wanted = code_fingerprint()
+        if own and not first_time and stamp.exists() and stamp.read_text() == wanted:
+            self.prepared = True
+            return False
         demo = ["--demo", str(self.home.demo_passwords)] if first_time else []
         self.display.say("preparing the database" + (" and loading the demo" if first_time else ""))
         try:
@@ -100,9 +117,12 @@ class Supervisor:
         self.prepared = True
         if first_time:
             loaded.touch()
+        if own:
+            replace_text(stamp, wanted)
         return first_time
 
     def _announce(self, *, first_time: bool) -> None:
+        self.home.tell({"what": "Fairlot", "pid": os.getpid(), "url": self.url})
         message = [f"Fairlot: {self.url}"]
         passwords = self.home.demo_passwords
         if first_time and passwords.exists():
@@ -205,7 +225,7 @@ class Supervisor:
         """Run a command. Raises StartError when it fails, takes too long, or is cut off by a request."""
         log = self.home.logs / f"{name}.log"
         offset = log.stat().st_size if log.exists() else 0
-        marked = {**self.environment, "FAIRLOT_SERVICE": name}
+        marked = {**self.environment, **service_mark(name)}
         process = spawn(argv, log=log, env=marked, cwd=ROOT, at_our_death="KILL")
         if not self._await_end(process, patience):
             self._kill(process)
@@ -303,36 +323,6 @@ def up() -> int:
     except StartError as error:
         display.say(f"error: {error}")
     return 1
-
-
-def end_leftovers(home: Home, patience: float = 10.0) -> None:
-    """End what a killed supervisor's services left in this folder; they have been told by the kernel.
-
-    Jobs are not among them: nothing of the portal's environment reaches a job.
-    """
-    deadline = time.monotonic() + patience
-    while pids := list(marked_processes(home)):
-        if time.monotonic() >= deadline:
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-        time.sleep(0.02)
-
-
-def marked_processes(home: Home) -> Iterator[int]:
-    """The pids of the processes that a service of this folder is or has started."""
-    folder = f"FAIRLOT_VAR={home.var}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it ended meanwhile, or is another user's and so not ours
-        if folder in environment and any(item.startswith(b"FAIRLOT_SERVICE=") for item in environment):
-            yield int(entry.name)
 
 
 def _address() -> tuple[str, int]:

@@ -16,9 +16,9 @@ import psycopg2
 import pytest
 
 from embedded.environment import Home
+from embedded.leftovers import marked_processes
 from embedded.processes import working_in
 from embedded.servers import Postgres
-from embedded.supervisor import marked_processes
 from tests.ground.settings_read import ROOT, settings_names
 
 SERVICES = ("postgres", "valkey", "web", "worker", "beat", "watch")
