@@ -112,10 +112,10 @@ class Rig:
         return self.log(job, rank)
 
     def supervisor(self, gang: Gang) -> int:
-        """The pid of the gang's supervisor."""
+        """The pid of the gang's supervisor; 0 before it is known."""
         status = read_json(self.files(gang.job_id).status(gang.epoch))
         assert status is not None
-        return int(status["supervisor"][0])
+        return int(status["supervisor"][0]) if status["supervisor"] else 0
 
     def processes_of(self, gang: Gang) -> list[processes.Process]:
         """All that live with the gang's marker."""

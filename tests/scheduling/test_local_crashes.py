@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from scheduling.backends.base import End, Gang, Phase
 from scheduling.backends.local import processes
@@ -50,6 +54,45 @@ def test_a_gang_outlives_the_killed_starter_and_is_adopted(rig: Rig) -> None:
     fifo.write_text("on\n")
     assert rig.wait(gang).end is End.SUCCEEDED
     assert rig.log() == "step 1\nstep 2\n"
+
+
+def test_a_starter_killed_at_any_moment_leaves_one_gang_or_none(rig: Rig) -> None:
+    chance = random.Random(7)
+    for job in range(1, 11):
+        gang = rig.gang("echo begun; exec sleep 600", job=job)
+        starter = multiprocessing.get_context("fork").Process(target=rig.backend.start, args=(gang,))
+        starter.start()
+        starter.join(chance.uniform(0, 0.1))
+        starter.kill()
+        starter.join()
+        starter.close()
+        rig.backend.start(gang)  # as the outbox would
+        rig.wait(gang, Phase.RUNNING)
+        rig.wait_for_log("begun", job=job)
+        rig.stop(gang)
+        assert rig.wait(gang).end is End.STOPPED
+        assert rig.log(job) == "begun\n"
+
+
+def test_a_supervisor_killed_at_any_moment_leaves_nothing(rig: Rig) -> None:
+    chance = random.Random(8)
+    for job in range(1, 9):
+        gang = rig.start(rig.gang("sleep 600 & exec sleep 600", job=job, workers=2))
+        until(partial(rig.supervisor, gang), "a supervisor")
+        threading.Event().wait(chance.uniform(0, 0.03))
+        kill_supervisor(rig, gang)
+        assert rig.wait(gang).end is End.LOST
+        assert not rig.processes_of(gang)
+
+
+def test_a_heartbeat_that_a_power_cut_damaged_counts_as_none(rig: Rig) -> None:
+    gang = rig.start(rig.gang("exec sleep 600"))
+    rig.wait(gang, Phase.RUNNING)
+    kill_supervisor(rig, gang)
+    rig.files().beat.write_bytes(b"\0\0\0")
+    seen = rig.wait(gang)
+    assert seen.end is End.LOST
+    assert seen.ended_age == pytest.approx(seen.running_age, abs=0.01)
 
 
 def kill_supervisor(rig: Rig, gang: Gang) -> None:
@@ -129,7 +172,8 @@ def test_a_start_that_was_killed_before_its_supervisor_came_up_is_started_by_the
     files = rig.files()
     files.make()
     status = {"job_id": 1, "epoch": 1, "token": str(gang.token), "ordered_at": processes.stamp()}
-    write_json(files.status(1), status | {"phase": "starting", "supervisor": None})
+    status |= {"phase": "starting", "supervisor": None, "marker": str(gang.token)}
+    write_json(files.status(1), status)
     assert rig.wait(gang, Phase.STARTING)
     rig.backend.start(gang)
     assert rig.wait(gang).end is End.SUCCEEDED

@@ -236,6 +236,18 @@ def test_a_newer_start_waits_for_the_older_run_to_end(rig: Rig) -> None:
     assert int(text.split("began at")[2].split()[0]) >= 20
 
 
+def test_a_start_that_is_stopped_while_it_waits_for_the_older_run_never_runs(rig: Rig) -> None:
+    old = rig.start(rig.python(STUBBORN, grace_seconds=0.5))
+    rig.wait_for_log("ready")
+    new = rig.start(rig.gang("echo new", epoch=2))
+    rig.stop(new)
+    assert rig.wait(new).message == "stopped before it began"
+    assert rig.wait(old).end is End.STOPPED
+    assert rig.log() == "ready\n"
+    newest = rig.start(rig.gang("echo newest", epoch=3))
+    assert rig.wait(newest).end is End.SUCCEEDED
+
+
 def cpu_ticks(pid: int) -> int:
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rsplit(")", 1)[1].split()

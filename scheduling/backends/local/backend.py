@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -113,7 +112,7 @@ class LocalBackend:
                 if status is not None:
                     files = JobFiles(self.root, int(status["job_id"]))
                     observations.append(reports.observation(files, reports.settle(files, status)))
-            except (json.JSONDecodeError, KeyError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 logger.error("%s is damaged and left out: %r", path, error)
         return observations
 
@@ -204,7 +203,8 @@ class LocalBackend:
             write_json(files.gang, gang)
             write_json(files.desired, {"epoch": gang["epoch"], "token": gang["token"], "verb": "run"})
             status = {key: gang[key] for key in ("job_id", "epoch", "token", "ordered_at")}
-            write_json(files.status(gang["epoch"]), status | {"phase": "starting", "supervisor": None})
+            status |= {"phase": "starting", "supervisor": None, "marker": gang["token"]}
+            write_json(files.status(gang["epoch"]), status)
             if run_lock is not None:
                 _launch(files, run_lock)
         finally:

@@ -76,6 +76,14 @@ class JobFiles:
         found = (read_json(path) for path in self.status(0).parent.glob(f"{self.job_id}-*.json"))
         return sorted((status for status in found if status), key=lambda status: int(status["epoch"]))
 
+    def last_beat(self, epoch: int) -> dict[str, Any]:
+        """The last heartbeat of this epoch; empty when there is none, or a power cut damaged it."""
+        try:
+            beat = read_json(self.beat)
+        except ValueError:
+            return {}
+        return beat if beat is not None and beat["epoch"] == epoch else {}
+
     def make(self) -> None:
         """Creates the folders; OSError when the disk refuses."""
         for folder in (self.root, self.folder, self.logs, self.beat.parent, self.status(0).parent):

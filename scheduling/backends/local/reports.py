@@ -15,10 +15,8 @@ BURY_SECONDS = 1.0  # for leftovers to die of a SIGKILL; longer only in the grip
 
 
 def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
-    beat: dict[str, Any] = {}
-    if status["phase"] != "ended":
-        found = read_json(files.beat)
-        beat = found if found is not None and found["epoch"] == status["epoch"] else {}
+    """A report in the words of the interface; while the gang lives, with its last heartbeat."""
+    beat = files.last_beat(status["epoch"]) if status["phase"] != "ended" else {}
 
     def age_of(key: str) -> float | None:
         moment = beat.get(key) or status.get(key)
@@ -76,8 +74,7 @@ def bury(files: JobFiles, status: dict[str, Any]) -> bool:
         message = "could not be started: its supervisor did not come up"
         finish(files, epoch, token, End.START_FAILED, message)
         return True
-    beat = read_json(files.beat)
-    beat = beat if beat is not None and beat["epoch"] == epoch else {}
+    beat = files.last_beat(epoch)
     same_boot = status["ordered_at"][0] == processes.boot_id()
     if same_boot and (left := processes.marked(status["marker"], beat.get("processes", ()))):
         processes.kill(left)

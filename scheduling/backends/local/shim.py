@@ -11,6 +11,7 @@ so there is no moment in which two supervisors of one job could both believe to 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from math import inf
 from pathlib import Path
@@ -29,6 +30,8 @@ def detach() -> None:
     if os.fork() > 0:
         os._exit(0)
     os.chdir("/")
+    os.umask(0o077)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a starter's thread may have blocked some
 
 
 def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
