@@ -7,7 +7,9 @@ import numpy as np
 from fairshare.model import Bools, Floats
 
 
-def settle(owed: Floats, share: Floats, received: Floats, dt: float, memory: float, active: Bools) -> Floats:
+def settle(  # noqa: PLR0917 - in the order of the formula
+    owed: Floats, share: Floats, received: Floats, dt: float, memory: float, active: Bools
+) -> Floats:
     """(T, K) GPU-seconds owed after `dt` seconds in which leaves had `share` GPUs.
 
     All are (T, K); `received` is in GPU-seconds; `active`, (T, K) or (T,), marks those with jobs: the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -83,7 +84,7 @@ def _open(data: bytes, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop(_HEADER).tobytes())
-    except (ValueError, KeyError, OSError, EOFError) as error:
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UnreadableRecord("not a record of a round") from error
     if (header.get("version"), header.get("kind")) != (VERSION, kind):
         raise UnreadableRecord(f"not a {kind} of version {VERSION}")

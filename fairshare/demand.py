@@ -37,8 +37,8 @@ def demand_rank(tree: Tree, accounts: Accounts, jobs: Jobs, able: Bools) -> Floa
     size, generations = accounts.owed.shape
     count = 1 << generations
     cell = jobs.account * count + sets_of(able)
-    exactly = np.bincount(cell, jobs.workers * jobs.gpus, size * count).reshape(size, count)
-    within = exactly.copy()  # by jobs whose whole choice lies in the set
+    exactly = np.bincount(cell, jobs.workers * jobs.gpus, size * count).astype(np.float64)
+    within = exactly.reshape(size, count)  # GPUs of jobs whose whole choice lies in the set
     for k in range(generations):
         with_k = np.flatnonzero(np.arange(count) >> k & 1)
         within[:, with_k] += within[:, with_k ^ (1 << k)]

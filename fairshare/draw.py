@@ -33,7 +33,7 @@ class Stride:
     def __init__(self, owed: Floats, share: Floats, settings: Settings) -> None:
         """`owed` in GPU-seconds and `share` in GPUs, both (T, K)."""
         self._quantum, self._switch_cost = settings.quantum, settings.switch_cost
-        self._claims = (share > 0).tolist()
+        self._claims: list[list[bool]] = (share > 0).tolist()
         # Accounts without a share are compared as if each had one GPU.
         weight = np.where(share > 0, share, 1.0)
         self._weight: list[list[float]] = weight.tolist()
@@ -81,8 +81,9 @@ class Lottery(Stride):
     def __init__(self, owed: Floats, share: Floats, settings: Settings, seed: int) -> None:
         super().__init__(owed, share, settings)
         tickets = np.maximum(share + owed / settings.quantum, 0.0)
-        self._claims = ((share > 0) & (tickets > 0)).tolist()
-        self._tickets: list[list[float]] = np.where((share > 0) & (tickets > 0), tickets, 1.0).tolist()
+        claims = (share > 0) & (tickets > 0)
+        self._claims = claims.tolist()
+        self._tickets: list[list[float]] = np.where(claims, tickets, 1.0).tolist()
         self._chance = np.random.Generator(np.random.PCG64(seed))
 
     def number(self, account: int, generation: int, gpus: int, standing: Standing, since: float) -> float:

@@ -16,7 +16,10 @@ from fairshare.tree import Tree
 
 def capacity_of(cluster: Cluster) -> Floats:
     """(K,) GPUs of each generation that may be given out now."""
-    return np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations))
+    gpus: Floats = np.bincount(cluster.node_generation, cluster.capacity, len(cluster.generations)).astype(
+        np.float64
+    )
+    return gpus
 
 
 def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -> Floats:
@@ -37,7 +40,8 @@ def ticket_share(tree: Tree, tickets: Floats, active: Bools, capacity: Floats) -
 def _split(weight: Floats, amount: Floats) -> Floats:
     """`amount` (K,) in proportion to the weights (C, K); nothing where all weights are zero."""
     total = weight.sum(axis=0)
-    return weight * np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
+    a_ticket: Floats = np.divide(amount, total, out=np.zeros_like(total), where=total > 0)
+    return weight * a_ticket
 
 
 class Filling:

@@ -11,6 +11,8 @@ import numpy as np
 
 from fairshare.model import Bools, Cluster, Ints, Jobs
 
+_NO_NODE = np.iinfo(np.int64).max  # as what would be left on a node that cannot hold the gang
+
 
 def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
     """(workers,) positions in `free` for workers of `gpus` each, rank by rank; None if they do not fit.
@@ -19,7 +21,7 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
     """
     slots = free // gpus
     if workers == 1 or int(slots.max(initial=0)) >= workers:
-        left = np.where(slots >= workers, free, np.iinfo(np.int64).max)
+        left = np.where(slots >= workers, free, _NO_NODE)
         best = int(left.argmin()) if len(left) else 0
         if not len(left) or slots[best] < workers:
             return None
@@ -31,7 +33,7 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
     full = int(np.searchsorted(reach, workers))  # nodes that are filled with workers
     rest = workers - (int(reach[full - 1]) if full else 0)
     others = ordered[full:]
-    last = others[np.where(slots[others] >= rest, free[others], np.iinfo(np.int64).max).argmin()]
+    last = others[np.where(slots[others] >= rest, free[others], _NO_NODE).argmin()]
     return np.concatenate([np.repeat(ordered[:full], slots[ordered[:full]]), np.full(rest, last)])
 
 
@@ -110,7 +112,7 @@ class Packing:
         """Pack anew with `job` among them, moving only gangs below a size, as small a size as will do."""
         size = {other: self._gpus(other) for other in self.places}
         for largest in sorted(set(size.values())):
-            keep = {o: spot for o, spot in self.places.items() if size[o] > largest or o in self._pinned}
+            keep = {o: at for o, at in self.places.items() if size[o] > largest or o in self._pinned}
             if len(keep) < len(self.places) and self._pack(keep, [*self.places, job]):
                 return True
         return False
@@ -124,11 +126,11 @@ class Packing:
             return False
         rest = [job for job in jobs if job not in keep]
         for job in sorted(rest, key=lambda job: (-self._jobs.gpus[job], -self._jobs.workers[job], job)):
-            spot = fit(free, int(self._jobs.workers[job]), int(self._jobs.gpus[job]))
-            if spot is None:
+            found = fit(free, int(self._jobs.workers[job]), int(self._jobs.gpus[job]))
+            if found is None:
                 return False
-            np.subtract.at(free, spot, int(self._jobs.gpus[job]))
-            places[job] = spot
+            np.subtract.at(free, found, int(self._jobs.gpus[job]))
+            places[job] = found
         for job in rest:
             self._hold(job, False)
         self.free, self.free_gpus, self.places = free, int(free.sum()), places

@@ -40,13 +40,23 @@ def decide(snapshot: Snapshot, seed: int) -> Decision:
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)
+    quota_left, quota_left_total = selection.quotas.left()
     free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
     return Decision(
         run=run,
         generation=selection.generation[run],
         place_start=start,
         place_node=nodes,
-        reason=explain(jobs, able, reason, order, selection.picked, free, *selection.quotas.left()),
+        reason=explain(
+            jobs,
+            able,
+            reason,
+            order,
+            selection.picked,
+            free=free,
+            quota_left=quota_left,
+            quota_left_total=quota_left_total,
+        ),
         entitled=entitled,
         share=share,
         trades=trades,

@@ -6,7 +6,7 @@ a hundred thousand of them cost no more than one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,9 +19,9 @@ class Group:
     """Jobs of one account with one shape, one choice of generations, all waiting or all on one of them."""
 
     jobs: list[int]
+    ranks: list[int]  # of the jobs, in the account's order
     workers: int
     gpus: int  # of a worker
-    accepts: int  # bits of the generations
     running_on: int
     head: int = 0
 
@@ -30,6 +30,10 @@ class Group:
         """GPUs of a gang."""
         return self.workers * self.gpus
 
+    @property
+    def first(self) -> int:
+        return self.jobs[self.head]
+
 
 @dataclass(slots=True)
 class Queue:
@@ -37,28 +41,13 @@ class Queue:
 
     groups: list[Group]
 
-    def first(self, order: list[int], taken: bytearray) -> list[tuple[int, Group]]:
-        """The first job left of each group, best first; groups without one are dropped for good."""
-        found = []
+    def groups_in_order(self, taken: bytearray) -> list[Group]:
+        """The groups with jobs left that are not `taken`, those with the most wanted first job first."""
         for group in self.groups:
-            jobs, head = group.jobs, group.head
-            while head < len(jobs) and taken[jobs[head]]:
-                head += 1
-            group.head = head
-            if head < len(jobs):
-                found.append((order[jobs[head]], group))
-        self.groups = [group for _, group in found]
-        if len(found) > 1:
-            found.sort(key=lambda entry: entry[0])
-        return found
-
-
-@dataclass(slots=True)
-class Queues:
-    """All candidates of a round, by account and generation."""
-
-    order: list[int]  # of each job, its rank: higher priority first, then as listed
-    by_account: dict[tuple[int, int], Queue] = field(default_factory=dict)
+            while group.head < len(group.jobs) and taken[group.jobs[group.head]]:
+                group.head += 1
+        self.groups = [group for group in self.groups if group.head < len(group.jobs)]
+        return sorted(self.groups, key=lambda group: group.ranks[group.head])
 
 
 def job_order(jobs: Jobs) -> Ints:
@@ -68,28 +57,26 @@ def job_order(jobs: Jobs) -> Ints:
     return rank
 
 
-def queues_of(jobs: Jobs, able: Bools, order: Ints) -> Queues:
-    """Queues of the jobs that may run somewhere; `able` (J, K) says where."""
-    queues = Queues(order.tolist())
+def queues_of(jobs: Jobs, able: Bools, order: Ints) -> dict[tuple[int, int], Queue]:
+    """By account and generation, the jobs that may run there: `able` (J, K). `order` as from job_order."""
     accepts = sets_of(able)
     some = np.flatnonzero(accepts)
-    keys = (order, jobs.running_on, accepts, jobs.gpus, jobs.workers, jobs.account)
-    ordered = some[np.lexsort([key[some] for key in keys])]
-    alike = np.ones(len(ordered), dtype=bool)
-    for key in keys[1:]:
-        alike[1:] &= key[ordered[1:]] == key[ordered[:-1]]
-    starts = np.flatnonzero(~alike | (np.arange(len(ordered)) == 0)).tolist()
-    for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
-        one = int(ordered[start])
+    alike = (jobs.running_on, accepts, jobs.gpus, jobs.workers, jobs.account)
+    ordered = some[np.lexsort([key[some] for key in (order, *alike)])]
+    begins = np.ones(len(ordered), dtype=bool)
+    begins[1:] = np.any([key[ordered[1:]] != key[ordered[:-1]] for key in alike], axis=0)
+    starts = np.flatnonzero(begins).tolist()
+    queues: dict[tuple[int, int], Queue] = {}
+    for start, end in zip(starts, [*starts[1:], len(ordered)], strict=False):
+        members = ordered[start:end]
+        one = int(members[0])
         group = Group(
-            jobs=ordered[start:end].tolist(),
+            jobs=members.tolist(),
+            ranks=order[members].tolist(),
             workers=int(jobs.workers[one]),
             gpus=int(jobs.gpus[one]),
-            accepts=int(accepts[one]),
             running_on=int(jobs.running_on[one]),
         )
-        for k in range(able.shape[1]):
-            if group.accepts >> k & 1:
-                key = (int(jobs.account[one]), k)
-                queues.by_account.setdefault(key, Queue([])).groups.append(group)
+        for k in np.flatnonzero(able[one]).tolist():
+            queues.setdefault((int(jobs.account[one]), k), Queue([])).groups.append(group)
     return queues

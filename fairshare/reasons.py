@@ -59,6 +59,7 @@ def explain(
     reason: Ints,
     order: Ints,
     picked: Bools,
+    *,
     free: Floats,
     quota_left: Floats,
     quota_left_total: Floats,

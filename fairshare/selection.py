@@ -26,7 +26,7 @@ class Selection:
     def __init__(self, snapshot: Snapshot, tree: Tree, able: Bools, order: Ints, draw: Stride) -> None:
         """`able` (J, K) says where each job may run, `order` (J,) how much its owner wants it."""
         self._jobs, self._draw = snapshot.jobs, draw
-        self._able, self._order = able, order
+        self._order = order
         self._settings = snapshot.settings
         self.quotas = Quotas(tree, snapshot.accounts)
         holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
@@ -38,12 +38,17 @@ class Selection:
         self._taken = bytearray(len(snapshot.jobs))
         self._keep(holds)
         self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order)
-        self._last_running = _last_running(snapshot.jobs, able, order)
+        self._last_running = _last_running(snapshot.jobs, able.shape[1], order)
+        # While turns are taken: the heap of turns, who is left for them, and shapes that found no room.
+        self._turns: list[Turn] = []
+        self._candidates: dict[tuple[int, int], Queue] = {}
+        self._failed: list[set[tuple[int, int]]] = []
 
     @property
     def picked(self) -> Bools:
         """(J,)"""
-        return self.generation != NOWHERE
+        picked: Bools = self.generation != NOWHERE
+        return picked
 
     def run(self) -> None:
         """Pick by turns, let gangs go on where they are, and fill what that may have opened."""
@@ -75,74 +80,57 @@ class Selection:
 
     def _fill(self, *, may_move: bool) -> None:
         """Take turns until none is left. A shape that could not be placed is not tried again."""
-        queues = {key: Queue(list(queue.groups)) for key, queue in self._queues.by_account.items()}
-        failed: list[set[tuple[int, int]]] = [set() for _ in self.packings]
-        heap: list[Turn] = []
-        for (account, k), queue in queues.items():
+        self._candidates = {key: Queue(list(queue.groups)) for key, queue in self._queues.items()}
+        self._failed = [set() for _ in self.packings]
+        self._turns = []
+        for account, k in self._candidates:
             stage = CLAIM if self._draw.has_claim(account, k) else LEFTOVER
-            self._enter(heap, queue, stage, account, k, since=0.0)
-        while heap:
-            stage, number, negative_size, account, k = heapq.heappop(heap)
-            queue = queues[account, k]
+            self._enter(stage, account, k, since=0.0)
+        while self._turns:
+            stage, number, negative_size, account, k = heapq.heappop(self._turns)
             if not self.packings[k].free_gpus:
                 continue
-            found = self._next(queue, stage, account, k)
-            if found is None:
-                # What was held back for a generation where it runs now may go anywhere in the end.
-                if stage == CLAIM and queue.groups:
-                    self._enter(heap, queue, LEFTOVER, account, k, since=number)
-                continue
-            job, group = found
-            if group.size == -negative_size:
-                self._try(queue, job, group, account, k, failed[k], may_move=may_move)
-            self._enter(heap, queue, stage, account, k, since=number)
+            found = self._next(stage, account, k)
+            # Another turn of the account may have taken the gang that this number was for.
+            if found is not None and found.size == -negative_size:
+                self._try(found, account, k, may_move=may_move)
+            self._enter(stage, account, k, since=number)
 
-    def _enter(self, heap: list[Turn], queue: Queue, stage: int, account: int, k: int, since: float) -> None:
-        """Put the account's next gang into the order of turns, if there is one."""
-        found = self._next(queue, stage, account, k)
-        if found is None and stage == CLAIM and queue.groups:
+    def _enter(self, stage: int, account: int, k: int, *, since: float) -> None:
+        """Give the account's next gang a place in the order of turns, if there is one."""
+        group = self._next(stage, account, k)
+        if group is None and stage == CLAIM:
+            # What is kept for the generation where it runs now may go anywhere in the end.
             stage = LEFTOVER
-            found = self._next(queue, stage, account, k)
-        if found is not None:
-            job, group = found
-            number = self._draw.number(account, k, group.size, self._standing(job, group, account, k), since)
-            heapq.heappush(heap, (stage, number, -group.size, account, k))
+            group = self._next(stage, account, k)
+        if group is not None:
+            number = self._draw.number(account, k, group.size, self._standing(group, account, k), since)
+            heapq.heappush(self._turns, (stage, number, -group.size, account, k))
 
-    def _next(self, queue: Queue, stage: int, account: int, k: int) -> tuple[int, Group] | None:
-        """The gang that the account would run next on the generation."""
-        for _, group in queue.first(self._queues.order, self._taken):
+    def _next(self, stage: int, account: int, k: int) -> Group | None:
+        """The group whose first job the account would run next on the generation."""
+        for group in self._candidates[account, k].groups_in_order(self._taken):
             moves = group.running_on not in {NOWHERE, k}
             if stage == LEFTOVER or not moves or self._draw.prefers(account, k, group.running_on):
-                return group.jobs[group.head], group
+                return group
         return None
 
-    def _standing(self, job: int, group: Group, account: int, k: int) -> Standing:
+    def _standing(self, group: Group, account: int, k: int) -> Standing:
         if group.running_on == k:
             return Standing.RUNNING
-        if group.running_on == NOWHERE and self._order[job] < self._last_running[account, k]:
+        if group.running_on == NOWHERE and self._order[group.first] < self._last_running[account, k]:
             return Standing.OVERTAKEN
         return Standing.WAITING
 
-    def _try(
-        self,
-        queue: Queue,
-        job: int,
-        group: Group,
-        account: int,
-        k: int,
-        failed: set[tuple[int, int]],
-        *,
-        may_move: bool,
-    ) -> None:
-        """Pick the gang, or drop from the queue all that are like it."""
+    def _try(self, group: Group, account: int, k: int, *, may_move: bool) -> None:
+        """Pick the first of the group, or drop all of it from the candidates for this generation."""
         shape = (group.workers, group.gpus)
-        if shape in failed or not self.quotas.allow(account, k, group.size):
-            queue.groups.remove(group)
-        elif self.packings[k].place(job, may_move=may_move):
-            self._pick(job, account, k, group.size)
-        else:
-            failed.add(shape)
-            queue.groups.remove(group)
+        if self.quotas.allow(account, k, group.size) and shape not in self._failed[k]:
+            if self.packings[k].place(group.first, may_move=may_move):
+                self._pick(group.first, account, k, group.size)
+                return
+            self._failed[k].add(shape)
+        self._candidates[account, k].groups.remove(group)
 
 
 def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
@@ -153,10 +141,10 @@ def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
     return holds
 
 
-def _last_running(jobs: Jobs, able: Bools, order: Ints) -> Ints:
+def _last_running(jobs: Jobs, generations: int, order: Ints) -> Ints:
     """(T, K) the rank of the least wanted job that each account runs on each generation, or -1."""
     accounts = int(jobs.account.max(initial=-1)) + 1
-    last = np.full((accounts, able.shape[1]), -1, dtype=np.int64)
+    last = np.full((accounts, generations), -1, dtype=np.int64)
     running = np.flatnonzero(jobs.running_on != NOWHERE)
     np.maximum.at(last, (jobs.account[running], jobs.running_on[running]), order[running])
     return last

@@ -11,19 +11,21 @@ from fairshare.tree import Tree
 SAME_SPEED = 1.05
 
 
-def speed_ups(jobs: Jobs, able: Bools, party: Ints, parties: int, slow: int, fast: int) -> Floats:
-    """(parties,) mean of rate on `fast` / rate on `slow`, weighted by gang size; NaN when unmeasured.
+def speed_ups(jobs: Jobs, able: Bools, party: Ints, parties: int, pair: tuple[int, int]) -> Floats:
+    """(parties,) mean of rate on the fast / rate on the slow of a `pair`, weighted by gang size; NaN when unmeasured.
 
     Over the jobs that may run on both and were measured on both. `party` (J,) is the index of the
     party to which a job belongs, negative for none.
     """
+    slow, fast = pair
     rates = jobs.rate[:, [slow, fast]]
     counts = (party >= 0) & able[:, slow] & able[:, fast] & (np.nan_to_num(rates) > 0).all(axis=1)
     ratio = rates[counts, 1] / rates[counts, 0]
     gpus = (jobs.workers * jobs.gpus)[counts].astype(np.float64)
     weight = np.bincount(party[counts], gpus, parties)
     total = np.bincount(party[counts], gpus * ratio, parties)
-    return np.divide(total, weight, out=np.full(parties, np.nan), where=weight > 0)
+    mean: Floats = np.divide(total, weight, out=np.full(parties, np.nan), where=weight > 0)
+    return mean
 
 
 def preferred_turns(tree: Tree, jobs: Jobs, able: Bools) -> Ints:
@@ -53,4 +55,5 @@ def preferred_turns(tree: Tree, jobs: Jobs, able: Bools) -> Ints:
 
 
 def _mean(total: Floats, weight: Floats, otherwise: Floats) -> Floats:
-    return np.divide(total, weight, out=otherwise.copy(), where=weight > 0)
+    mean: Floats = np.divide(total, weight, out=otherwise.copy(), where=weight > 0)
+    return mean

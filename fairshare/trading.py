@@ -9,9 +9,8 @@ is a third party's and lies strictly between, else the geometric mean of the two
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from itertools import combinations
-from typing import Literal
 
 import numpy as np
 
@@ -23,14 +22,6 @@ from fairshare.tree import Tree
 
 # Less than this part of a GPU is not worth a line in the trade book.
 LEAST_GPUS = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a pair of parties may trade at most, and how."""
-
-    pricing: Literal["between", "second_price"]
-    least_gain: float
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
@@ -52,20 +43,18 @@ def trade(filling: Filling, trades: Bools, jobs: Jobs, able: Bools, settings: Se
     """Trade what `filling` holds between teams, then divide each team's holdings anew among its users."""
     parties, member = parties_of(filling.tree, trades)
     party = member[jobs.account]
-    terms = Terms(settings.pricing, settings.least_gain)
-    done: list[Trade] = []
+    market = _Market(filling, settings)
     for slow, fast in _pairs(able.shape[1]):
-        speed_up = speed_ups(jobs, able, party, len(parties), slow, fast)
+        pair = slow, fast
+        speed_up = speed_ups(jobs, able, party, len(parties), pair)
+        if np.nansum(np.log(speed_up)) < 0:  # name the generations as most teams find them
+            pair = fast, slow
+            speed_up = speed_ups(jobs, able, party, len(parties), pair)
         known = np.isfinite(speed_up)
-        if not known.any():
-            continue
-        if np.log(speed_up[known]).sum() < 0:  # name the generations as most teams find them
-            done += _trade_pair(filling, parties[known], 1 / speed_up[known], fast, slow, terms)
-        else:
-            done += _trade_pair(filling, parties[known], speed_up[known], slow, fast, terms)
-    for account in sorted({side for one in done for side in (one.seller, one.buyer)}):
+        market.open(parties[known], speed_up[known], pair)
+    for account in sorted({side for one in market.done for side in (one.seller, one.buyer)}):
         filling.replace(account, filling.held[account].copy())
-    return tuple(done)
+    return tuple(market.done)
 
 
 def _pairs(generations: int) -> list[tuple[int, int]]:
@@ -73,65 +62,68 @@ def _pairs(generations: int) -> list[tuple[int, int]]:
     return sorted(combinations(range(generations), 2), key=lambda pair: (pair[0], -pair[1]))
 
 
-def _trade_pair(
-    filling: Filling, parties: Ints, speed_up: Floats, slow: int, fast: int, terms: Terms
-) -> list[Trade]:
-    """All trades of one pair of generations; changes `filling.held` of the parties and those above."""
-    ranked = np.argsort(speed_up, kind="stable")
-    accounts, speeds = parties[ranked].tolist(), speed_up[ranked].tolist()
-    sellers = list(range(len(accounts)))
-    done: list[Trade] = []
-    for buyer in range(len(accounts) - 1, 0, -1):
-        for seller in [s for s in sellers if s < buyer]:
-            if filling.held[accounts[buyer], slow] <= LEAST_GPUS:
-                break
-            low, high = speeds[seller], speeds[buyer]
-            if high <= low or high / low < terms.least_gain:
-                break
-            price = _price(low, high, speeds[buyer - 1], buyer - 1 != seller, terms.pricing)
-            amount = _exchange(filling, accounts[seller], accounts[buyer], slow, fast, price)
-            if amount > 0:
-                done.append(
-                    Trade(
-                        seller=accounts[seller],
-                        buyer=accounts[buyer],
-                        slow=slow,
-                        fast=fast,
-                        fast_gpus=amount,
-                        slow_gpus=amount * price,
-                        price=price,
-                        seller_speedup=low,
-                        buyer_speedup=high,
+class _Market:
+    """Makes trades; changes what `filling` holds of the parties and of those above them."""
+
+    def __init__(self, filling: Filling, settings: Settings) -> None:
+        self.filling, self.settings = filling, settings
+        self.done: list[Trade] = []
+
+    def open(self, parties: Ints, speed_up: Floats, pair: tuple[int, int]) -> None:
+        """All trades of one pair of generations: highest speed-ups buy from the lowest."""
+        held, (slow, fast) = self.filling.held, pair
+        ranked = np.argsort(speed_up, kind="stable")
+        accounts, speeds = parties[ranked].tolist(), speed_up[ranked].tolist()
+        sellers = list(range(len(accounts)))
+        for buyer in range(len(accounts) - 1, 0, -1):
+            sellers = [s for s in sellers if s < buyer and held[accounts[s], fast] > LEAST_GPUS]
+            for seller in sellers:
+                low, high = speeds[seller], speeds[buyer]
+                gain = high / low
+                if gain <= 1 or gain < self.settings.least_gain or held[accounts[buyer], slow] <= LEAST_GPUS:
+                    break
+                price = _price(low, high, speeds[buyer - 1], buyer - 1 != seller, self.settings.pricing)
+                gpus = self._exchange(accounts[seller], accounts[buyer], pair, price)
+                if gpus > 0:
+                    self.done.append(
+                        Trade(
+                            seller=accounts[seller],
+                            buyer=accounts[buyer],
+                            slow=slow,
+                            fast=fast,
+                            fast_gpus=gpus,
+                            slow_gpus=gpus * price,
+                            price=price,
+                            seller_speedup=low,
+                            buyer_speedup=high,
+                        )
                     )
-                )
-        sellers = [s for s in sellers if filling.held[accounts[s], fast] > LEAST_GPUS]
-    return done
+
+    def _exchange(self, seller: int, buyer: int, pair: tuple[int, int], price: float) -> float:
+        """Move as much as both have and can use; returns the GPUs of the fast generation, 0 for none."""
+        held, rank, tree = self.filling.held, self.filling.rank, self.filling.tree
+        slow, fast = pair
+        gpus = min(float(held[seller, fast]), float(held[buyer, slow]) / price)
+        step = np.zeros(held.shape[1])  # what the seller's side gets for each GPU that it gives
+        step[slow] = price
+        step[fast] = -1.0
+        paths = tree.path(seller), tree.path(buyer)
+        common = set(paths[0]) & set(paths[1])
+        # Accounts above both see no change; all others must be able to use theirs, quotas included.
+        changes = [(account, step) for account in paths[0] if account not in common]
+        changes += [(account, -step) for account in paths[1] if account not in common]
+        for account, change in changes:
+            gpus = min(gpus, room(rank[account], held[account], change))
+        if gpus <= LEAST_GPUS:
+            return 0.0
+        for account, change in changes:
+            after = held[account] + gpus * change
+            held[account] = np.where(after > EPSILON, after, 0.0)
+        return gpus
 
 
 def _price(low: float, high: float, second: float, is_third: bool, pricing: str) -> float:
     """GPUs of the slow generation for one of the fast, between a seller's `low` and a buyer's `high`."""
     if pricing == "second_price":
         return second
-    return second if is_third and low < second < high else float(np.sqrt(low * high))
-
-
-def _exchange(filling: Filling, seller: int, buyer: int, slow: int, fast: int, price: float) -> float:
-    """Move as much as both have and can use; returns the GPUs of the fast generation, 0 for none."""
-    held, rank, tree = filling.held, filling.rank, filling.tree
-    amount = min(held[seller, fast], held[buyer, slow] / price)
-    step = np.zeros(held.shape[1])  # what the seller gets for each GPU that it gives
-    step[slow], step[fast] = price, -1.0
-    sides = [(tree.path(seller), step), (tree.path(buyer), -step)]
-    common = set(sides[0][0]) & set(sides[1][0])
-    for path, change in sides:
-        for account in path:
-            # Accounts above both see no change; others must be able to use it, quotas included.
-            if account not in common and amount > LEAST_GPUS:
-                amount = min(amount, room(rank[account], held[account], change))
-    if amount <= LEAST_GPUS:
-        return 0.0
-    for path, change in sides:
-        for account in path:
-            if account not in common:
-                held[account] = np.where((after := held[account] + amount * change) > EPSILON, after, 0.0)
-    return float(amount)
+    return second if is_third and low < second < high else math.sqrt(low * high)

@@ -1,0 +1,178 @@
+"""Small clusters for the tests of fairshare, written as one would say them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot
+
+INF = float("inf")
+
+
+@dataclass
+class Account:
+    tickets: float = 1.0
+    parent: int = NOWHERE
+    trades: bool = False
+    cap: dict[int, float] = field(default_factory=dict)
+    cap_total: float = INF
+
+
+@dataclass
+class Job:
+    account: int
+    workers: int = 1
+    gpus: int = 1
+    accepts: tuple[int, ...] | None = None  # None: any
+    rate: dict[int, float] = field(default_factory=dict)
+    priority: int = 0
+    on: tuple[int, ...] = ()  # nodes of its workers, where it runs
+    was_on: tuple[int, ...] = ()  # nodes of its workers, where it ran last
+    resident: float = 1e6
+    blocked: int = 0
+
+
+def snapshot(
+    nodes: list[tuple[int, int]],
+    accounts: list[Account],
+    jobs: list[Job],
+    *,
+    away: tuple[int, ...] = (),
+    owed: dict[tuple[int, int], float] | None = None,
+    **settings: object,
+) -> Snapshot:
+    """`nodes` are (generation, GPUs); `away` the nodes that are drained or down."""
+    kinds = max((k for k, _ in nodes), default=-1) + 1
+    installed = np.array([gpus for _, gpus in nodes], dtype=np.int64)
+    capacity = installed.copy()
+    capacity[list(away)] = 0
+    generation = np.array([k for k, _ in nodes], dtype=np.int64)
+    caps = np.full((len(accounts), kinds), INF)
+    balance = np.zeros((len(accounts), kinds))
+    for t, account in enumerate(accounts):
+        for k, limit in account.cap.items():
+            caps[t, k] = limit
+    for (t, k), amount in (owed or {}).items():
+        balance[t, k] = amount
+    accepts = np.zeros((len(jobs), kinds), dtype=bool)
+    rate = np.full((len(jobs), kinds), np.nan)
+    for j, job in enumerate(jobs):
+        accepts[j, list(range(kinds) if job.accepts is None else job.accepts)] = True
+        for k, value in job.rate.items():
+            rate[j, k] = value
+    places = [job.on or job.was_on for job in jobs]
+    return Snapshot(
+        cluster=Cluster(tuple(f"G{k}" for k in range(kinds)), generation, capacity, installed),
+        accounts=Accounts(
+            parent=np.array([account.parent for account in accounts], dtype=np.int64),
+            tickets=np.array([account.tickets for account in accounts], dtype=np.float64),
+            trades=np.array([account.trades for account in accounts], dtype=bool),
+            owed=balance,
+            cap=caps,
+            cap_total=np.array([account.cap_total for account in accounts], dtype=np.float64),
+        ),
+        jobs=Jobs(
+            account=np.array([job.account for job in jobs], dtype=np.int64),
+            workers=np.array([job.workers for job in jobs], dtype=np.int64),
+            gpus=np.array([job.gpus for job in jobs], dtype=np.int64),
+            accepts=accepts,
+            rate=rate,
+            priority=np.array([job.priority for job in jobs], dtype=np.int64),
+            running_on=np.array(
+                [generation[job.on[0]] if job.on else NOWHERE for job in jobs], dtype=np.int64
+            ),
+            resident=np.array([job.resident for job in jobs], dtype=np.float64),
+            blocked=np.array([job.blocked for job in jobs], dtype=np.int64),
+            place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
+            place_node=np.array([node for place in places for node in place], dtype=np.int64),
+        ),
+        settings=Settings(**settings),  # type: ignore[arg-type]
+    )
+
+
+def used_on_nodes(given: Snapshot, decision: Decision) -> Floats:
+    used = np.zeros(len(given.cluster.capacity), dtype=np.int64)
+    for p, job in enumerate(decision.run.tolist()):
+        place = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
+        np.add.at(used, place, given.jobs.gpus[job])
+    return used
+
+
+def place_of(decision: Decision, job: int) -> list[int]:
+    """Nodes of the workers of a picked job."""
+    p = decision.run.tolist().index(job)
+    return decision.place_node[decision.place_start[p] : decision.place_start[p + 1]].tolist()
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, **settings: object) -> Snapshot:
+    """Small clusters with everything: generations, a tree, quotas, drained nodes, running gangs, debts."""
+    kinds = draw(st.integers(1, 3))
+    nodes = [
+        (k, draw(st.sampled_from([2, 3, 4, 8]))) for k in range(kinds) for _ in range(draw(st.integers(1, 3)))
+    ]
+    away = tuple(n for n in range(len(nodes)) if draw(st.integers(0, 9)) == 0)
+    teams = draw(st.integers(1, 3))
+    limits = st.one_of(st.just(INF), st.integers(0, 8).map(float))
+    tickets = st.sampled_from([1.0, 2.0, 3.5])
+    accounts = [
+        Account(
+            draw(tickets), trades=True, cap={k: draw(limits) for k in range(kinds)}, cap_total=draw(limits)
+        )
+        for _ in range(teams)
+    ]
+    accounts += [
+        Account(draw(tickets), parent=draw(st.integers(0, teams - 1)), cap_total=draw(limits))
+        for _ in range(draw(st.integers(teams, 5)))
+    ]
+    free = [0 if n in away else gpus for n, (_, gpus) in enumerate(nodes)]
+    jobs = [
+        _job(draw, nodes, free, accounts=(teams, len(accounts)), kinds=kinds)
+        for _ in range(draw(st.integers(0, 12)))
+    ]
+    owed = {
+        (t, k): float(draw(st.integers(-20, 20))) * 30
+        for t in range(teams, len(accounts))
+        for k in range(kinds)
+        if draw(st.booleans())
+    }
+    chosen: dict[str, object] = {
+        "draw": draw(st.sampled_from(["stride", "lottery"])),
+        "residence": draw(st.sampled_from([0.0, 120.0])),
+        "switch_cost": draw(st.sampled_from([0.0, 5.0])),
+        "may_preempt": draw(st.booleans()),
+    }
+    return snapshot(nodes, accounts, jobs, away=away, owed=owed, **(chosen | settings))
+
+
+def _job(
+    draw: st.DrawFn, nodes: list[tuple[int, int]], free: list[int], *, accounts: tuple[int, int], kinds: int
+) -> Job:
+    job = Job(
+        account=draw(st.integers(accounts[0], accounts[1] - 1)),
+        workers=draw(st.sampled_from([1, 1, 2, 3])),
+        gpus=draw(st.sampled_from([1, 1, 2, 4])),
+        accepts=tuple(sorted(draw(st.sets(st.integers(0, kinds - 1), min_size=1)))),
+        priority=draw(st.sampled_from([0, 0, 1])),
+        blocked=draw(st.sampled_from([0, 0, 0, 0, 11])),
+    )
+    job.rate = {
+        k: draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])) for k in job.accepts or () if draw(st.booleans())
+    }
+    generation = draw(st.sampled_from(job.accepts or (0,)))
+    place: list[int] = []
+    for _ in range(job.workers if draw(st.booleans()) else 0):
+        room = [n for n, (k, _) in enumerate(nodes) if k == generation and free[n] >= job.gpus]
+        if not room:
+            break
+        place.append(draw(st.sampled_from(room)))
+        free[place[-1]] -= job.gpus
+    if len(place) == job.workers:
+        job.on, job.resident = tuple(place), draw(st.sampled_from([30.0, 600.0]))
+    else:
+        for node in place:
+            free[node] += job.gpus
+    return job

@@ -1,0 +1,122 @@
+"""What tickets earn, and who uses what others leave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from fairshare.demand import demand_rank, room, take
+from fairshare.entitlement import capacity_of
+from fairshare.policy import decide
+from fairshare.reasons import may_run
+from fairshare.tree import Tree
+from tests.fairshare.build import Account, Job, snapshot, snapshots
+
+EXAMPLES = settings(max_examples=80, deadline=None)
+
+
+def many(account, *, count=40, accepts=None, **rest):
+    return [Job(account, accepts=accepts, **rest) for _ in range(count)]
+
+
+def test_shares_follow_tickets_on_every_generation():
+    accounts = [Account(1), Account(2), Account(4)]
+    jobs = [job for t in range(3) for job in many(t)]
+    decision = decide(snapshot([(0, 7), (1, 14)], accounts, jobs), seed=0)
+    assert decision.entitled == pytest.approx(np.array([[1, 2], [2, 4], [4, 8]]))
+    assert decision.share == pytest.approx(decision.entitled)
+
+
+def test_only_accounts_with_jobs_that_accept_a_generation_count_there():
+    accounts = [Account(1), Account(1), Account(7)]
+    jobs = [*many(0), *many(1, accepts=(1,))]
+    decision = decide(snapshot([(0, 8), (1, 8)], accounts, jobs), seed=0)
+    assert decision.entitled == pytest.approx(np.array([[8, 4], [0, 4], [0, 0]]))
+
+
+def test_what_an_account_cannot_use_goes_to_its_siblings_first():
+    # Two organisations; in the first, one of two teams wants only one GPU.
+    accounts = [Account(1), Account(1), Account(1, parent=0), Account(1, parent=0)]
+    jobs = [*many(2, count=1), *many(3), *many(1)]
+    decision = decide(snapshot([(0, 8)], accounts, jobs), seed=0)
+    assert decision.entitled[:, 0] == pytest.approx([4, 4, 2, 2])
+    assert decision.share[:, 0] == pytest.approx([4, 4, 1, 3])
+
+
+def test_what_no_sibling_can_use_goes_up_and_to_the_others():
+    accounts = [Account(1), Account(1), Account(1, parent=0), Account(1, parent=0)]
+    jobs = [*many(2, count=1), *many(3, count=1), *many(1)]
+    decision = decide(snapshot([(0, 8)], accounts, jobs), seed=0)
+    assert decision.share[:, 0] == pytest.approx([2, 6, 1, 1])
+
+
+def test_quotas_limit_shares_and_the_rest_goes_on():
+    accounts = [Account(1, cap={0: 1}, cap_total=3), Account(1)]
+    decision = decide(snapshot([(0, 8), (1, 8)], accounts, [*many(0), *many(1)]), seed=0)
+    assert decision.share == pytest.approx(np.array([[1, 2], [7, 6]]))
+
+
+def test_a_job_that_accepts_two_generations_counts_once():
+    accounts = [Account(1), Account(1)]
+    decision = decide(snapshot([(0, 8), (1, 8)], accounts, [*many(0, count=4), *many(1)]), seed=0)
+    assert decision.share[0].sum() == pytest.approx(4)
+    assert decision.share[1].sum() == pytest.approx(12)
+
+
+def test_an_account_with_few_jobs_keeps_its_part_of_the_generation_where_they_are_fast():
+    accounts = [Account(1), Account(1)]
+    jobs = [*many(0, count=4, rate={0: 1.0, 1: 3.0}), *many(1)]
+    decision = decide(snapshot([(0, 8), (1, 8)], accounts, jobs, trading=False), seed=0)
+    assert decision.share == pytest.approx(np.array([[0, 4], [8, 4]]))
+
+
+def test_an_account_without_measurements_goes_by_those_of_the_others():
+    accounts = [Account(1), Account(1)]
+    jobs = [*many(0, count=4), *many(1, rate={0: 1.0, 1: 3.0})]
+    decision = decide(snapshot([(0, 8), (1, 8)], accounts, jobs, trading=False), seed=0)
+    assert decision.share == pytest.approx(np.array([[0, 4], [8, 4]]))
+
+
+@EXAMPLES
+@given(snapshots(trading=False))
+def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
+    """Nobody is worse off for sharing: each leaf gets as many GPUs as its entitlement alone would bring."""
+    decision = decide(given, seed=0)
+    tree = Tree.of(given.accounts.parent)
+    able, _ = may_run(given, tree)
+    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    nothing = np.zeros_like(decision.entitled)
+    top = tree.roots
+    alone = take(
+        rank[top], nothing[top], decision.entitled[top], np.zeros(nothing[top].shape, dtype=np.int64)
+    )
+    assert (decision.share[top].sum(axis=1) >= alone.sum(axis=1) - 1e-6).all()
+
+
+@EXAMPLES
+@given(snapshots(trading=False))
+def test_a_generation_is_left_over_only_when_nobody_can_use_it(given):
+    decision = decide(given, seed=0)
+    tree = Tree.of(given.accounts.parent)
+    able, _ = may_run(given, tree)
+    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    left = capacity_of(given.cluster) - decision.share[tree.roots].sum(axis=0)
+    for k in np.flatnonzero(left > 1e-6).tolist():
+        more = np.eye(len(left))[k]
+        for leaf in np.flatnonzero(tree.is_leaf).tolist():
+            path = tree.path(leaf)
+            assert min(room(rank[t], decision.share[t], more) for t in path) < 1e-6
+
+
+@EXAMPLES
+@given(snapshots())
+def test_no_share_is_more_than_can_be_used(given):
+    decision = decide(given, seed=0)
+    tree = Tree.of(given.accounts.parent)
+    able, _ = may_run(given, tree)
+    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    kinds = decision.share.shape[1]
+    for bits in range(1, 1 << kinds):
+        inside = [k for k in range(kinds) if bits >> k & 1]
+        assert (decision.share[:, inside].sum(axis=1) <= rank[:, bits] + 1e-6).all()

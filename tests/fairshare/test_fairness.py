@@ -1,0 +1,227 @@
+"""Many rounds: received time follows entitled time, and nobody starves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fairshare.balance import settle
+from fairshare.forecast import after_quantum, received_gpus
+from fairshare.model import NOWHERE, Decision, Floats, Snapshot
+from fairshare.policy import decide
+from tests.fairshare.build import Account, Job, snapshot
+
+
+def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
+    """Round by round, what was seen, what was decided, and the GPUs that each account got (T, K)."""
+    for number in range(rounds):
+        decision = decide(given, seed=number)
+        yield given, decision, received_gpus(given, decision)
+        given = after_quantum(given, decision)
+
+
+def strays(given: Snapshot, rounds: int) -> Floats:
+    """(rounds, T, K) GPU-quanta by which each account is ahead of its share after each round."""
+    ahead = [got - decision.share for _, decision, got in play(given, rounds)]
+    return np.cumsum(ahead, axis=0)
+
+
+MIXES = {
+    "single GPUs": ([(0, 7)], [[1], [1], [1]]),
+    "uneven single GPUs": ([(0, 8)], [[1], [1], [1]]),
+    "gangs of different sizes": ([(0, 8), (0, 8)], [[1, 2], [4], [8, 1]]),
+    "a gang as large as its generation": ([(0, 4), (0, 4)], [[8], [1], [2]]),
+    "only large gangs": ([(0, 8)], [[8], [8], [8]]),
+    "two generations": ([(0, 4), (1, 4)], [[1], [2], [4]]),
+    "three generations": ([(0, 8), (1, 8), (2, 4)], [[1, 4], [2], [8, 1]]),
+}
+
+
+def crowd(nodes: list[tuple[int, int]], sizes: list[list[int]], **settings: object) -> Snapshot:
+    """Accounts with tickets 1 : 2 : 4 …, each with more jobs of its sizes than the cluster holds."""
+    total = sum(gpus for _, gpus in nodes)
+    accounts = [Account(2.0**t) for t in range(len(sizes))]
+    jobs = [
+        Job(t, workers=size)
+        for t, own in enumerate(sizes)
+        for size in (own * total)[: total if max(own) == 1 else len(own) * (total // min(own))]
+    ]
+    return snapshot(nodes, accounts, jobs, **settings)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_received_time_strays_from_shares_by_a_bound_that_does_not_grow(mix):
+    nodes, sizes = MIXES[mix]
+    given = crowd(nodes, sizes, switch_cost=2.0)
+    stray = np.abs(strays(given, 240))
+    largest = max(max(own) for own in sizes)
+    early, late = stray[:80].max(), stray[80:].max()
+    assert late <= 3 * largest + 2
+    assert late <= early + largest
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_gpu_time_is_in_proportion_to_tickets(mix):
+    nodes, sizes = MIXES[mix]
+    rounds = 280
+    got = sum(gpus.sum(axis=1) for _, _, gpus in play(crowd(nodes, sizes), rounds))
+    total = sum(gpus for _, gpus in nodes) * rounds
+    assert got.sum() >= 0.97 * total
+    assert got / got.sum() == pytest.approx(np.array([1, 2, 4]) / 7, rel=0.05)
+
+
+def test_a_lottery_follows_tickets_in_the_long_run():
+    given = crowd([(0, 8)], [[1], [1], [1]], draw="lottery")
+    got = sum(gpus.sum(axis=1) for _, _, gpus in play(given, 300))
+    assert got / got.sum() == pytest.approx(np.array([1, 2, 4]) / 7, rel=0.05)
+
+
+@pytest.mark.parametrize("draw", ["stride", "lottery"])
+def test_both_draws_serve_the_gang_that_needs_the_whole_generation(draw):
+    accounts = [Account(1), Account(1)]
+    given = snapshot([(0, 8)], accounts, [Job(0, workers=8), *(Job(1) for _ in range(8))], draw=draw)
+    got = sum(gpus[:, 0] for _, _, gpus in play(given, 200)) / 200
+    assert got == pytest.approx([4, 4], rel=0.1)
+
+
+def test_every_draw_of_a_lottery_follows_the_tickets():
+    """One GPU, so that each round is one draw; no debts, so that draws are independent."""
+    accounts = [Account(1), Account(2), Account(4), Account(1)]
+    given = snapshot([(0, 1)], accounts, [Job(t) for t in range(4)], draw="lottery")
+    seeds = 1500
+    wins = np.zeros(4)
+    for seed in range(seeds):
+        wins[given.jobs.account[decide(given, seed).run]] += 1
+    expected = seeds * np.array([1, 2, 4, 1]) / 8
+    # Chi-square with 3 degrees of freedom exceeds 16.3 once in a thousand; the seeds are fixed.
+    assert ((wins - expected) ** 2 / expected).sum() < 16.3
+
+
+def test_the_chance_of_a_gang_falls_with_its_size_so_that_time_follows_tickets():
+    """Two GPUs: a pair has half the chance of a single one to come first, and gets both when it does."""
+    given = snapshot([(0, 2)], [Account(), Account()], [Job(0, workers=2), Job(1), Job(1)], draw="lottery")
+    seeds = 1200
+    pairs = sum(0 in decide(given, seed).run for seed in range(seeds))
+    # One third, within four standard deviations.
+    assert pairs / seeds == pytest.approx(1 / 3, abs=4 * (2 / 9 / seeds) ** 0.5)
+
+
+def test_nobody_starves():
+    """Many small jobs, a gang of a whole generation, a poor account with a large gang: all run again and again."""
+    accounts = [Account(100), Account(1), Account(10), Account(10)]
+    jobs = [*(Job(0) for _ in range(40)), Job(1, workers=2, gpus=4, accepts=(0,))]
+    jobs += [Job(2, workers=16, accepts=(1,)), *(Job(3, gpus=4) for _ in range(6))]
+    given = snapshot([(0, 8), (0, 8), (1, 8), (1, 8)], accounts, jobs, switch_cost=2.0)
+    waiting = np.zeros(4)
+    longest = np.zeros(4)
+    for _, _, got in play(given, 500):
+        waiting = np.where(got.sum(axis=1) > 0, 0, waiting + 1)
+        longest = np.maximum(longest, waiting)
+    # The poorest is entitled to about a 121st of 16 GPUs and needs 8 of them at a time.
+    assert longest[1] <= 8 / (16 / 121) * 2
+    assert longest[[0, 2, 3]].max() <= 12
+
+
+@pytest.mark.parametrize("switch_cost", [0.0, 5.0])
+def test_a_large_gang_is_not_overtaken_for_ever_by_small_jobs_of_its_own_account(switch_cost):
+    jobs = [*(Job(0) for _ in range(8)), Job(1, workers=8), *(Job(1) for _ in range(8))]
+    given = snapshot([(0, 8)], [Account(), Account()], jobs, switch_cost=switch_cost)
+    large = sum(8 in decision.run for _, decision, _ in play(given, 100))
+    assert large >= 20
+
+
+def test_absence_earns_no_credit():
+    given = snapshot([(0, 4)], [Account(), Account()], [Job(0) for _ in range(4)])
+    for seen, _, _ in play(given, 10):
+        assert seen.accounts.owed[1, 0] == 0
+    owed = settle(np.array([[500.0]]), np.array([[4.0]]), np.array([[0.0]]), 60, 3600, np.array([False]))
+    assert owed.tolist() == [[0.0]]
+
+
+def test_time_that_nobody_had_is_owed_by_nobody():
+    share, received = np.array([[4.0], [4.0]]), np.array([[60.0], [180.0]])
+    owed = settle(np.zeros((2, 1)), share, received, 60, 3600, np.array([True, True]))
+    assert owed.tolist() == [[60.0], [-60.0]]
+
+
+def test_debts_are_remembered_up_to_the_memory():
+    share, active = np.array([[1.0], [1.0]]), np.array([True, True])
+    owed = np.zeros((2, 1))
+    for _ in range(100):
+        owed = settle(owed, share, np.array([[0.0], [120.0]]), 60, 600, active)
+    assert owed[0, 0] == 600
+    assert owed[1, 0] == -600 - 120
+
+
+def test_a_gang_keeps_its_gpus_for_its_residence():
+    given = snapshot(
+        [(0, 1)],
+        [Account(), Account()],
+        [Job(0, on=(0,), resident=100.0), Job(1)],
+        owed={(0, 0): -600.0, (1, 0): 600.0},
+        residence=120.0,
+    )
+    assert decide(given, 0).run.tolist() == [0]
+    assert [d.run.tolist() for _, d, _ in play(given, 2)] == [[0], [1]]
+
+
+def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
+    def who_runs(behind: float) -> list[int]:
+        jobs = [Job(0, on=(0,)), Job(1)]
+        # Each has half a GPU: owed seconds count double.
+        return decide(
+            snapshot([(0, 1)], [Account(), Account()], jobs, owed={(1, 0): behind / 2}, switch_cost=10.0), 0
+        ).run.tolist()
+
+    assert who_runs(9.0) == [0]
+    assert who_runs(11.0) == [1]
+
+
+def test_a_gang_changes_generation_only_for_more_than_a_switch_costs():
+    def where(behind: float, share_left: float = 1.0) -> list[int]:
+        cap = {0: share_left * 4}
+        jobs = [Job(0, on=(0,)), *(Job(1) for _ in range(8))]
+        owed = {(0, 1): behind * 0.5}
+        given = snapshot([(0, 4), (1, 4)], [Account(cap=cap), Account()], jobs, owed=owed, switch_cost=10.0)
+        return decide(given, 0).generation.tolist()[:1]
+
+    assert where(9.0) == [0]
+    assert where(11.0) == [1]
+
+
+def test_switches_are_few_where_nothing_changes():
+    """Integral shares, every gang in its place: after the first round nobody moves or stops."""
+    accounts = [Account(), Account()]
+    given = snapshot([(0, 4), (1, 4)], accounts, [Job(t) for t in (0, 1) for _ in range(12)], switch_cost=2.0)
+    decisions = [decision for _, decision, _ in play(given, 20)]
+    for one, other in zip(decisions[1:], decisions[2:], strict=False):
+        assert one.run.tolist() == other.run.tolist()
+        assert one.place_node.tolist() == other.place_node.tolist()
+
+
+def throughput(*, trading: bool, fractional: bool, rounds: int = 200) -> Floats:
+    """Steps of two teams with speed-ups 1.2 and 4 on 4 slow and 4 fast GPUs."""
+    accounts = [Account(trades=True), Account(trades=True)]
+    speed = np.array([[1.0, 1.2], [1.0, 4.0]])
+    jobs = [Job(t, rate=dict(enumerate(speed[t].tolist()))) for t in (0, 1) for _ in range(8)]
+    given = snapshot([(0, 4), (1, 4)], accounts, jobs, trading=trading)
+    steps = np.zeros(2)
+    for _, decision, got in play(given, rounds):
+        steps += ((decision.share if fractional else got) * speed).sum(axis=1)
+    return steps
+
+
+@pytest.mark.parametrize("fractional", [True, False])
+def test_with_trading_both_teams_make_more_progress_than_without(fractional):
+    without, traded = (throughput(trading=on, fractional=fractional) for on in (False, True))
+    assert (traded > 1.02 * without).all(), f"without {without}, with {traded}"
+
+
+def test_running_gangs_are_where_the_played_rounds_put_them():
+    given = crowd([(0, 4), (1, 4)], [[1], [2], [4]])
+    for seen, _, _ in list(play(given, 5))[1:]:
+        running = seen.jobs.running_on != NOWHERE
+        assert running.any()
+        assert (np.diff(seen.jobs.place_start)[running] == seen.jobs.workers[running]).all()
