@@ -75,14 +75,16 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {hours} h"
     if hours:
-        return f"{hours} h {minutes:02} min"
+        return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
     if minutes:
-        return f"{minutes} min {whole % 60:02} s"
+        return f"{minutes} min {whole % 60:02} s" if whole % 60 else f"{minutes} min"
     return f"{whole} s"
 
 
 def number(value: float) -> str:
     """At most three significant digits below 100, whole numbers with thousands separated above."""
+    if 0 < abs(value) < 0.0005:
+        return "0"  # less than anyone would read
     if abs(value) >= 100 or value == int(value):
         return f"{value:,.0f}".replace(",", " ")
     return f"{value:.3g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 
 from django import template
 
@@ -10,14 +10,18 @@ from portal import wording
 
 register = template.Library()
 
+SPACE = "\u00a0"
+
 
 @register.filter
 def percent(part: float | None) -> str:
     """0.834 as "83 %"; two digits below 10 %."""
     if part is None:
         return "–"
-    value = part * 100
-    return f"{value:.2g} %" if 0 < abs(value) < 10 else f"{value:,.0f} %".replace(",", " ")
+    value = Decimal(f"{part * 100:.6f}")
+    if 0 < abs(value) < 10:
+        return f"{value:.2g}{SPACE}%"
+    return f"{value.quantize(Decimal(1), ROUND_HALF_UP):,}{SPACE}%".replace(",", SPACE)
 
 
 @register.filter
