@@ -6,8 +6,10 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -237,3 +239,31 @@ def memory_of(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("no VmHWM")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small file system")
+    yield folder
+    until(
+        lambda: subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0,
+        "umount",
+    )
+
+
+def test_a_full_disk_ends_no_job_and_its_end_is_told_when_there_is_room(small_disk: Path) -> None:
+    rig = Rig(small_disk / "jobs")
+    gang = rig.start(rig.gang("head -c 1000000 /dev/zero; sleep 0.2; exit 5"))
+    rig.wait(gang, Phase.RUNNING)
+    supervisor = rig.supervisor(gang)
+    until(lambda: os.statvfs(small_disk).f_bavail == 0, "a full disk")
+    until(lambda: not rig.processes_of(gang), "the end of the program")
+    assert processes.look(supervisor) is not None
+    os.truncate(rig.files().log(0), 1000)
+    seen = rig.wait(gang)
+    assert (seen.end, seen.exit_code) == (End.FAILED, 5)
+    until(lambda: processes.look(supervisor) is None, "the supervisor's end")

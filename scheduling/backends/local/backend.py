@@ -112,8 +112,8 @@ class LocalBackend:
                 if status is not None:
                     files = JobFiles(self.root, int(status["job_id"]))
                     observations.append(reports.observation(files, reports.settle(files, status)))
-            except (ValueError, KeyError, TypeError) as error:
-                logger.error("%s is damaged and left out: %r", path, error)
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                logger.error("%s is left out, as it is damaged or the disk refuses: %r", path, error)
         return observations
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:

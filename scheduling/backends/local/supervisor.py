@@ -14,7 +14,6 @@ import selectors
 import shutil
 import signal
 import socket
-import sys
 import time
 from contextlib import suppress
 from math import inf
@@ -84,9 +83,8 @@ class Supervisor:
         try:
             write_json(self.files.status(self.status["epoch"]), self.status)
             self.unreported = False
-        except OSError as error:
+        except OSError:
             self.unreported = True
-            print(f"{self.files.status(self.status['epoch'])}: {error}", file=sys.stderr)  # noqa: T201
 
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
