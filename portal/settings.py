@@ -30,6 +30,8 @@ CSRF_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+# The proxy redirects to TLS; what other hosts of the domain do is not ours to promise.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 if env.bool("BEHIND_PROXY", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     USE_X_FORWARDED_HOST = True
