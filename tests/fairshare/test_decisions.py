@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 from fairshare.codec import encode
 from fairshare.model import NOWHERE, Decision, Reason, Snapshot
-from fairshare.placement import fit
 from fairshare.policy import decide
 from fairshare.synthetic import synthetic_snapshot
 from fairshare.tree import Tree
@@ -134,13 +133,3 @@ def test_a_large_cluster_is_packed_to_the_last_gpu():
     decision = decide(given, seed=0)
     assert (used_on_nodes(given, decision) == given.cluster.capacity).all()
     assert not over_quota(given, decision)
-
-
-def test_fit_uses_the_fewest_nodes_and_leaves_the_least():
-    free = np.array([8, 3, 4, 8, 2])
-    assert fit(free, 1, 2).tolist() == [4]
-    assert fit(free, 2, 2).tolist() == [2, 2]
-    assert fit(free, 3, 4).tolist() == [0, 0, 2]
-    assert fit(free, 1, 9) is None
-    assert fit(free, 6, 4) is None
-    assert fit(np.array([], dtype=np.int64), 1, 1) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,8 +59,8 @@ def test_received_time_strays_from_shares_by_a_bound_that_does_not_grow(mix):
     stray = np.abs(strays(given, 240))
     largest = max(max(own) for own in sizes)
     early, late = stray[:80].max(), stray[80:].max()
-    assert late <= 3 * largest + 2
-    assert late <= early + largest
+    assert stray.max() <= 1.2 * largest + 1
+    assert late <= early
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -180,11 +181,10 @@ def test_a_running_gang_is_not_stopped_for_less_than_a_switch_costs():
 
 
 def test_a_gang_changes_generation_only_for_more_than_a_switch_costs():
-    def where(behind: float, share_left: float = 1.0) -> list[int]:
-        cap = {0: share_left * 4}
+    def where(behind: float) -> list[int]:
         jobs = [Job(0, on=(0,)), *(Job(1) for _ in range(8))]
         owed = {(0, 1): behind * 0.5}
-        given = snapshot([(0, 4), (1, 4)], [Account(cap=cap), Account()], jobs, owed=owed, switch_cost=10.0)
+        given = snapshot([(0, 4), (1, 4)], [Account(), Account()], jobs, owed=owed, switch_cost=10.0)
         return decide(given, 0).generation.tolist()[:1]
 
     assert where(9.0) == [0]
@@ -196,7 +196,7 @@ def test_switches_are_few_where_nothing_changes():
     accounts = [Account(), Account()]
     given = snapshot([(0, 4), (1, 4)], accounts, [Job(t) for t in (0, 1) for _ in range(12)], switch_cost=2.0)
     decisions = [decision for _, decision, _ in play(given, 20)]
-    for one, other in zip(decisions[1:], decisions[2:], strict=False):
+    for one, other in pairwise(decisions[1:]):
         assert one.run.tolist() == other.run.tolist()
         assert one.place_node.tolist() == other.place_node.tolist()
 

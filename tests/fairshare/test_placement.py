@@ -1,0 +1,95 @@
+"""Where gangs go: together, beside those that go on, and never kept out by fragments."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import Reason
+from fairshare.placement import fit
+from fairshare.policy import decide
+from tests.fairshare.build import Account, Job, place_of, snapshot, used_on_nodes
+
+
+def test_fit_uses_the_fewest_nodes_and_leaves_the_least():
+    free = np.array([8, 3, 4, 8, 2])
+    assert fit(free, 1, 2).tolist() == [4]
+    assert fit(free, 2, 2).tolist() == [2, 2]
+    assert fit(free, 3, 4).tolist() == [0, 0, 2]
+    assert fit(free, 1, 9) is None
+    assert fit(free, 6, 4) is None
+    assert fit(np.array([], dtype=np.int64), 1, 1) is None
+
+
+def test_a_gang_goes_on_where_it_runs():
+    jobs = [Job(0, workers=2, on=(2, 0)), Job(0, gpus=2, on=(1,)), Job(1, gpus=4)]
+    decision = decide(snapshot([(0, 4)] * 4, [Account(), Account()], jobs), seed=0)
+    assert place_of(decision, 0) == [2, 0]
+    assert place_of(decision, 1) == [1]
+    assert place_of(decision, 2) == [3]
+
+
+def test_a_gang_comes_back_to_where_it_ran_last():
+    decision = decide(snapshot([(0, 4)] * 3, [Account()], [Job(0, gpus=2, was_on=(2,))]), seed=0)
+    assert place_of(decision, 0) == [2]
+
+
+def test_a_gang_does_not_push_a_running_one_away_to_come_back():
+    jobs = [Job(0, gpus=4, was_on=(0,)), Job(1, gpus=4, on=(0,))]
+    decision = decide(snapshot([(0, 4)] * 2, [Account(), Account()], jobs, owed={(0, 0): 600.0}), seed=0)
+    assert place_of(decision, 1) == [0]
+    assert place_of(decision, 0) == [1]
+
+
+def test_a_new_gang_goes_where_running_ones_do_not_have_to_move():
+    """The first picked would fit best beside the first node's gang, whose room the last picked needs."""
+    jobs = [Job(0, gpus=2), Job(1, gpus=2, on=(0,)), Job(1, gpus=2, on=(0,))]
+    decision = decide(snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, owed={(0, 0): 600.0}), seed=0)
+    assert [place_of(decision, job) for job in range(3)] == [[1], [0], [0]]
+
+
+def test_a_large_gang_picked_last_makes_room_by_moving_small_ones():
+    small = [Job(0, gpus=1, on=(node,)) for node in range(4)]
+    given = snapshot([(0, 4)] * 4, [Account(), Account()], [*small, Job(1, workers=3, gpus=4)])
+    decision = decide(given, seed=0)
+    assert len(decision.run) == 5
+    assert (used_on_nodes(given, decision) == 4).all()
+
+
+def test_only_as_small_gangs_as_must_be_are_moved():
+    jobs = [Job(0, gpus=3, on=(0,)), Job(0, gpus=1, on=(1,)), Job(1, gpus=4)]
+    given = snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, switch_cost=60.0, owed={(0, 0): 600.0})
+    decision = decide(given, seed=0)
+    assert [place_of(decision, job) for job in range(3)] == [[0], [0], [1]]
+
+
+def test_the_gang_that_is_owed_most_finds_the_whole_generation_before_it():
+    small = [Job(0, gpus=1, on=(node,)) for node in (0, 0, 1, 1)]
+    given = snapshot(
+        [(0, 2), (0, 2)], [Account(), Account()], [*small, Job(1, workers=2, gpus=2)], owed={(1, 0): 600.0}
+    )
+    assert decide(given, seed=0).run.tolist() == [4]
+
+
+def test_what_may_not_move_is_not_moved_for_a_large_gang():
+    small = [Job(0, gpus=1, on=(node,), resident=0.0) for node in range(2)]
+    given = snapshot([(0, 4)] * 2, [Account(), Account()], [*small, Job(1, gpus=4)], residence=60.0)
+    decision = decide(given, seed=0)
+    assert decision.run.tolist() == [0, 1]
+    assert decision.reason[2] == Reason.FRAGMENTED
+
+
+def test_a_gang_leaves_a_drained_node():
+    given = snapshot([(0, 4), (0, 4)], [Account()], [Job(0, gpus=4, on=(0,))], away=(0,), may_preempt=False)
+    assert place_of(decide(given, seed=0), 0) == [1]
+
+
+def test_free_gpus_are_filled_without_stopping_anyone():
+    jobs = [*(Job(0, on=(0,)) for _ in range(3)), Job(0), Job(1, gpus=2), Job(1)]
+    given = snapshot([(0, 4)], [Account(), Account()], jobs, may_preempt=False, owed={(1, 0): 600.0})
+    assert decide(given, seed=0).run.tolist() == [0, 1, 2, 5]
+
+
+def test_higher_priority_goes_first_within_an_account_and_changes_nothing_between_accounts():
+    jobs = [Job(0), Job(0), Job(0, priority=5), Job(0, priority=9), Job(1), Job(1)]
+    given = snapshot([(0, 4)], [Account(), Account()], jobs)
+    assert decide(given, seed=0).run.tolist() == [2, 3, 4, 5]

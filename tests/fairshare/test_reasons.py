@@ -1,0 +1,105 @@
+"""Why a job does not run: never, or not now."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairshare.model import Reason
+from fairshare.policy import decide
+from fairshare.reasons import never_reason
+from tests.fairshare.build import Account, Job, snapshot
+
+
+def reason_of(job: Job, *others: Job, accounts=None, nodes=None, **rest) -> Reason:
+    given = snapshot(
+        nodes or [(0, 4), (0, 4), (1, 2)], accounts or [Account(), Account()], [job, *others], **rest
+    )
+    return Reason(int(decide(given, seed=0).reason[0]))
+
+
+NEVER = {
+    "no generation accepted": (Job(0, accepts=()), {}, Reason.NEVER_NO_SUCH_GENERATION),
+    "a worker larger than any node": (Job(0, gpus=5), {}, Reason.NEVER_WORKER_TOO_LARGE),
+    "a worker larger than an accepted node": (
+        Job(0, gpus=4, accepts=(1,)),
+        {},
+        Reason.NEVER_WORKER_TOO_LARGE,
+    ),
+    "a gang larger than a generation": (Job(0, workers=9), {}, Reason.NEVER_TOO_LARGE),
+    "a gang that leaves gaps": (Job(0, workers=3, gpus=3), {}, Reason.NEVER_TOO_LARGE),
+    "over the quota": (Job(0, gpus=4), {"accounts": [Account(cap_total=3)]}, Reason.NEVER_OVER_QUOTA),
+    "over the quota of an account above": (
+        Job(1, gpus=3, accepts=(0,)),
+        {"accounts": [Account(cap={0: 2}), Account(parent=0)]},
+        Reason.NEVER_OVER_QUOTA,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEVER)
+def test_what_can_never_run_is_told_so(case):
+    job, rest, expected = NEVER[case]
+    reason = reason_of(job, **rest)
+    assert reason == expected
+    assert reason.is_never
+
+
+def test_never_is_said_even_of_a_blocked_job():
+    assert reason_of(Job(0, workers=9, blocked=Reason.CLUSTER_PAUSED)) == Reason.NEVER_TOO_LARGE
+
+
+def test_never_can_be_asked_without_a_round():
+    given = snapshot([(0, 4)], [Account()], [Job(0, gpus=5), Job(0)])
+    assert never_reason(given, 0) == Reason.NEVER_WORKER_TOO_LARGE
+    assert never_reason(given, 1) == Reason.NONE
+
+
+def test_a_quota_that_leaves_another_generation_open_is_not_never():
+    accounts = [Account(cap={0: 0})]
+    assert reason_of(Job(0), Job(0, accepts=(1,)), accounts=accounts, nodes=[(0, 4), (1, 1)]) == Reason.NONE
+
+
+def test_a_blocked_job_waits_for_what_blocks_it():
+    assert reason_of(Job(0, blocked=Reason.HOURS_SPENT)) == Reason.HOURS_SPENT
+
+
+def test_nodes_that_are_away_are_waited_for():
+    assert reason_of(Job(0, workers=8), away=(1,)) == Reason.NODES_AWAY
+    assert not Reason.NODES_AWAY.is_never
+
+
+def test_a_quota_in_use_is_not_never():
+    accounts = [Account(cap_total=4)]
+    first = Job(0, gpus=4, priority=1)
+    assert reason_of(Job(0), first, accounts=accounts) == Reason.QUOTA_IN_USE
+
+
+def test_the_first_waiting_job_waits_for_others_and_the_next_for_its_own():
+    jobs = [Job(0, workers=4, priority=1), *(Job(0) for _ in range(3)), Job(1, workers=4)]
+    given = snapshot([(0, 8)], [Account(), Account()], jobs)
+    assert decide(given, seed=0).reason.tolist() == [
+        Reason.NONE,
+        Reason.SHARE_IN_USE,
+        Reason.OWN_JOBS_AHEAD,
+        Reason.OWN_JOBS_AHEAD,
+        Reason.NONE,
+    ]
+
+
+def test_the_first_job_of_each_generation_is_first():
+    jobs = [Job(0, accepts=(1,)), Job(0, accepts=(0,)), Job(1, accepts=(0,)), Job(1, accepts=(1,))]
+    owed = {(1, 0): 60.0, (1, 1): 60.0}
+    given = snapshot([(0, 1), (1, 1)], [Account(), Account()], jobs, owed=owed)
+    assert decide(given, seed=0).reason.tolist() == [Reason.SHARE_IN_USE, Reason.SHARE_IN_USE, 0, 0]
+
+
+def test_enough_gpus_that_are_not_together_are_fragmented():
+    # Three GPUs are taken on each node for good; a worker of two finds only single ones.
+    kept = [Job(1, gpus=3, on=(node,), resident=0.0) for node in (0, 1)]
+    reason = reason_of(Job(0, gpus=2), *kept, nodes=[(0, 4), (0, 4)], residence=60.0)
+    assert reason == Reason.FRAGMENTED
+
+
+def test_a_job_that_waits_only_for_its_turn_is_no_never():
+    assert not any(reason.is_never for reason in Reason if reason >= Reason.QUOTA_IN_USE or reason == 0)
+    assert all(reason.is_never for reason in Reason if reason.name.startswith("NEVER"))
