@@ -1,0 +1,29 @@
+"""The scene, and browsers of the cast."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import Client
+
+if TYPE_CHECKING:
+    from accounting.models import User
+    from tests.portal.scene import Scene
+
+
+@pytest.fixture
+def scene(db: None) -> "Scene":
+    from tests.portal.scene import scene  # noqa: PLC0415 - models cannot be imported before Django is set up
+
+    return scene()
+
+
+@pytest.fixture
+def browser_of():
+    """A browser in which this user is signed in; CSRF is checked only where a test asks for it."""
+
+    def sign_in(user: "User", *, enforce_csrf_checks: bool = False) -> Client:
+        client = Client(enforce_csrf_checks=enforce_csrf_checks)
+        client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+    return sign_in

@@ -1,0 +1,99 @@
+"""A portal with a past: jobs, shares, trades, bookings and an audit trail of Astro, and some of Bio."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from accounting import actions
+from accounting.clock import now_from_database
+from accounting.ledger import book_usage
+from accounting.models import Generation, Membership, Quota, Tenant, User
+from portal.models import ApiToken
+from portal.tokens.actions import create_token
+from scheduling.models import Job, Node, Round, ShareBalance, ShareInterval, Trade
+from tests.make import Cast
+from tests.scheduling.world import World, world
+
+SECRETS = ("Astro", "astro", "alice", "Alice", "bob", "Bob", "supernova", "SUPERNOVA")
+
+
+@dataclass
+class Scene:
+    world: World
+    job: Job  # Bob's, of Astro, running
+    waiting: Job  # Alice's, of Astro
+    other: Job  # Charlie's, of Bio
+    trade: Trade  # Astro sells to Bio
+    quota: Quota
+    membership: Membership  # Bob's in Astro
+    token: ApiToken  # Bob's
+    secret: str
+
+    @property
+    def people(self) -> Cast:
+        return self.world.people
+
+    @property
+    def node(self) -> Node:
+        return self.world.cluster.nodes.get(name="v100-0")
+
+
+def scene() -> Scene:
+    made = world(v100=4, a100=4)
+    cast = made.people
+    job = made.submit(
+        cast.bob, cast.astro, gpus=4, name="supernova", variables={"SUPERNOVA": "1987A"}, priority=3
+    )
+    other = made.submit(cast.charlie, cast.bio, gpus=4, name="genome")
+    made.quantum()
+    made.carry_out()
+    waiting = made.submit(cast.alice, cast.astro, gpus=4, workers=2, name="supernova-next")
+    made.quantum()
+    first = Round.objects.order_by("number").first()
+    now = now_from_database()
+    share(first, cast.astro, cast.v100, ends=now, entitled=7200, received=5400, lent=1800)
+    share(first, cast.bio, cast.v100, ends=now, entitled=7200, received=9000, borrowed=1800)
+    share(first, cast.astro, cast.a100, ends=now, entitled=3600, received=1800, sold=1800)
+    trade = Trade.objects.create(
+        round=first, seller=cast.astro, buyer=cast.bio, slow=cast.v100, fast=cast.a100, fast_gpus=0.9,
+        slow_gpus=1.971, price=2.19, seller_speedup=1.2, buyer_speedup=4.0,
+        begins=now - timedelta(minutes=30), ends=now - timedelta(minutes=29),
+    )  # fmt: skip
+    ShareBalance.objects.update_or_create(
+        cluster=made.cluster, tenant=cast.astro, user=cast.bob, generation=cast.v100, defaults={"owed": 720.0}
+    )
+    book(job, cast.bob, cast.a100, gpus=4, minutes=45, lease=9001)
+    book(waiting, cast.alice, cast.v100, gpus=2, minutes=30, lease=9002)
+    book(other, cast.charlie, cast.v100, gpus=4, minutes=15, lease=9003)
+    quota = actions.set_quota(actor=cast.ada, tenant=cast.astro, kind=Quota.Kind.GPUS, limit=6)
+    membership = actions.change_membership(
+        actor=cast.alice, membership=Membership.objects.get(user=cast.bob), tickets=50
+    )
+    token, secret = create_token(actor=cast.bob, name="nightly", may_write=True, days=30)
+    return Scene(made, job, waiting, other, trade, quota, membership, token, secret)
+
+
+def share(
+    of: Round, tenant: Tenant, generation: Generation, *, ends: datetime, **amounts: float
+) -> ShareInterval:
+    """An hour's interval that ends now; amounts in GPU-seconds."""
+    rest = dict.fromkeys(("entitled", "received", "lent", "borrowed", "bought", "sold"), 0.0)
+    return ShareInterval.objects.update_or_create(
+        round=of,
+        tenant=tenant,
+        generation=generation,
+        defaults={"cluster": of.cluster, "begins": ends - timedelta(hours=1), "ends": ends} | rest | amounts,
+    )[0]
+
+
+def book(job: Job, user: User, generation: Generation, *, gpus: int, minutes: float, lease: int) -> None:
+    """Usage of today, in a past that no price and no month's end can cut."""
+    ends = now_from_database() - timedelta(minutes=5)
+    with transaction.atomic():
+        book_usage(
+            lease_id=lease, job_id=job.pk, job_name=job.name, tenant=job.tenant, user=user,
+            generation=generation, gpus=gpus, begins=ends - timedelta(minutes=minutes), ends=ends,
+        )  # fmt: skip

@@ -1,0 +1,196 @@
+"""Walks every URL as everybody. A URL that is not in the table fails, so none is forgotten."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.http import HttpResponseBase
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from accounting.models import User
+from tests.portal.scene import SECRETS, Scene
+
+ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
+
+PAGE = dict.fromkeys(WHO, 200) | {ANONYMOUS: 302}  # everybody who is signed in
+OPEN = dict.fromkeys(WHO, 200)  # strangers, too
+ASTRO = PAGE | {CHARLIE: 404}  # something of Astro's
+API = dict.fromkeys(WHO, 200) | {ANONYMOUS: 401}
+API_ASTRO = API | {CHARLIE: 404}
+OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, OLGA: 200, ADA: 200}
+ADMINS = OPERATORS | {OLGA: 404}
+MANAGER = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ALICE: 200}
+POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before anything is looked up
+ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 405}
+OPERATORS_POSTED = ADMINS_POSTED | {OLGA: 405}
+API_POSTED = dict.fromkeys(WHO, 405)
+NOWHERE = dict.fromkeys(WHO, 404)
+MOVED = dict.fromkeys(WHO, 302)
+
+# What GET answers on each URL of the resolver, by its name; "?…" is what the page needs to be asked.
+EXPECTED: dict[str, dict[str, int]] = {
+    "home": PAGE,
+    "login": MOVED | {ANONYMOUS: 200},
+    "logout": POSTED,
+    "password_change": PAGE,
+    "password_change_done": MOVED,
+    "preferences": PAGE,
+    "live?topics=job:{job}": ASTRO,
+    "healthz": OPEN,
+    "tokens": PAGE,
+    "revoke_token": POSTED,
+    "jobs": PAGE,
+    "job": ASTRO,
+    "job_log": ASTRO,
+    "job_log_stream": ASTRO,
+    "job_log_piece?rank=0&end=1": ASTRO,
+    "job_log_search?q=step": ASTRO,
+    "job_log_raw": ASTRO,
+    "job_events": ASTRO,
+    "job_spec": ASTRO,
+    "job_cancel": POSTED,
+    "submit": PAGE,
+    "submit?clone={job}": ASTRO,
+    "convert_spec": POSTED,
+    "cluster": PAGE,
+    "share": PAGE,
+    "share?team=astro": ASTRO,
+    "trades": PAGE,
+    "trades?team=astro": ASTRO,
+    "usage": PAGE,
+    "usage?team=astro&by=job": ASTRO,
+    "usage_csv": PAGE,
+    "usage_csv?team=astro": ASTRO,
+    "administration": OPERATORS | {OLGA: 302, ADA: 302},
+    "admin_tenants": ADMINS,
+    "admin_tenant_create": ADMINS_POSTED,
+    "admin_tenant": ADMINS,
+    "admin_tenant_tickets": ADMINS_POSTED,
+    "admin_member_add": ADMINS_POSTED,
+    "admin_member_change": ADMINS_POSTED,
+    "admin_quota_set": ADMINS_POSTED,
+    "admin_quota_remove": ADMINS_POSTED,
+    "admin_tenant_change": ADMINS_POSTED,
+    "admin_users": ADMINS,
+    "admin_user_create": ADMINS_POSTED,
+    "admin_user": ADMINS,
+    "admin_user_password": ADMINS_POSTED,
+    "admin_user_change": ADMINS_POSTED,
+    "admin_generations": ADMINS,
+    "admin_generation_create": ADMINS_POSTED,
+    "admin_price_set": ADMINS_POSTED,
+    "admin_generation_delete": ADMINS_POSTED,
+    "admin_nodes": OPERATORS,
+    "admin_node_drain": OPERATORS_POSTED,
+    "admin_node_return": OPERATORS_POSTED,
+    "admin_node_remove": ADMINS_POSTED,
+    "admin_node_declare": ADMINS_POSTED,
+    "admin_cluster_pause": OPERATORS_POSTED,
+    "admin_settings": ADMINS,
+    "admin_settings_change": ADMINS_POSTED,
+    "admin_audit": OPERATORS,
+    "teams": MANAGER | {ALICE: 302},
+    "team": MANAGER,
+    "team_member_change": POSTED,
+    "api-1:openapi-json": OPEN,
+    "api-1:openapi-view": OPEN,
+    "api-1:jobs": API,
+    "api-1:preflight": API_POSTED,
+    "api-1:job": API_ASTRO,
+    "api-1:job_cancel": API_POSTED,
+    "api-1:job_events": API_ASTRO,
+    "api-1:job_log": API_ASTRO,
+    "api-1:job_scheduling": API_ASTRO,
+    "api-1:cluster": API,
+    "api-1:me": API,
+    "api-1:share?team=astro": API_ASTRO,
+    "api-1:trades": API,
+    "api-1:usage": API,
+    "api-1:usage?team=astro": API_ASTRO,
+    "api-1:usage?format=csv": API,
+    "api-1:api-root": NOWHERE,
+    "api_not_found": NOWHERE,
+}
+
+
+@pytest.fixture
+def clients(scene: Scene) -> dict[str, Client]:
+    found = {name: Client() for name in WHO}
+    for name in WHO[1:]:
+        found[name].force_login(User.objects.get(username=name), "django.contrib.auth.backends.ModelBackend")
+    return found
+
+
+def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for pattern in resolver.url_patterns:
+        if isinstance(pattern, URLResolver):
+            inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
+            yield from every_name(pattern, inner)
+        else:
+            yield f"{namespace}{pattern.name}", pattern
+
+
+def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
+    """Astro's own objects for what the pattern asks for."""
+    keys = {
+        "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
+        "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
+        "user": scene.people.bob.pk, "price": scene.people.a100.pk, "generation": scene.people.a100.pk,
+    }  # fmt: skip
+    subject = "node" if name == "admin_node_declare" else next((key for key in keys if key in name), "")
+    verbs = re.search(r"\(\?P<verb>(\w+)", str(pattern.pattern))
+    known = {
+        "pk": keys.get(subject),
+        "job_id": scene.job.pk,
+        "slug": "astro",
+        "verb": verbs and verbs.group(1),
+        "rest": "v1/nothing",
+    }
+    return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
+
+
+def walk(scene: Scene) -> Iterator[tuple[str, str]]:
+    """Each key of the table with its URL."""
+    patterns = dict(every_name(get_resolver()))
+    for key in EXPECTED:
+        name, _, query = key.partition("?")
+        url = reverse(name, kwargs=arguments(scene, name, patterns[name]))
+        yield key, f"{url}?{query.format(job=scene.job.pk)}" if query else url
+
+
+def text_of(response: HttpResponseBase) -> str:
+    """What a person or a program would read of it; streams that never end are not read."""
+    return "" if response.streaming else response.content.decode("utf-8", "replace")
+
+
+def test_no_url_is_missing_in_the_table() -> None:
+    names = {name for name, _ in every_name(get_resolver())}
+    assert names == {key.partition("?")[0] for key in EXPECTED}
+
+
+def test_everybody_gets_exactly_what_the_table_says(scene: Scene, clients: dict[str, Client]) -> None:
+    wrong = []
+    for key, url in walk(scene):
+        for who, client in clients.items():
+            response = client.get(url)
+            if response.status_code != EXPECTED[key][who]:
+                wrong.append(f"{key} for {who}: {response.status_code}, not {EXPECTED[key][who]}")
+    assert wrong == []
+
+
+def test_charlie_reads_no_name_of_astros_anywhere(scene: Scene, clients: dict[str, Client]) -> None:
+    secret = re.compile(rf"\b({'|'.join(SECRETS)})")
+    leaks = []
+    for key, url in walk(scene):
+        response = clients[CHARLIE].get(url)
+        # The address asked for comes back in links; it is Charlie's own.
+        text = text_of(response).replace("team=astro", "")
+        leaks += [f"{key}: …{text[max(0, m.start() - 60) : m.end() + 40]}…" for m in secret.finditer(text)]
+    assert leaks == []
+
+
+def test_the_secret_names_are_there_to_be_leaked(scene: Scene, clients: dict[str, Client]) -> None:
+    """Else the test above could not fail."""
+    shown = "".join(text_of(clients[BOB].get(url)) for _, url in walk(scene))
+    assert {"supernova", "alice", "Astro"} <= {name for name in SECRETS if name in shown}

@@ -1,0 +1,196 @@
+"""The list of jobs, a job's pages, and cancelling one, as each of the cast."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from accounting.models import Tenant
+from scheduling.backends.base import End, Phase
+from scheduling.models import Job, JobSpeed
+from tests.portal.scene import SECRETS, Scene
+
+TABS = ("job", "job_log", "job_events", "job_spec")
+
+
+def rows(browser: Client, query: str = "") -> list[str]:
+    """The names of the jobs listed, in order."""
+    return [job.name for job in browser.get(reverse("jobs") + query).context["page"]]
+
+
+def test_each_sees_the_jobs_of_the_own_teams_only(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    people = scene.people
+    assert set(rows(browser_of(people.bob))) == {"supernova", "supernova-next"}
+    assert set(rows(browser_of(people.charlie))) == {"genome"}
+    assert set(rows(browser_of(people.olga))) == {"supernova", "supernova-next", "genome"}
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_a_job_of_another_team_is_not_there(scene: Scene, browser_of, tab: str) -> None:  # noqa: ANN001
+    people = scene.people
+    url = reverse(tab, args=[scene.job.pk])
+    for who in (people.alice, people.bob, people.olga, people.ada):
+        assert browser_of(who).get(url).status_code == 200
+    answer = browser_of(people.charlie).get(url)
+    assert answer.status_code == 404
+    assert not any(secret in answer.content.decode() for secret in SECRETS)
+
+
+@pytest.mark.parametrize("page", ["home", "jobs", "cluster"])
+def test_no_page_tells_charlie_anything_of_astro(scene: Scene, browser_of, page: str) -> None:  # noqa: ANN001
+    text = browser_of(scene.people.charlie).get(reverse(page)).content.decode()
+    assert not any(secret in text for secret in SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("?q=NEXT", ["supernova-next"]),
+        ("?q=bob", ["supernova"]),
+        ("?state=waiting", ["supernova-next"]),
+        ("?state=running", ["supernova"]),
+        ("?state=ended", []),
+        ("?owner=me", ["supernova"]),
+        ("?sort=name", ["supernova", "supernova-next"]),
+        ("?sort=-name", ["supernova-next", "supernova"]),
+        ("?sort=-gpus", ["supernova-next", "supernova"]),
+        ("?generation=V100", []),
+        ("?team=bio", []),
+        ("?team=astro&state=active&sort=created", ["supernova", "supernova-next"]),
+        ("?sort=nonsense&state=nonsense&page=99", ["supernova-next", "supernova"]),
+        ("?q=%00", ["supernova-next", "supernova"]),
+    ],
+)
+def test_filter_order_and_page_are_in_the_url(scene: Scene, browser_of, query: str, names: list[str]) -> None:  # noqa: ANN001
+    if "generation" in query:
+        names = [scene.job.name] if scene.job.leases.get().generation.name == "V100" else names
+    assert rows(browser_of(scene.people.bob), query) == names
+
+
+def test_a_job_is_found_by_its_number(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    assert rows(browser_of(scene.people.bob), f"?q=%23{scene.job.pk}") == ["supernova"]
+    assert rows(browser_of(scene.people.bob), f"?q={scene.other.pk}") == []
+
+
+def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    multiply(scene.waiting, 120)
+    answer = browser_of(scene.people.bob).get(reverse("jobs") + "?state=waiting&page=2")
+    assert len(answer.context["page"]) == 50
+    assert "state=waiting&amp;page=3" in answer.content.decode()
+
+
+def test_the_list_asks_the_database_the_same_number_of_questions_for_more_rows(
+    scene: Scene, browser_of
+) -> None:  # noqa: ANN001
+    for page in ("jobs", "home", "cluster"):
+        browser = browser_of(scene.people.alice)
+        few = count_queries(browser, reverse(page))
+        multiply(scene.waiting, 20)
+        multiply_teams(20)
+        assert count_queries(browser, reverse(page)) == few, page
+
+
+def test_only_the_part_that_refreshes_is_sent(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    browser = browser_of(scene.people.bob)
+    part = browser.get(reverse("jobs"), headers={"HX-Request": "true", "HX-Target": "section#jobs-table"})
+    text = part.content.decode()
+    assert text.strip().startswith('<section id="jobs-table"')
+    assert "<html" not in text
+    assert "supernova" in text
+    url = reverse("job", args=[scene.job.pk])
+    head = browser.get(url, headers={"HX-Request": "true", "HX-Target": "header#job-head"}).content.decode()
+    assert head.strip().startswith('<header id="job-head"')
+    assert "<html" in browser.get(url, headers={"HX-Target": "div#something-else"}).content.decode()
+
+
+def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    browser = browser_of(scene.people.alice)
+    text = browser.get(reverse("job", args=[scene.waiting.pk])).content.decode()
+    explanation = browser.get(reverse("job", args=[scene.waiting.pk])).context["explanation"]
+    assert explanation.sentence in text.replace("&#x27;", "'")
+    assert explanation.short in text.replace("&#x27;", "'")
+    assert "Queued" in text
+
+
+def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    JobSpeed.objects.create(job=scene.job, generation=scene.people.v100, steps=100, seconds=10)
+    JobSpeed.objects.create(job=scene.job, generation=scene.people.a100, steps=250, seconds=10)
+    answer = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk]))
+    fastest, slowest = answer.context["speeds"]
+    assert (fastest.generation, fastest.rate, fastest.ratio) == ("A100", 25.0, 2.5)
+    assert (slowest.generation, slowest.ratio) == ("V100", 1.0)
+    # 4 GPUs for 45 minutes at 3.00 an hour.
+    assert dict(answer.context["cost"].amounts) == {"EUR": 9}
+    text = answer.content.decode()
+    assert "9.00 <small>EUR" in text
+    assert "0, 1, 2, 3" in text
+    lease = scene.job.leases.get()
+    assert f"4 × {lease.generation.name}" in text
+
+
+def test_the_spec_is_shown_as_yaml_and_escaped(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    Job.objects.filter(pk=scene.job.pk).update(spec=scene.job.spec | {"command": "echo '<script>'"})
+    text = browser_of(scene.people.bob).get(reverse("job_spec", args=[scene.job.pk])).content.decode()
+    assert "SUPERNOVA: 1987A" in text
+    assert "<script>'" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_cancelling_asks_by_name_and_is_for_those_who_may(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    people, url = scene.people, reverse("job_cancel", args=[scene.waiting.pk])
+    page = reverse("job", args=[scene.waiting.pk])
+    assert "Cancel “supernova-next”?" in browser_of(people.alice).get(page).content.decode()
+    assert "cancel-job" not in browser_of(people.bob).get(page).content.decode()  # a member, not the owner
+    assert browser_of(people.alice).get(url).status_code == 405
+    assert browser_of(people.charlie).post(url).status_code == 404
+    refused = browser_of(people.bob).post(url, follow=True)
+    assert "Only the owner, a manager of the team or an operator" in refused.content.decode()
+    scene.waiting.refresh_from_db()
+    assert scene.waiting.state == Job.State.QUEUED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancelled_job_says_so_and_cannot_be_cancelled_again(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    browser = browser_of(scene.people.alice)
+    done = browser.post(reverse("job_cancel", args=[scene.waiting.pk]), follow=True).content.decode()
+    assert "supernova-next: cancelled." in done
+    assert "Cancelled by alice" in done
+    assert "cancel-job" not in done
+
+
+def test_how_it_ended_is_told(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    lease = scene.world.lease(scene.job)
+    scene.world.see(
+        lease, Phase.ENDED, end=End.FAILED, ended_age=0.0, exit_code=3, message="worker 0 exited with code 3"
+    )
+    text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
+    assert "Failed" in text
+    assert "worker 0 exited with code 3" in text
+
+
+def multiply(job: Job, times: int) -> None:
+    for number in range(times):
+        job.pk, job._state.adding, job.request_key = None, True, None
+        job.name = f"copy-{number}"
+        job.save()
+
+
+def multiply_teams(times: int) -> None:
+    parent = Tenant.objects.get(name="Astro")
+    have = Tenant.objects.count()
+    for number in range(have, have + times):
+        Tenant.objects.create(
+            name=f"t{number}", slug=f"t{number}", parent=parent, path=f"{parent.path}x{number}/"
+        )
+
+
+def count_queries(browser: Client, url: str) -> int:
+    browser.get(url)  # sessions and caches are warm
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        assert browser.get(url).status_code == 200
+    return len(queries)

@@ -1,0 +1,168 @@
+"""Pages hear what changed: one Redis subscription for all, only topics that a user may hear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import pytest
+import redis
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.test import AsyncClient, Client
+from django.urls import reverse
+
+from accounting.models import User
+from portal.live import views
+from portal.live.hub import Hub, Subscription
+from portal.live.topics import may_hear, topics_of_jobs
+from scheduling import live
+from tests.portal.scene import Scene
+
+DEADLINE = 10.0
+
+
+def run(work: Callable[[], Awaitable[Any]]) -> Any:
+    async def with_deadline() -> Any:
+        async with asyncio.timeout(DEADLINE):
+            return await work()
+
+    return async_to_sync(with_deadline)()
+
+
+def publish(*topics: str) -> None:
+    live._send(topics)
+
+
+async def heard(subscription: Subscription) -> list[str]:
+    while True:
+        _, changed = await subscription.news(within=DEADLINE)
+        if changed:
+            return changed
+
+
+async def until_live(subscription: Subscription) -> None:
+    relay = None
+    while relay != "live":
+        relay, _ = await subscription.news(within=DEADLINE)
+
+
+def subscriptions_in_redis() -> int:
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        return dict(client.pubsub_numsub(live.CHANNEL))[live.CHANNEL.encode()]
+
+
+def test_many_pages_share_one_subscription_and_each_hears_its_own_topics() -> None:
+    async def listen() -> tuple[int, list[list[str]]]:
+        hub = Hub()
+        async with AsyncExitStack() as stack:
+            pages = [
+                await stack.enter_async_context(hub.subscribe([f"job:{n}", "cluster:1"])) for n in range(200)
+            ]
+            await until_live(pages[0])
+            count = await sync_to_async(subscriptions_in_redis)()
+            await sync_to_async(publish)("job:7", "job:999", "cluster:1")
+            return count, [await heard(page) for page in pages]
+
+    count, all_heard = run(listen)
+    assert count == 1
+    assert all("cluster:1" in changed for changed in all_heard)
+    assert [n for n, changed in enumerate(all_heard) if f"job:{n}" in changed] == [7]
+
+
+def test_the_subscription_ends_with_the_last_page() -> None:
+    async def come_and_go() -> int:
+        hub = Hub()
+        async with hub.subscribe(["job:1"]) as page:
+            await until_live(page)
+        while count := await sync_to_async(subscriptions_in_redis)():
+            await asyncio.sleep(0.02)
+        return count
+
+    assert run(come_and_go) == 0
+
+
+def test_a_slow_page_keeps_each_topic_once() -> None:
+    page = Subscription(["job:1", "jobs:*"])
+    for _ in range(10_000):
+        for topic in ("job:1", "jobs:4", "jobs:5", "job:2"):
+            page.tell(topic)
+    assert run(lambda: page.news(within=1)) == (None, ["job:1", "jobs:*"])
+
+
+def test_pages_are_told_when_redis_goes_and_comes_back() -> None:
+    async def watch() -> list[str]:
+        hub, states = Hub(), []
+        async with hub.subscribe(["job:1"]) as page:
+            await until_live(page)
+            with redis.Redis.from_url(settings.REDIS_URL) as client:
+                await sync_to_async(client.client_kill_filter)(_type="pubsub")
+            while states != ["away", "live"]:
+                relay, _ = await page.news(within=DEADLINE)
+                states += [relay] if relay else []
+            await sync_to_async(publish)("job:1")
+            assert await heard(page) == ["job:1"]
+        return states
+
+    assert run(watch) == ["away", "live"]
+
+
+def test_nobody_hears_of_other_teams(scene: Scene) -> None:
+    people, job = scene.people, scene.job
+    own = [f"jobs:{people.astro.pk}", f"job:{job.pk}", f"cluster:{job.cluster_id}"]
+    assert may_hear(people.bob, own)
+    assert may_hear(people.olga, ["jobs:*"])
+    for topic in (f"job:{job.pk}", f"jobs:{people.astro.pk}", "jobs:*"):
+        assert not may_hear(people.charlie, [topic])
+    for topic in ("job:0", "jobs:999999", "nonsense", "job:1;job:2", "cluster:", "cluster:99999"):
+        assert not may_hear(people.olga, [topic])
+    assert topics_of_jobs(people.bob) == f"jobs:{people.astro.pk}"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scene) -> None:
+    async def ask(user: User, topics: str):  # noqa: ANN202
+        client = AsyncClient()
+        await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        return await client.get(reverse("live"), {"topics": topics})
+
+    async def listen() -> list[bytes]:
+        topic = f"job:{scene.job.pk}"
+        assert (await ask(scene.people.charlie, topic)).status_code == 404
+        assert (await ask(scene.people.bob, "")).status_code == 404
+        answer = await ask(scene.people.bob, topic)
+        stream, blocks = aiter(answer.streaming_content), []
+        async with aclosing(stream):
+            blocks.append(await anext(stream))
+            await sync_to_async(publish)(topic)
+            blocks.append(await anext(stream))
+        return blocks
+
+    relay, change = run(listen)
+    assert relay == b"event: relay\ndata: live\n\n"
+    assert change == b'data: {"topic": "job:%d"}\n\n' % scene.job.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
+    scene: Scene, monkeypatch
+) -> None:  # noqa: ANN001
+    monkeypatch.setattr(views, "LONGEST_STREAM", 0.0)
+
+    async def listen() -> list[bytes]:
+        return [block async for block in views._relay({"job:1"})]
+
+    assert run(listen) == [b"event: bye\ndata: \n\n".decode()]
+
+
+def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:  # noqa: ANN001
+    answer = Client().get(reverse("healthz"))
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "database": "ok", "redis": "ok"})
+
+
+def test_not_well_when_redis_is_away(db: None, settings) -> None:  # noqa: ANN001
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    answer = Client().get(reverse("healthz"))
+    assert (answer.status_code, answer.json()["redis"]) == (503, "failing")

@@ -1,0 +1,148 @@
+"""Around every page: signing in, the security policy, times in one's zone, the pages for errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+
+from accounting.models import AuditEvent, User
+from portal import wording
+from portal.middleware import _zone
+from tests.make import user
+from tests.portal.scene import Scene
+
+PASSWORD = "correct horse battery staple"
+TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
+PAGES = ("home", "jobs", "cluster", "preferences", "password_change")
+
+
+@pytest.fixture
+def dora(db: None) -> User:
+    return user("dora", password=PASSWORD)
+
+
+def log_in(browser: Client, password: str):  # noqa: ANN201
+    return browser.post(reverse("login"), {"username": "dora", "password": password})
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_strangers_are_asked_to_log_in(db: None, name: str) -> None:
+    answer = Client().get(reverse(name))
+    assert answer.status_code == 302
+    assert answer["Location"].startswith(reverse("login"))
+
+
+def test_a_part_that_refreshes_after_the_session_ended_sends_the_whole_page_to_the_login(db: None) -> None:
+    answer = Client().get(reverse("jobs"), headers={"HX-Request": "true", "HX-Target": "section#jobs-table"})
+    assert answer.status_code == 401
+    assert answer["HX-Redirect"] == reverse("login")
+
+
+def test_logging_in_and_out(dora: User) -> None:
+    browser = Client()
+    assert log_in(browser, PASSWORD)["Location"] == reverse("home")
+    assert browser.get(reverse("home")).status_code == 200
+    assert browser.get(reverse("logout")).status_code == 405
+    assert browser.post(reverse("logout"))["Location"] == reverse("login")
+    assert browser.get(reverse("home")).status_code == 302
+
+
+def test_five_wrong_passwords_lock_the_login_even_for_the_right_one(dora: User) -> None:
+    browser = Client()
+    answers = [log_in(browser, "wrong") for _ in range(5)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429]
+    locked = log_in(browser, PASSWORD)
+    assert locked.status_code == 429
+    assert "rests for 15 minutes" in locked.content.decode()
+
+
+def test_posts_without_the_token_are_refused_in_style(dora: User) -> None:
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")
+    answer = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "UTC"})
+    assert answer.status_code == 403
+    assert "load the page anew" in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_security_policy_allows_no_inline_script_and_nothing_from_elsewhere(
+    dora: User, name: str
+) -> None:
+    browser = Client()
+    browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")
+    policy = browser.get(reverse(name))["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "style-src 'self'" in policy
+    assert not re.search(r"https?:|\*", policy)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
+def test_templates_hold_nothing_that_the_policy_forbids(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(r"<style\b|<[^>]+\s(style|on[a-z]+|hx-on\S*)=", text)
+    assert not re.search(r"<script(?![^>]*\ssrc=)", text)
+    assert not re.search(r"""(src|href)=["'](https?:)?//""", text)
+    assert "js:" not in text
+
+
+def test_preferences_are_kept_audited_and_used(dora: User) -> None:
+    browser = Client()
+    browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")
+    answer = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "Asia/Tokyo"}, follow=True)
+    page = answer.content.decode()
+    assert 'data-theme="dark"' in page
+    assert "Your preferences are saved." in page
+    assert AuditEvent.objects.filter(verb="user.set_preferences", actor=dora).count() == 1
+    wrong = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "Mars/Olympus"})
+    assert wrong.status_code == 422
+    assert "A time zone is a name such as" in wrong.content.decode()
+
+
+def test_times_are_shown_in_the_zone_of_the_user(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    User.objects.filter(pk=scene.people.bob.pk).update(time_zone="Asia/Tokyo")
+    page = browser_of(User.objects.get(pk=scene.people.bob.pk)).get(reverse("jobs")).content.decode()
+    assert re.search(r'<time datetime="[^"]+\+00:00" title="[^"]+ JST" data-ago>', page)
+    alice = browser_of(scene.people.alice).get(reverse("jobs")).content.decode()
+    assert "JST" not in alice, "a zone must not leak into the next request"
+
+
+def test_an_unknown_zone_is_shown_as_utc() -> None:
+    assert str(_zone("Mars/Olympus")) == str(_zone("../../etc/passwd")) == "UTC"
+
+
+def test_the_admin_entry_is_for_operators(scene: Scene, browser_of) -> None:  # noqa: ANN001
+    entry = f'href="{reverse("administration")}"'
+    assert entry in browser_of(scene.people.olga).get("/").content.decode()
+    assert entry not in browser_of(scene.people.bob).get("/").content.decode()
+
+
+def test_what_is_not_there_says_so_in_style(dora: User) -> None:
+    browser = Client()
+    browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")
+    answer = browser.get("/no/such/page")
+    assert answer.status_code == 404
+    assert "Nothing here" in answer.content.decode()
+
+
+def test_the_page_for_broken_things_needs_no_database() -> None:
+    from portal.errors import server_error  # noqa: PLC0415
+
+    answer = server_error(None)
+    assert answer.status_code == 500
+    assert "Something broke here" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (200, "3 min 20 s"), (7200, "2 h"), (7500, "2 h 05 min"),
+     (90000, "1 d 1 h")],
+)  # fmt: skip
+def test_durations_read_as_people_say_them(seconds: float, words: str) -> None:
+    assert wording.duration(seconds) == words
