@@ -21,7 +21,7 @@ def rows(browser: Client, query: str = "") -> list[str]:
     return [job.name for job in browser.get(reverse("jobs") + query).context["page"]]
 
 
-def test_each_sees_the_jobs_of_the_own_teams_only(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_each_sees_the_jobs_of_the_own_teams_only(scene: Scene, browser_of) -> None:
     people = scene.people
     assert set(rows(browser_of(people.bob))) == {"supernova", "supernova-next"}
     assert set(rows(browser_of(people.charlie))) == {"genome"}
@@ -29,7 +29,7 @@ def test_each_sees_the_jobs_of_the_own_teams_only(scene: Scene, browser_of) -> N
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_a_job_of_another_team_is_not_there(scene: Scene, browser_of, tab: str) -> None:  # noqa: ANN001
+def test_a_job_of_another_team_is_not_there(scene: Scene, browser_of, tab: str) -> None:
     people = scene.people
     url = reverse(tab, args=[scene.job.pk])
     for who in (people.alice, people.bob, people.olga, people.ada):
@@ -40,7 +40,7 @@ def test_a_job_of_another_team_is_not_there(scene: Scene, browser_of, tab: str) 
 
 
 @pytest.mark.parametrize("page", ["home", "jobs", "cluster"])
-def test_no_page_tells_charlie_anything_of_astro(scene: Scene, browser_of, page: str) -> None:  # noqa: ANN001
+def test_no_page_tells_charlie_anything_of_astro(scene: Scene, browser_of, page: str) -> None:
     text = browser_of(scene.people.charlie).get(reverse(page)).content.decode()
     assert not any(secret in text for secret in SECRETS)
 
@@ -64,18 +64,18 @@ def test_no_page_tells_charlie_anything_of_astro(scene: Scene, browser_of, page:
         ("?q=%00", ["supernova-next", "supernova"]),
     ],
 )
-def test_filter_order_and_page_are_in_the_url(scene: Scene, browser_of, query: str, names: list[str]) -> None:  # noqa: ANN001
+def test_filter_order_and_page_are_in_the_url(scene: Scene, browser_of, query: str, names: list[str]) -> None:
     if "generation" in query:
         names = [scene.job.name] if scene.job.leases.get().generation.name == "V100" else names
     assert rows(browser_of(scene.people.bob), query) == names
 
 
-def test_a_job_is_found_by_its_number(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_a_job_is_found_by_its_number(scene: Scene, browser_of) -> None:
     assert rows(browser_of(scene.people.bob), f"?q=%23{scene.job.pk}") == ["supernova"]
     assert rows(browser_of(scene.people.bob), f"?q={scene.other.pk}") == []
 
 
-def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> None:
     multiply(scene.waiting, 120)
     answer = browser_of(scene.people.bob).get(reverse("jobs") + "?state=waiting&page=2")
     assert len(answer.context["page"]) == 50
@@ -84,7 +84,7 @@ def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> 
 
 def test_the_list_asks_the_database_the_same_number_of_questions_for_more_rows(
     scene: Scene, browser_of
-) -> None:  # noqa: ANN001
+) -> None:
     for page in ("jobs", "home", "cluster"):
         browser = browser_of(scene.people.alice)
         few = count_queries(browser, reverse(page))
@@ -93,7 +93,7 @@ def test_the_list_asks_the_database_the_same_number_of_questions_for_more_rows(
         assert count_queries(browser, reverse(page)) == few, page
 
 
-def test_only_the_part_that_refreshes_is_sent(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_only_the_part_that_refreshes_is_sent(scene: Scene, browser_of) -> None:
     browser = browser_of(scene.people.bob)
     part = browser.get(reverse("jobs"), headers={"HX-Request": "true", "HX-Target": "section#jobs-table"})
     text = part.content.decode()
@@ -106,7 +106,7 @@ def test_only_the_part_that_refreshes_is_sent(scene: Scene, browser_of) -> None:
     assert "<html" in browser.get(url, headers={"HX-Target": "div#something-else"}).content.decode()
 
 
-def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_of) -> None:
     browser = browser_of(scene.people.alice)
     text = browser.get(reverse("job", args=[scene.waiting.pk])).content.decode()
     explanation = browser.get(reverse("job", args=[scene.waiting.pk])).context["explanation"]
@@ -115,7 +115,7 @@ def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_o
     assert "Queued" in text
 
 
-def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) -> None:
     JobSpeed.objects.create(job=scene.job, generation=scene.people.v100, steps=100, seconds=10)
     JobSpeed.objects.create(job=scene.job, generation=scene.people.a100, steps=250, seconds=10)
     answer = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk]))
@@ -131,7 +131,7 @@ def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) ->
     assert f"4 × {lease.generation.name}" in text
 
 
-def test_the_spec_is_shown_as_yaml_and_escaped(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_the_spec_is_shown_as_yaml_and_escaped(scene: Scene, browser_of) -> None:
     Job.objects.filter(pk=scene.job.pk).update(spec=scene.job.spec | {"command": "echo '<script>'"})
     text = browser_of(scene.people.bob).get(reverse("job_spec", args=[scene.job.pk])).content.decode()
     assert "SUPERNOVA: 1987A" in text
@@ -139,7 +139,7 @@ def test_the_spec_is_shown_as_yaml_and_escaped(scene: Scene, browser_of) -> None
     assert "&lt;script&gt;" in text
 
 
-def test_cancelling_asks_by_name_and_is_for_those_who_may(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_cancelling_asks_by_name_and_is_for_those_who_may(scene: Scene, browser_of) -> None:
     people, url = scene.people, reverse("job_cancel", args=[scene.waiting.pk])
     page = reverse("job", args=[scene.waiting.pk])
     assert "Cancel “supernova-next”?" in browser_of(people.alice).get(page).content.decode()
@@ -153,7 +153,7 @@ def test_cancelling_asks_by_name_and_is_for_those_who_may(scene: Scene, browser_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_cancelled_job_says_so_and_cannot_be_cancelled_again(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_a_cancelled_job_says_so_and_cannot_be_cancelled_again(scene: Scene, browser_of) -> None:
     browser = browser_of(scene.people.alice)
     done = browser.post(reverse("job_cancel", args=[scene.waiting.pk]), follow=True).content.decode()
     assert "supernova-next: cancelled." in done
@@ -161,7 +161,7 @@ def test_a_cancelled_job_says_so_and_cannot_be_cancelled_again(scene: Scene, bro
     assert "cancel-job" not in done
 
 
-def test_how_it_ended_is_told(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_how_it_ended_is_told(scene: Scene, browser_of) -> None:
     lease = scene.world.lease(scene.job)
     scene.world.see(
         lease, Phase.ENDED, end=End.FAILED, ended_age=0.0, exit_code=3, message="worker 0 exited with code 3"

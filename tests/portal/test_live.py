@@ -123,7 +123,7 @@ def test_nobody_hears_of_other_teams(scene: Scene) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scene) -> None:
-    async def ask(user: User, topics: str):  # noqa: ANN202
+    async def ask(user: User, topics: str):
         client = AsyncClient()
         await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
         return await client.get(reverse("live"), {"topics": topics})
@@ -148,7 +148,7 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
 @pytest.mark.django_db(transaction=True)
 def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
     scene: Scene, monkeypatch
-) -> None:  # noqa: ANN001
+) -> None:
     monkeypatch.setattr(views, "LONGEST_STREAM", 0.0)
 
     async def listen() -> list[bytes]:
@@ -157,12 +157,12 @@ def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
     assert run(listen) == [b"event: bye\ndata: \n\n".decode()]
 
 
-def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:  # noqa: ANN001
+def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:
     answer = Client().get(reverse("healthz"))
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "database": "ok", "redis": "ok"})
 
 
-def test_not_well_when_redis_is_away(db: None, settings) -> None:  # noqa: ANN001
+def test_not_well_when_redis_is_away(db: None, settings) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = Client().get(reverse("healthz"))
     assert (answer.status_code, answer.json()["redis"]) == (503, "failing")

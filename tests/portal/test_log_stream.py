@@ -106,7 +106,7 @@ def test_cut_anywhere_and_resumed_the_parts_are_the_file(scene: Scene, log: Path
     assert got.last_id == str(len(data))
 
 
-def test_it_follows_what_is_written_until_the_job_has_ended(scene: Scene, log: Path, monkeypatch) -> None:  # noqa: ANN001
+def test_it_follows_what_is_written_until_the_job_has_ended(scene: Scene, log: Path, monkeypatch) -> None:
     monkeypatch.setattr(log_views, "STATE_LOOK", 0.05)
     monkeypatch.setattr(log_views, "LOOK", 0.02)
     written = ["first\n", "50%", "\r100%\n", "é\n"]
@@ -131,7 +131,7 @@ def test_it_follows_what_is_written_until_the_job_has_ended(scene: Scene, log: P
     assert (got.names[0], got.names[-1]) == ("start", "end")
 
 
-def test_a_silent_log_sends_a_heartbeat(scene: Scene, log: Path, monkeypatch) -> None:  # noqa: ANN001
+def test_a_silent_log_sends_a_heartbeat(scene: Scene, log: Path, monkeypatch) -> None:
     monkeypatch.setattr(log_views, "HEARTBEAT", 0.05)
     monkeypatch.setattr(log_views, "LOOK", 0.02)
 
@@ -161,7 +161,7 @@ def test_a_long_log_begins_near_its_end_at_the_start_of_a_line(scene: Scene, log
     assert text.endswith("line 0099999\n")
 
 
-def test_logs_of_other_teams_are_not_there(scene: Scene, log: Path, browser_of) -> None:  # noqa: ANN001
+def test_logs_of_other_teams_are_not_there(scene: Scene, log: Path, browser_of) -> None:
     log.write_bytes(b"secret\n")
     for name in ("job_log", "job_log_stream", "job_log_raw", "job_log_piece", "job_log_search"):
         url = reverse(name, args=[scene.job.pk]) + "?q=secret&end=7"
@@ -192,7 +192,7 @@ def test_the_whole_file_can_be_downloaded_as_it_is(scene: Scene, log: Path) -> N
     assert name == f'attachment; filename="supernova-{scene.job.pk}-rank-0.log"'
 
 
-def test_earlier_pieces_join_without_a_gap(scene: Scene, log: Path, browser_of) -> None:  # noqa: ANN001
+def test_earlier_pieces_join_without_a_gap(scene: Scene, log: Path, browser_of) -> None:
     data = b"".join(b"line %07d\n" % n for n in range(30_000))
     log.write_bytes(data)
     client, url = browser_of(scene.people.bob), reverse("job_log_piece", args=[scene.job.pk])
@@ -206,7 +206,7 @@ def test_earlier_pieces_join_without_a_gap(scene: Scene, log: Path, browser_of) 
     assert client.get(url).status_code == 400
 
 
-def test_searching_answers_with_offsets_or_says_what_is_wrong(scene: Scene, log: Path, browser_of) -> None:  # noqa: ANN001
+def test_searching_answers_with_offsets_or_says_what_is_wrong(scene: Scene, log: Path, browser_of) -> None:
     log.write_bytes(b"alpha\nbeta\nalphabet\n")
     client, url = browser_of(scene.people.bob), reverse("job_log_search", args=[scene.job.pk])
     assert client.get(url, {"q": "ALPHA"}).json() == {"offsets": [0, 11], "complete": True}

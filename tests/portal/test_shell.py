@@ -26,7 +26,7 @@ def dora(db: None) -> User:
     return user("dora", password=PASSWORD)
 
 
-def log_in(browser: Client, password: str):  # noqa: ANN201
+def log_in(browser: Client, password: str):
     return browser.post(reverse("login"), {"username": "dora", "password": password})
 
 
@@ -105,7 +105,7 @@ def test_preferences_are_kept_audited_and_used(dora: User) -> None:
     assert "A time zone is a name such as" in wrong.content.decode()
 
 
-def test_times_are_shown_in_the_zone_of_the_user(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_times_are_shown_in_the_zone_of_the_user(scene: Scene, browser_of) -> None:
     User.objects.filter(pk=scene.people.bob.pk).update(time_zone="Asia/Tokyo")
     page = browser_of(User.objects.get(pk=scene.people.bob.pk)).get(reverse("jobs")).content.decode()
     assert re.search(r'<time datetime="[^"]+\+00:00" title="[^"]+ JST" data-ago>', page)
@@ -117,7 +117,7 @@ def test_an_unknown_zone_is_shown_as_utc() -> None:
     assert str(_zone("Mars/Olympus")) == str(_zone("../../etc/passwd")) == "UTC"
 
 
-def test_the_admin_entry_is_for_operators(scene: Scene, browser_of) -> None:  # noqa: ANN001
+def test_the_admin_entry_is_for_operators(scene: Scene, browser_of) -> None:
     entry = f'href="{reverse("administration")}"'
     assert entry in browser_of(scene.people.olga).get("/").content.decode()
     assert entry not in browser_of(scene.people.bob).get("/").content.decode()

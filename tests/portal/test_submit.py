@@ -1,0 +1,210 @@
+"""The submit page: form and YAML edit each other, problems stand beside their fields, twice is once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.submit.fields import Fields, digest, read_variables, read_yaml
+from scheduling.models import Job
+from scheduling.spec import JobSpec, SpecError
+from tests.portal.scene import Scene
+
+texts = st.text(max_size=30)
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+mappings = st.fixed_dictionaries(
+    {"name": st.text(min_size=1, max_size=40), "command": st.text(min_size=1, max_size=80)},
+    optional={
+        "environment": texts,
+        "workers": st.integers(1, 4096),
+        "gpus_per_worker": st.integers(1, 64),
+        "generations": st.lists(st.text(max_size=6), max_size=4, unique=True),
+        "variables": st.dictionaries(names, texts, max_size=4),
+        "checkpoint_grace_seconds": st.floats(0, 3600),
+        "priority": st.integers(-100, 100),
+    },
+)
+
+
+@given(mappings)
+def test_every_spec_survives_the_way_through_form_and_yaml(data: dict[str, object]) -> None:
+    try:
+        spec = JobSpec.parse(data)
+    except SpecError:
+        return
+    fields = Fields.from_spec(spec)
+    assert fields.to_spec() == spec
+    assert read_yaml(fields.to_yaml()) == spec
+    assert read_yaml(fields.to_yaml().replace("\n", "\r\n")) == spec  # as browsers send it
+
+
+@given(st.text(max_size=60))
+def test_no_yaml_makes_the_reader_stumble(text: str) -> None:
+    try:
+        read_yaml(text)
+    except SpecError as error:
+        assert error.problems  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("A", "line 1 has no “=”"), ("A=1\nA=2", "line 2 names A"), ('A="b', "must end with one")],
+)
+def test_wrong_variable_lines_are_named(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        read_variables(text)
+    assert said in refused.value.problems["variables"]
+
+
+FORM = {
+    "name": "train", "command": "python train.py", "environment": "", "workers": "1", "gpus_per_worker": "2",
+    "variables": "", "checkpoint_grace_seconds": "30", "priority": "0",
+    "progress_pattern": Fields().progress_pattern, "request_key": "k1", "do": "submit",
+}  # fmt: skip
+
+
+def posted(**changes: object) -> dict[str, object]:
+    """The form as a browser sends it that has shown the YAML of the same fields."""
+    data = FORM | changes
+    if "yaml" not in data:
+        plain = {name: data[name] for name in Fields.__dataclass_fields__ if name in data}
+        data["yaml"] = Fields(**plain).to_yaml()
+        data["agreed"] = digest(data["yaml"])
+    return data
+
+
+@pytest.fixture
+def bob(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.bob)
+
+
+def problem_of(html: str, field: str) -> str:
+    return re.search(rf'id="problem-{field}"[^>]*>([^<]*)<', html)[1]
+
+
+def test_a_right_form_becomes_a_job(scene: Scene, bob: Client) -> None:
+    response = bob.post("/submit/", posted(generations=["V100"], variables="LR=0.1"))
+    job = Job.objects.latest("id")
+    assert (response.status_code, response["Location"]) == (302, f"/jobs/{job.pk}/")
+    assert (job.owner, job.tenant, job.gpus) == (scene.people.bob, scene.people.astro, 2)
+    assert job.spec["variables"] == {"LR": "0.1"}
+    assert job.generation_ids == [scene.people.v100.pk]
+
+
+def test_submitting_twice_makes_one_job(bob: Client) -> None:
+    first, second = bob.post("/submit/", posted()), bob.post("/submit/", posted())
+    assert first["Location"] == second["Location"]
+    assert Job.objects.filter(name="train").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("name", "", "1 to 120 characters"),
+        ("command", "", "a shell command or script"),
+        ("workers", "two", "a whole number from 1 to 4096"),
+        ("workers", "0", "a whole number from 1 to 4096"),
+        ("gpus_per_worker", "65", "a whole number from 1 to 64"),
+        ("variables", "NOEQUALS", "one KEY=VALUE on each line"),
+        ("variables", "RANK=1", "set by Fairlot itself"),
+        ("checkpoint_grace_seconds", "-1", "a number from 0 to 3600"),
+        ("priority", "101", "a whole number from -100 to 100"),
+        ("progress_pattern", "(", "an RE2 regular expression"),
+        ("generations", ["K80"], "K80 is not in lab; accepted are A100, V100"),
+        ("environment", "conda", "accepted are"),
+    ],
+)
+def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
+    bob: Client, field: str, typed: str, said: str
+) -> None:
+    before = Job.objects.count()
+    response = bob.post("/submit/", posted(**{field: typed}))
+    html = response.content.decode()
+    assert response.status_code == 422
+    assert said in problem_of(html, field)
+    assert Job.objects.count() == before
+    assert 'value="train"' in html or field == "name"  # the rest is still there
+    assert (typed[0] if isinstance(typed, list) else typed) in html
+
+
+def test_yaml_that_was_edited_is_what_is_submitted(bob: Client) -> None:
+    data = posted() | {"yaml": "name: from-yaml\ncommand: 'true'\nworkers: 2"}
+    assert bob.post("/submit/", data).status_code == 302
+    assert Job.objects.latest("id").workers == 2
+
+
+def test_two_sides_that_say_different_things_are_not_guessed_at(bob: Client) -> None:
+    data = posted() | {"yaml": "name: from-yaml\ncommand: 'true'", "name": "from-form"}
+    response = bob.post("/submit/", data)
+    assert response.status_code == 422
+    assert "both changed" in response.content.decode()
+    assert not Job.objects.filter(name__startswith="from-").exists()
+
+
+def test_bad_yaml_is_marked_and_left_alone(bob: Client) -> None:
+    data = posted() | {"yaml": "name: [x", "do": "yaml"}
+    html = bob.post("/submit/", data).content.decode()
+    assert "cannot be read in line 1" in html
+    assert "name: [x" in html
+    assert 'value="train"' in html  # the form stays as it was
+
+
+def test_use_form_and_use_yaml_work_without_a_script(bob: Client) -> None:
+    html = bob.post("/submit/", posted() | {"yaml": "name: y\ncommand: c", "do": "yaml"}).content.decode()
+    assert 'name="name" value="y"' in html
+    html = bob.post("/submit/", posted() | {"yaml": "old", "do": "form"}).content.decode()
+    assert "name: train" in html
+
+
+def test_an_edit_of_the_form_sends_the_yaml_and_the_preflight_back(bob: Client) -> None:
+    html = bob.post("/submit/convert/?from=form", posted(name="edited")).content.decode()
+    assert "name: edited" in html
+    assert 'id="preflight"' in html
+    assert "an hour" in html
+    assert 'id="spec-fields"' not in html  # what is being typed is not replaced
+
+
+def test_an_edit_of_the_yaml_sends_the_form_back_only_if_it_is_right(bob: Client) -> None:
+    right = posted() | {"yaml": "name: a\ncommand: b\nvariables: {X: '1'}"}
+    html = bob.post("/submit/convert/?from=yaml", right).content.decode()
+    assert "X=1" in html
+    assert 'id="spec-fields"' in html
+    html = bob.post(
+        "/submit/convert/?from=yaml", posted() | {"yaml": "name: a\ncolour: red"}
+    ).content.decode()
+    assert "<code>colour</code>: is not a field of a job spec" in html
+    assert 'id="spec-fields"' not in html
+
+
+def test_the_preflight_tells_never_from_later(bob: Client) -> None:
+    never = bob.post("/submit/convert/?from=form", posted(gpus_per_worker="8")).content.decode()
+    assert "can never run" in never
+    assert "can never run" not in bob.post("/submit/convert/?from=form", posted()).content.decode()
+
+
+def test_a_visible_job_can_be_cloned(scene: Scene, bob: Client) -> None:
+    html = bob.get(f"/submit/?clone={scene.job.pk}").content.decode()
+    assert 'value="supernova"' in html
+    assert "SUPERNOVA=1987A" in html
+    assert bob.get(f"/submit/?clone={scene.other.pk}").status_code == 404
+    assert bob.get("/submit/?clone=x").status_code == 404
+
+
+def test_a_team_of_others_cannot_be_chosen(scene: Scene, bob: Client) -> None:
+    response = bob.post("/submit/", posted(tenant=str(scene.people.bio.pk)))
+    assert response.status_code == 422
+    assert not Job.objects.filter(name="train").exists()
+
+
+def test_who_is_in_no_team_is_told_so(scene: Scene, browser_of) -> None:
+    assert "no team" in browser_of(scene.people.olga).get("/submit/").content.decode()
+
+
+def test_a_post_without_the_csrf_token_is_refused(scene: Scene, browser_of) -> None:
+    strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
+    assert strict.post("/submit/", posted()).status_code == 403
+    assert strict.post("/submit/convert/?from=form", posted()).status_code == 403
