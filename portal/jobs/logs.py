@@ -137,7 +137,7 @@ def search(log: LogFile, text: str, *, regex: bool, most: int) -> Found:
         lines = _lines(rest + data)
         rest = lines.pop() if lines and not lines[-1].endswith(b"\n") and len(lines[-1]) < READ else b""
         for line in lines:
-            if pattern.search(line.decode("utf-8", "replace")):
+            if pattern.search(line.rstrip(b"\r\n").decode("utf-8", "replace")):
                 if len(offsets) == most:
                     return Found(offsets, complete=False, searched=begin)
                 offsets.append(begin)

@@ -12,6 +12,7 @@ from django.db.models import Max, Prefetch, QuerySet, Sum
 from accounting.clock import now_from_database
 from accounting.models import Generation, UsageSegment, User
 from scheduling.models import HeldGpu, Job, Lease
+from scheduling.spec import JobSpec, SpecError, dump_spec
 
 MOST_STRIPES = 400
 
@@ -141,6 +142,14 @@ def strip_of(job: Job) -> Strip | None:
             )
         )
     return Strip(begins, ends, stripes, list(series.items()))
+
+
+def yaml_of(job: Job) -> str:
+    """What was asked for, defaults left out; as stored where today's rules would refuse it."""
+    try:
+        return JobSpec.parse(job.spec).to_yaml()
+    except SpecError:
+        return dump_spec(job.spec)
 
 
 def generation_names(job: Job) -> list[str]:

@@ -19,7 +19,6 @@ from portal.live.topics import topics_of_jobs
 from scheduling.actions import cancel_job
 from scheduling.explain import explain
 from scheduling.models import Job
-from scheduling.spec import dump_spec
 
 JOBS_PER_PAGE = 50
 EVENTS_PER_PAGE = 100
@@ -75,7 +74,7 @@ def events(request: HttpRequest, pk: int) -> HttpResponse:
 def spec(request: HttpRequest, pk: int) -> HttpResponse:
     """What was asked for, as YAML."""
     shown = visible_job(request, pk)
-    context = frame(request, shown, "spec") | {"yaml": dump_spec(shown.spec)}
+    context = frame(request, shown, "spec") | {"yaml": story.yaml_of(shown)}
     return render_page(request, "jobs/spec.html", context, includes=HEAD)
 
 
@@ -105,6 +104,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "job": shown,
         "tab": tab,
         "explanation": explain(shown),
+        "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": story.present_lease(shown),
         "may_cancel": not shown.has_ended
         and shown.state != Job.State.CANCELLING

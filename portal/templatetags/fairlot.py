@@ -124,6 +124,12 @@ def gpu_time(gpu_seconds: float | Decimal | None) -> str:
 
 
 @register.filter
+def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
+    """GPU-seconds as GPU-hours, the number alone."""
+    return "–" if gpu_seconds is None else wording.number(float(gpu_seconds) / 3600)
+
+
+@register.filter
 def money(amount: Decimal | None, currency: str = "") -> str:
     """An amount with two digits, or more when it is below one cent."""
     return "–" if amount is None else wording.money(amount, currency)

@@ -77,7 +77,7 @@ def test_the_subscription_ends_with_the_last_page() -> None:
         hub = Hub()
         async with hub.subscribe(["job:1"]) as page:
             await until_live(page)
-        while count := await sync_to_async(subscriptions_in_redis)():
+        while count := await sync_to_async(subscriptions_in_redis)():  # noqa: ASYNC110 - Redis tells nobody
             await asyncio.sleep(0.02)
         return count
 
