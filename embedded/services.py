@@ -130,7 +130,7 @@ class Program(Service):
         super().__init__(name, patience)
         self.arguments = arguments
         self.log = log
-        self.environment = {**environment, **service_mark(name)}
+        self.environment = {**environment, **service_mark(name), "PYTHONUNBUFFERED": "1"}
         self.ready_when_it_says = ready_when_it_says
         self.at_our_death = at_our_death
         self._log_offset = 0
@@ -189,6 +189,7 @@ class Web(Program):
 def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, str]) -> list[Program]:
     """Web, worker, beat and watch, in the order in which they are started."""
     celery = ["-m", "celery", "-A", "portal"]
+    # Both are known to have read the code by their banners, which no LOG_LEVEL hides.
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [
         Web(host, port, log=logs / "web.log", environment=environment),
@@ -208,7 +209,7 @@ def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, 
             log=logs / "worker.log",
             environment=environment,
             patience=15,
-            ready_when_it_says=b" ready.",
+            ready_when_it_says=b"[tasks]",
             at_our_death="QUIT",  # TERM would wait for its tasks, and nobody could hurry it then
         ),
         Program(
@@ -225,7 +226,7 @@ def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, 
             log=logs / "beat.log",
             environment=environment,
             patience=5,
-            ready_when_it_says=b"beat: Starting",
+            ready_when_it_says=b"celery beat v",
         ),
         Program(
             "watch",

@@ -90,7 +90,7 @@ class Up:
 def environment(var):
     """Ours without what tests/conftest.py has set."""
     ours = {name: value for name, value in os.environ.items() if name not in settings_names()}
-    return {**ours, "FAIRLOT_VAR": str(var), "PYTHONUNBUFFERED": "1"}
+    return {**ours, "FAIRLOT_VAR": str(var)}
 
 
 @pytest.fixture
