@@ -66,9 +66,12 @@ END $$;
 
 -- At commit, of a whole transaction. It runs again for every entry, because someone might have the
 -- constraints checked early (SET CONSTRAINTS ... IMMEDIATE) and go on adding.
+-- Every query has one way only, by the transaction's id: after a large booking the planner knows
+-- nothing yet of the rows and would choose others that read the whole table each time.
 CREATE FUNCTION accounting_check_transaction() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     booked accounting_ledgertransaction;
+    segment accounting_usagesegment;
     booked_id bigint;
     entry_count bigint;
     surplus text;
@@ -86,7 +89,7 @@ BEGIN
     FROM (
         SELECT account.unit, count(*) AS entries, sum(entry.amount) AS total
         FROM accounting_ledgerentry entry
-        JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+        CROSS JOIN LATERAL (SELECT * FROM accounting_ledgeraccount WHERE id = entry.account_id OFFSET 0) account
         WHERE entry.transaction_id = booked_id
         GROUP BY account.unit
     ) AS per_unit;
@@ -101,14 +104,14 @@ BEGIN
 
     IF booked.kind = 'usage' THEN
         -- Exactly the two entries (four, when it costs something) that its voucher tells.
+        SELECT * INTO segment FROM accounting_usagesegment WHERE transaction_id = booked_id;
         SELECT count(*) = entry_count AND count(DISTINCT account.kind) = entry_count
-            AND entry_count = CASE WHEN min(segment.cost) = 0 THEN 2 ELSE 4 END
+            AND entry_count = CASE WHEN segment.cost = 0 THEN 2 ELSE 4 END
+            AND segment.period = booked.period
         INTO fits
-        FROM accounting_usagesegment segment
-        JOIN accounting_ledgerentry entry ON entry.transaction_id = segment.transaction_id
-        JOIN accounting_ledgeraccount account ON account.id = entry.account_id
-        WHERE segment.transaction_id = booked_id
-          AND segment.period = booked.period
+        FROM accounting_ledgerentry entry
+        CROSS JOIN LATERAL (SELECT * FROM accounting_ledgeraccount WHERE id = entry.account_id OFFSET 0) account
+        WHERE entry.transaction_id = booked_id
           AND CASE account.kind
               WHEN 'usage' THEN entry.amount = segment.gpu_seconds
               WHEN 'capacity' THEN entry.amount = -segment.gpu_seconds
@@ -121,7 +124,7 @@ BEGIN
     ELSIF booked.kind = 'trade' THEN
         SELECT bool_and(account.kind = 'trade') INTO fits
         FROM accounting_ledgerentry entry
-        JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+        CROSS JOIN LATERAL (SELECT * FROM accounting_ledgeraccount WHERE id = entry.account_id OFFSET 0) account
         WHERE entry.transaction_id = booked_id;
     ELSE
         SELECT bool_and(total = 0) INTO fits
