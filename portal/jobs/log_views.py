@@ -60,9 +60,9 @@ def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile,
         log_file = _log_file(request, _job_of(user, pk))
     finally:
         let_go_of_database()
-    asked = request.headers.get("Last-Event-ID") or request.GET.get("offset", "")
-    if asked.isdecimal() and len(asked) < 18:
-        return log_file, int(asked)
+    asked = _offset(request.headers.get("Last-Event-ID") or request.GET.get("offset", ""))
+    if asked is not None:
+        return log_file, asked
     size = log_file.size()
     return log_file, log_file.line_start(size - TAIL) if size > TAIL else 0
 
@@ -110,19 +110,21 @@ def _has_ended(pk: int) -> bool:
 @never_cache
 @require_safe
 def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
-    """Earlier lines: what ends before `?end=`, or what surrounds `?around=`; whole lines only."""
+    """Other lines than the last: what ends at `?end=`, begins at `?begin=`, or surrounds `?around=`."""
     log_file = _log_file(request, visible_job(request, pk))
-    end, around = request.GET.get("end", ""), request.GET.get("around", "")
-    if around.isdecimal() and len(around) < 18:
-        begin = max(0, int(around) - PIECE // 2)
-        end = str(begin + PIECE)
-    elif end.isdecimal() and len(end) < 18:
-        begin = max(0, int(end) - PIECE)
+    asked = {name: _offset(request.GET.get(name, "")) for name in ("begin", "end", "around")}
+    if asked["around"] is not None:
+        begin = max(0, asked["around"] - PIECE // 2)
+        end = begin + PIECE
+    elif asked["begin"] is not None:
+        begin, end = asked["begin"], asked["begin"] + PIECE
+    elif asked["end"] is not None:
+        begin, end = max(0, asked["end"] - PIECE), asked["end"]
     else:
-        return HttpResponseBadRequest("end or around must be a whole number")
+        return HttpResponseBadRequest("begin, end or around must be a whole number")
     size = log_file.size()
-    begin = log_file.line_start(min(begin, size)) if begin else 0
-    pieces = log_file.between(begin, min(int(end), size))
+    begin = log_file.line_start(min(begin, size))
+    pieces = log_file.between(begin, min(end, size))
     return JsonResponse({"begin": begin, "pieces": pieces})
 
 
@@ -181,6 +183,10 @@ def _job_of(user: User, pk: int) -> Job:
 
 def _log_file(request: HttpRequest, job: Job) -> LogFile:
     return LogFile(backend_for(job.cluster), job.pk, _rank(request))
+
+
+def _offset(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 18 else None
 
 
 def _rank(request: HttpRequest) -> int:

@@ -115,15 +115,15 @@ function flush() {
     return;
   }
   const added = append(pieces);
+  if (following) trim();
+  showEdges(); // before scrolling: its button moves the end
   if (following) {
-    trim();
     view.scrollTop = view.scrollHeight;
   } else {
     unseen += added;
     if (list.children.length > 2 * MOST_LINES) atTail = false; // the reader stays where the window is
   }
   showJump();
-  showEdges();
 }
 
 function trim() {
@@ -134,6 +134,7 @@ const firstOffset = () => Number(list.firstElementChild?.dataset.at ?? 0);
 
 function showEdges() {
   $("earlier").hidden = list.children.length === 0 || firstOffset() === 0;
+  $("later").hidden = atTail;
   $("empty").hidden = list.children.length > 0 || source === null;
 }
 
@@ -172,9 +173,22 @@ $("earlier").addEventListener("click", async () => {
     atTail = false;
   }
   following = false;
-  view.scrollTop = view.scrollHeight - before;
+  showEdges();
   if (begin === 0) $("earlier").hidden = true;
+  view.scrollTop = view.scrollHeight - before;
   showJump();
+});
+
+$("later").addEventListener("click", async () => {
+  const last = list.lastElementChild; // may be cut: it comes again, whole
+  const { pieces } = await fetchPiece({ begin: last.dataset.at });
+  const { fragment } = build(pieces, null);
+  const top = last.getBoundingClientRect().top;
+  last.replaceWith(fragment);
+  const twin = list.querySelector(`[data-at="${last.dataset.at}"]`);
+  trim();
+  if (twin) view.scrollTop += twin.getBoundingClientRect().top - top;
+  showEdges();
 });
 
 async function fetchPiece(where) {
@@ -215,7 +229,7 @@ function open() {
   mine.addEventListener("start", (event) => {
     retry = 0;
     next = JSON.parse(event.data).offset;
-    show("live", "Following");
+    show("live", "Live");
     showEdges();
   });
   mine.addEventListener("message", (event) => {

@@ -203,6 +203,7 @@ def test_earlier_pieces_join_without_a_gap(scene: Scene, log: Path, browser_of) 
     assert text == data.decode()
     around = client.get(url, {"around": 13 * 15_000}).json()["pieces"]
     assert [13 * 15_000, "line 0015000\n"] in around
+    assert client.get(url, {"begin": 13 * 29_999}).json()["pieces"] == [[13 * 29_999, "line 0029999\n"]]
     assert client.get(url).status_code == 400
 
 
