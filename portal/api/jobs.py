@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Header, Query, Router
 from ninja.errors import HttpError
+from ninja.responses import Status
 
 from accounting.models import Membership, Tenant, User
 from portal.api import schemas
@@ -70,7 +71,7 @@ def submit(
         spec=read_spec(new.spec),
         request_key=idempotency_key or None,
     )
-    return 201, show_job(job)
+    return Status(201, show_job(job))
 
 
 @router.post("/preflight", response=schemas.Preflight, url_name="preflight")

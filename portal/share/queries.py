@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from accounting.models import Generation, Tenant, User
 from portal.share.periods import Period
@@ -63,7 +63,7 @@ def read_share(user: User, tenant: Tenant, period: Period) -> list[Series]:
     sums = dict(_sums(user, tenant, period))
     owed = {
         row["generation"]: row["owed"]
-        for row in ShareBalance.objects.filter(tenant__in=below(tenant))
+        for row in ShareBalance.objects.filter(tenant__in=below(tenant) & Tenant.objects.visible_to(user))
         .values("generation")
         .annotate(owed=Sum("owed"))
     }
@@ -78,7 +78,7 @@ def read_share(user: User, tenant: Tenant, period: Period) -> list[Series]:
     ]
 
 
-def below(tenant: Tenant):
+def below(tenant: Tenant) -> QuerySet[Tenant]:
     """`tenant` and all tenants below it."""
     return Tenant.objects.filter(path__startswith=tenant.path)
 

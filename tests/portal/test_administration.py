@@ -1,0 +1,205 @@
+"""Every verb of the administration: admins only, each with an audit event, refusals beside the field."""
+
+from __future__ import annotations
+
+import html as html_module
+import re
+
+import pytest
+from django.test import Client
+
+from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
+from scheduling.models import Cluster, Node
+from tests import make
+from tests.portal.scene import Scene
+
+# Path, form, verb of the audit event, who else than admins may.
+VERBS = [
+    ("/admin/tenants/new/create/", {"name": "Chem", "parent": "{uni}", "tickets": "50"}, "tenant.create"),
+    ("/admin/tenants/astro/tickets/", {"tickets": "300"}, "tenant.set_tickets"),
+    ("/admin/tenants/astro/rename/", {"name": "Astrophysics"}, "tenant.rename"),
+    ("/admin/tenants/astro/move/", {"parent": ""}, "tenant.move"),
+    ("/admin/tenants/astro/archive/", {}, "tenant.archive"),
+    ("/admin/tenants/empty/delete/", {}, "tenant.delete"),
+    ("/admin/tenants/old/restore/", {}, "tenant.restore"),
+    ("/admin/tenants/astro/members/add/", {"user": "{olga}", "role": "viewer", "tickets": "1"}, "member.add"),
+    ("/admin/tenants/astro/members/{member}/change/", {"role": "viewer", "tickets": "7"}, "member.change"),
+    ("/admin/tenants/astro/members/{member}/remove/", {}, "member.remove"),
+    ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "{a100}", "limit": "2"}, "quota.set"),
+    ("/admin/tenants/astro/quotas/{quota}/remove/", {}, "quota.remove"),
+    ("/admin/users/create/", {"username": "dora", "portal_role": "user"}, "user.create"),
+    ("/admin/users/{bob}/role/", {"portal_role": "operator"}, "user.set_portal_role"),
+    ("/admin/users/{bob}/deactivate/", {}, "user.deactivate"),
+    ("/admin/users/{gone}/reactivate/", {}, "user.reactivate"),
+    ("/admin/users/{bob}/password/", {}, "user.reset_password"),
+    ("/admin/generations/create/", {"name": "H100", "memory_gib": "80"}, "generation.create"),
+    ("/admin/generations/{a100}/price/", {"per_gpu_hour": "2.50", "since": "2100-01-01T00:00"}, "price.set"),
+    ("/admin/generations/{k80}/delete/", {}, "generation.delete"),
+    ("/admin/clusters/{cluster}/declare/",
+     {"name": "v100-1", "generation": "{v100}", "gpus": "2", "virtual_speed": "1.5"}, "node.declare"),
+    ("/admin/nodes/{spare}/remove/", {}, "node.remove"),
+    ("/admin/clusters/{cluster}/settings/",
+     {"draw": "lottery", "slicing": "freeze", "quantum_seconds": "30", "residence_seconds": "5",
+      "overhead_limit": "10"}, "cluster.update"),
+]  # fmt: skip
+OPERATOR_VERBS = [
+    ("/admin/nodes/{node}/drain/", {"reason": "new fan"}, "node.drain"),
+    ("/admin/nodes/{node}/return/", {}, "node.return"),
+    ("/admin/clusters/{cluster}/pause/", {}, "cluster.pause"),
+    ("/admin/clusters/{cluster}/resume/", {}, "cluster.resume"),
+]
+
+
+@pytest.fixture
+def place(scene: Scene) -> dict[str, object]:
+    """Keys of what the verbs act on, with some things that nobody uses."""
+    cast = scene.people
+    make.tenant("Empty")
+    old = make.tenant("Old")
+    Tenant.objects.filter(pk=old.pk).update(archived_at="2026-01-01T00:00Z")
+    gone = make.user("gone")
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    return {
+        "uni": cast.uni.pk, "olga": cast.olga.pk, "bob": cast.bob.pk, "gone": gone.pk, "a100": cast.a100.pk,
+        "v100": cast.v100.pk, "k80": make.generation("K80").pk, "member": scene.membership.pk,
+        "quota": scene.quota.pk, "cluster": scene.world.cluster.pk, "node": scene.node.pk,
+        "spare": scene.world.node("spare", cast.v100).pk,
+    }  # fmt: skip
+
+
+def send(client: Client, place: dict[str, object], path: str, form: dict[str, str]):
+    return client.post(path.format(**place), {name: text.format(**place) for name, text in form.items()})
+
+
+@pytest.mark.parametrize("case", VERBS + OPERATOR_VERBS)
+def test_an_admin_does_it_and_it_leaves_a_trace(scene, place, browser_of, case) -> None:
+    path, form, verb = case
+    ada = browser_of(scene.people.ada)
+    before = AuditEvent.objects.count()
+    response = send(ada, place, path, form)
+    assert response.status_code == (200 if verb in {"user.create", "user.reset_password"} else 302)
+    event = AuditEvent.objects.latest("id")
+    assert (event.verb, event.actor, AuditEvent.objects.count()) == (verb, scene.people.ada, before + 1)
+    shown = ada.get(f"/admin/audit/?verb={verb}&actor=ad").content.decode()
+    assert f"<code>{verb}</code>" in shown
+
+
+def test_for_everybody_else_they_do_not_exist(scene, place, browser_of) -> None:
+    cast = scene.people
+    before = AuditEvent.objects.count()
+    others = [browser_of(user) for user in (cast.alice, cast.bob, cast.charlie)]
+    olga, strict = browser_of(cast.olga), browser_of(cast.ada, enforce_csrf_checks=True)
+    for case in VERBS + OPERATOR_VERBS:
+        path, form, _ = case
+        for client in others if case in OPERATOR_VERBS else [*others, olga]:
+            assert send(client, place, path, form).status_code == 404, path
+        assert send(Client(), place, path, form)["Location"].startswith("/account/login/"), path
+        assert send(strict, place, path, form).status_code == 403, path
+    assert AuditEvent.objects.count() == before
+
+
+def test_operators_drain_and_pause(scene, place, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    for path, form, verb in OPERATOR_VERBS:
+        assert send(olga, place, path, form).status_code == 302
+        assert AuditEvent.objects.latest("id").verb == verb
+
+
+REFUSALS = [
+    ("/admin/tenants/new/create/", {"name": "Astro", "parent": "", "tickets": "5"}, "of this name already"),
+    ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose one of the list"),
+    ("/admin/tenants/astro/tickets/", {"tickets": "0"}, "whole number from 1 to 1,000,000"),
+    ("/admin/tenants/astro/tickets/", {"tickets": "many"}, "must be a whole number"),
+    ("/admin/tenants/uni/move/", {"parent": "{astro}"}, "cannot be moved below itself"),
+    ("/admin/tenants/uni/archive/", {}, "has tenants below it"),
+    ("/admin/tenants/astro/delete/", {}, "cannot be deleted"),
+    ("/admin/tenants/astro/members/add/", {"user": "", "role": "member", "tickets": "1"}, "Choose one"),
+    ("/admin/tenants/astro/members/{member}/change/", {"role": "king", "tickets": "1"}, "A role is one of"),
+    ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "1.5"}, "whole number"),
+    ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "NaN"}, "a number"),
+    ("/admin/users/create/", {"username": "Bob", "portal_role": "user"}, "a user of this name already"),
+    ("/admin/users/{ada}/role/", {"portal_role": "user"}, "the last admin"),
+    ("/admin/users/{ada}/deactivate/", {}, "the last admin"),
+    ("/admin/generations/{a100}/price/", {"per_gpu_hour": "-1", "since": "2100-01-01T00:00"}, "zero or more"),
+    ("/admin/generations/{a100}/price/", {"per_gpu_hour": "dear", "since": ""}, "must be a number"),
+    ("/admin/generations/{a100}/price/", {"per_gpu_hour": "1", "since": "2020-06-01T00:00"}, "billed until"),
+    ("/admin/generations/{a100}/price/", {"per_gpu_hour": "1", "since": "soon"}, "a date and time"),
+    ("/admin/generations/{a100}/delete/", {}, "cannot be deleted"),
+    ("/admin/nodes/{node}/drain/", {"reason": " "}, "Say why"),
+    ("/admin/nodes/{node}/remove/", {}, "drain it instead"),
+    ("/admin/clusters/{cluster}/settings/",
+     {"draw": "stride", "slicing": "checkpoint", "quantum_seconds": "0", "residence_seconds": "0",
+      "overhead_limit": "5"}, "1 to 86,400 seconds"),
+    ("/admin/clusters/{cluster}/declare/",
+     {"name": "v100-0", "generation": "{v100}", "gpus": "1", "virtual_speed": "1"}, "has a node v100-0"),
+]  # fmt: skip
+
+
+def test_a_refusal_says_why_once_and_keeps_what_was_typed(scene, place, browser_of) -> None:
+    keys = place | {"astro": scene.people.astro.pk, "ada": scene.people.ada.pk}
+    ada = browser_of(scene.people.ada)
+    before = AuditEvent.objects.count()
+    for path, form, said in REFUSALS:
+        response = send(ada, keys, path, form)
+        html = response.content.decode()
+        assert response.status_code == 422, path
+        [shown] = re.findall(r'class="field-error" role="alert">([^<]*)<', html)
+        assert said in html_module.unescape(shown), path
+        kept = [text for name, text in form.items() if name in {"name", "per_gpu_hour", "limit"}]
+        assert all(f'value="{text}"' in html for text in kept), path
+    assert AuditEvent.objects.count() == before
+
+
+def test_a_made_password_signs_in_and_is_shown_once(scene: Scene, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    html = ada.post("/admin/users/create/", {"username": "dora", "portal_role": "user"}).content.decode()
+    password = re.search(r'id="password">([^<]+)<', html)[1]
+    assert User.objects.get(username="dora").check_password(password)
+    dora = User.objects.get(username="dora")
+    assert password not in ada.get(f"/admin/users/{dora.pk}/").content.decode()
+
+
+def test_the_tree_shows_effective_shares(scene: Scene, browser_of) -> None:
+    Tenant.objects.filter(slug="bio").update(tickets=300)
+    html = browser_of(scene.people.ada).get("/admin/tenants/").content.decode()
+    row = html.partition(f'id="tenant-{scene.people.bio.pk}"')[2].partition("</tr>")[0]
+    assert "75\u00a0%" in row
+
+
+def test_settings_warn_that_jobs_run_as_the_portals_user(scene: Scene, browser_of) -> None:
+    html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()
+    assert "runs jobs as the portal's own user" in html
+
+
+def test_what_was_set_is_set(scene: Scene, place, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    for path, form, _ in VERBS[-1:] + OPERATOR_VERBS[:1] + VERBS[17:19] + VERBS[10:11]:
+        assert send(ada, place, path, form).status_code == 302
+    cluster = Cluster.objects.get()
+    assert (cluster.draw, cluster.trading, cluster.quantum_seconds) == ("lottery", False, 30)
+    assert cluster.overhead_limit == pytest.approx(0.1)
+    node = Node.objects.get(pk=place["node"])
+    assert (node.state, node.state_reason) == ("drained", "new fan")
+    assert Generation.objects.get(name="H100").memory_gib == 80
+    assert Price.objects.filter(generation=place["a100"]).count() == 2
+    assert Quota.objects.get(generation=place["a100"]).limit == 2
+
+
+def test_a_manager_weighs_the_own_members_only(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    path = f"/team/astro/members/{scene.membership.pk}/"
+    assert alice.post(path, {"role": "viewer", "tickets": "9"}).status_code == 302
+    changed = Membership.objects.get(pk=scene.membership.pk)
+    assert (changed.role, changed.tickets) == ("viewer", 9)
+    event = AuditEvent.objects.latest("id")
+    assert (event.verb, event.before["tickets"], event.after["tickets"]) == ("member.change", 50, 9)
+    assert "<del>50</del> → <ins>9</ins>" in alice.get("/team/astro/").content.decode()
+    refused = alice.post(path, {"role": "member", "tickets": "0"})
+    assert refused.status_code == 422
+    charlies = Membership.objects.get(user=scene.people.charlie)
+    for user in (scene.people.alice, scene.people.bob, scene.people.charlie):
+        for slug in ("bio", "uni"):
+            form = {"role": "viewer", "tickets": "1"}
+            got = browser_of(user).post(f"/team/{slug}/members/{charlies.pk}/", form)
+            assert got.status_code == 404
+    assert alice.post(f"/team/astro/members/{charlies.pk}/", {"tickets": "1"}).status_code == 404

@@ -1,0 +1,146 @@
+"""The REST API: jobs, problems, paging, idempotency, and nothing of others'."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Job
+from tests.portal.scene import Scene
+
+JSON = "application/json"
+SPEC = {"name": "api", "command": "true", "gpus_per_worker": 1}
+
+
+@pytest.fixture
+def call(scene: Scene):
+    """Calls the API with Bob's token."""
+
+    def call(method: str, path: str, body: object = None, **headers: str):
+        send = getattr(Client(), method)
+        extra = {} if body is None else {"data": body, "content_type": JSON}
+        return send(f"/api/v1{path}", **extra, headers={"authorization": f"Bearer {scene.secret}"} | headers)
+
+    return call
+
+
+def test_a_job_is_submitted_as_a_mapping_or_as_yaml(scene: Scene, call) -> None:
+    for spec in (SPEC, "name: api\ncommand: 'true'\ngpus_per_worker: 1"):
+        response = call("post", "/jobs", {"spec": spec, "team": "astro"})
+        assert response.status_code == 201
+        shown = response.json()
+        assert (shown["team"], shown["owner"], shown["state"]) == ("astro", "bob", "queued")
+        assert call("get", f"/jobs/{shown['id']}").json() == shown
+
+
+def test_the_same_idempotency_key_answers_with_the_same_job(call) -> None:
+    ids = {call("post", "/jobs", {"spec": SPEC}, **{"Idempotency-Key": "n1"}).json()["id"] for _ in range(2)}
+    assert len(ids) == 1
+    assert call("post", "/jobs", {"spec": SPEC}, **{"Idempotency-Key": "n2"}).json()["id"] not in ids
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "said"),
+    [
+        ({"spec": SPEC | {"workers": 0}}, "workers", "a whole number from 1 to 4096"),
+        ({"spec": SPEC | {"colour": 1}}, "colour", "is not a field of a job spec"),
+        ({"spec": SPEC | {"generations": ["K80"]}}, "generations", "accepted are A100, V100"),
+        ({"spec": "name: [a"}, "yaml", "cannot be read in line 1"),
+        ({"spec": SPEC, "team": "bio"}, "team", "accepted: astro"),
+        ({"spec": SPEC, "cluster": "moon"}, "cluster", "accepted: lab"),
+        ({}, "new.spec", "Field required"),
+    ],
+)
+def test_what_is_wrong_is_said_by_field(call, body, field, said) -> None:
+    for path in ("/jobs", "/preflight"):
+        response = call("post", path, body)
+        assert response.status_code == 422
+        assert response["Content-Type"] == "application/problem+json"
+        shown = response.json()
+        assert {"type", "title", "status", "detail", "problems"} == set(shown)
+        assert said in shown["problems"][field]
+
+
+def test_preflight_answers_and_changes_nothing(call) -> None:
+    before = Job.objects.count()
+    shown = call("post", "/preflight", {"spec": SPEC | {"gpus_per_worker": 64}}).json()
+    assert shown["verdict"] == "never"
+    shown = call("post", "/preflight", {"spec": SPEC}).json()
+    assert {name: Decimal(cost) for name, cost in shown["cost_per_hour"].items()} == {
+        "A100": Decimal("3.00"), "V100": Decimal("1.20"),
+    }  # fmt: skip
+    assert Job.objects.count() == before
+
+
+def test_the_list_goes_on_where_a_page_ends(scene: Scene, call) -> None:
+    mine = [call("post", "/jobs", {"spec": SPEC}).json()["id"] for _ in range(3)]
+    expected = [*reversed(mine), scene.waiting.pk, scene.job.pk]
+    found, before = [], ""
+    while True:
+        page = call("get", f"/jobs?limit=2{before}").json()
+        found += [job["id"] for job in page["items"]]
+        if page["next"] is None:
+            break
+        before = f"&before={page['next']}"
+    assert found == expected
+    assert [job["id"] for job in call("get", "/jobs?q=NOVA-n").json()["items"]] == [scene.waiting.pk]
+
+
+def test_cancelling_twice_is_as_good_as_once(scene: Scene, call) -> None:
+    made = call("post", "/jobs", {"spec": SPEC}).json()["id"]
+    assert [call("post", f"/jobs/{made}/cancel").json()["state"] for _ in range(2)] == ["cancelled"] * 2
+
+
+def test_a_member_may_not_cancel_a_colleagues_job(scene: Scene, call) -> None:
+    response = call("post", f"/jobs/{scene.waiting.pk}/cancel")
+    assert response.status_code == 403
+    assert "Only the owner" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["", "/events", "/log", "/scheduling"])
+def test_jobs_of_others_do_not_exist(scene: Scene, call, path: str) -> None:
+    response = call("get", f"/jobs/{scene.other.pk}{path}")
+    assert response.status_code == 404
+    assert response.json() == call("get", f"/jobs/999999{path}").json()
+    assert call("get", f"/jobs/99999999999999999999{path}").status_code == 404
+
+
+def test_events_scheduling_and_log_of_a_job(scene: Scene, call) -> None:
+    events = call("get", f"/jobs/{scene.job.pk}/events").json()
+    assert events["items"][0]["kind"] == "submitted"
+    rest = call("get", f"/jobs/{scene.job.pk}/events?after={events['items'][0]['id']}").json()
+    assert rest["items"] == events["items"][1:]
+    why = call("get", f"/jobs/{scene.waiting.pk}/scheduling").json()
+    assert why["sentence"]
+    assert why["never"]  # eight GPUs, and the quota is six
+    log = call("get", f"/jobs/{scene.job.pk}/log?rank=0&offset=0").json()
+    assert (log["rank"], log["offset"], log["text"]) == (0, 0, "")
+    assert call("get", f"/jobs/{scene.job.pk}/log?rank=7").status_code == 404
+
+
+def test_the_cluster_shows_others_holdings_only_as_a_number(scene: Scene, call) -> None:
+    [cluster] = call("get", "/cluster").json()
+    nodes = cluster["nodes"]
+    assert sum(node["held_by_others"] for node in nodes) == 4
+    assert [held["job"] for node in nodes for held in node["held"]] == [scene.job.pk]
+
+
+def test_a_session_works_with_the_csrf_token_only(scene: Scene, browser_of) -> None:
+    strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
+    assert strict.get("/api/v1/me").json()["teams"] == [{"team": "astro", "role": "member", "tickets": 50}]
+    assert strict.post("/api/v1/jobs", {"spec": SPEC}, JSON).status_code == 403
+    strict.get("/submit/")  # sets the cookie
+    token = strict.cookies["fairlot_csrf"].value
+    sent = strict.post("/api/v1/jobs", {"spec": SPEC}, JSON, headers={"x-csrftoken": token})
+    assert sent.status_code == 201
+
+
+def test_the_documentation_loads_nothing_from_elsewhere(db: None) -> None:
+    page = Client().get("/api/v1/docs")
+    assert "http://" not in page.content.decode()
+    assert "https://" not in page.content.decode()
+    assert "<script>" not in page.content.decode()
+    paths = Client().get("/api/v1/openapi.json").json()["paths"]
+    assert "/api/v1/jobs/{job_id}/scheduling" in paths

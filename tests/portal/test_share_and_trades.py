@@ -1,0 +1,142 @@
+"""Our share and the trade book: sums that add up, pictures that fit them, and counterparts without names."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.clock import now_from_database
+from accounting.models import Generation
+from portal.share.chart import HEIGHT, draw, nice_step
+from portal.share.periods import Period
+from portal.share.queries import POINTS, Amounts, Series, read_share
+from portal.share.trades import read_trades, seen, totals, visible_ids
+from scheduling.models import ShareInterval
+from tests.portal.scene import Scene
+
+amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 6)
+
+
+def last(hours: float) -> Period:
+    ends = now_from_database() + timedelta(seconds=1)
+    return Period("x", "x", ends - timedelta(hours=hours), ends)
+
+
+def test_the_points_add_up_to_the_intervals(scene: Scene) -> None:
+    cast = scene.people
+    by_name = {one.generation.name: one for one in read_share(cast.bob, cast.astro, last(24))}
+    v100 = by_name["V100"].total
+    assert v100.entitled == pytest.approx(7200)
+    assert (v100.received, v100.lent) == (pytest.approx(5400), pytest.approx(1800))
+    assert v100.delivered == pytest.approx(1.0)
+    assert by_name["V100"].owed == pytest.approx(720)
+    assert len(by_name["V100"].points) == POINTS
+
+
+def test_an_interval_across_the_border_counts_by_its_overlap(scene: Scene) -> None:
+    cast = scene.people
+    half = {one.generation.name: one.total for one in read_share(cast.bob, cast.astro, last(0.5))}
+    assert half["V100"].entitled == pytest.approx(3600, rel=0.01)
+    steady = half["V100"].entitled / POINTS
+    points = next(s for s in read_share(cast.bob, cast.astro, last(0.5)) if s.generation == cast.v100).points
+    assert all(point.entitled == pytest.approx(steady, rel=0.05) for point in points[:-1])
+
+
+def test_a_parent_has_what_its_teams_have_and_nobody_sees_others(scene: Scene) -> None:
+    cast = scene.people
+    whole = sum(one.total.entitled for one in read_share(cast.ada, cast.uni, last(24)))
+    assert whole == pytest.approx(7200 + 7200 + 3600, rel=0.01)
+    assert sum(one.total.entitled for one in read_share(cast.charlie, cast.astro, last(24))) == 0
+
+
+def test_the_number_of_queries_does_not_grow(scene: Scene, django_assert_num_queries) -> None:
+    cast, day = scene.people, last(24)
+    with django_assert_num_queries(3):
+        read_share(cast.bob, cast.astro, day)
+    interval = ShareInterval.objects.filter(tenant=cast.astro).first()
+    for k in range(50):
+        interval.pk, interval.round = None, _round(scene, 1000 + k)
+        interval.save()
+    with django_assert_num_queries(3):
+        read_share(cast.bob, cast.astro, day)
+
+
+def _round(scene: Scene, number: int):
+    first = scene.world.cluster.rounds.earliest("number")
+    first.pk, first.number = None, number
+    first.save()
+    return first
+
+
+@given(st.lists(amounts, min_size=1, max_size=20))
+def test_the_picture_stays_inside_its_frame(points: list[Amounts]) -> None:
+    chart = draw(Series(Generation(name="V100"), points, 0.0), seconds_per_point=60.0)
+    assert 2 <= len(chart.ticks) <= 12
+    assert all(0 <= tick.y <= HEIGHT for tick in chart.ticks)
+    paths = "".join([chart.entitled, *(layer.path for layer in chart.layers)])
+    ys = [float(part.split("H")[0].rstrip("Z")) for part in paths.replace("M0,", "V").split("V")[1:]]
+    assert all(-1 <= y <= HEIGHT + 1 for y in ys)
+
+
+@given(st.floats(0.01, 1e9))
+def test_grid_lines_are_few_and_round(highest: float) -> None:
+    step = nice_step(highest)
+    assert highest / step <= 4.0001
+    assert f"{step:e}"[0] in "125"
+
+
+@pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d", "nonsense"])
+def test_the_page_shows_every_period(scene: Scene, browser_of, period: str) -> None:
+    html = browser_of(scene.people.bob).get(f"/share/?period={period}").content.decode()
+    assert html.count('class="chart"') == 2
+    assert "style=" not in html
+
+
+def test_a_trade_is_told_from_the_own_side(scene: Scene, browser_of) -> None:
+    html = browser_of(scene.people.bob).get("/trades/").content.decode()
+    told = " ".join(html.replace("<strong>", "").replace("</strong>", "").split())
+    assert "You gave 0.9 A100 for 1.97 V100 for 1 min at 2.19" in told
+    assert "by your measured speed-up 1.20 that is 83\u00a0% more" in told
+    assert "another team" in told
+    assert "Bio" not in told
+
+
+def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of) -> None:
+    html = browser_of(scene.people.charlie).get("/trades/").content.decode()
+    told = " ".join(html.replace("<strong>", "").replace("</strong>", "").split())
+    assert "You gave 1.97 V100 for 0.9 A100" in told
+    assert "speed-up 4 " in told or "speed-up 4.00" in told
+    assert "1.20" not in told  # Astro's speed-up is Astro's secret
+    [api] = browser_of(scene.people.charlie).get("/api/v1/trades").json()["items"]
+    assert [side["team"] for side in api["sides"]] == ["bio"]
+    assert api["counterpart"] == "another team"
+
+
+def test_an_admin_reads_both_names(scene: Scene, browser_of) -> None:
+    html = browser_of(scene.people.ada).get("/trades/").content.decode()
+    assert "<strong>Astro</strong> gave" in html
+    assert "<strong>Bio</strong> gave" in html
+
+
+def test_both_sides_gain_and_the_totals_agree(scene: Scene) -> None:
+    cast = scene.people
+    mine = visible_ids(cast.bob)
+    trades = read_trades(cast.bob, last(24))
+    [trade] = seen(trades, mine)
+    assert trade.sides[0].gain == pytest.approx(0.825)
+    assert {one.generation: (one.gave, one.got) for one in totals(trades, mine)} == {
+        "A100": (pytest.approx(54), 0.0),
+        "V100": (0.0, pytest.approx(1.971 * 60)),
+    }
+    everybody = totals(read_trades(cast.ada, last(24)), visible_ids(cast.ada))
+    assert all(one.net == pytest.approx(0) for one in everybody)
+
+
+def test_trades_are_filtered(scene: Scene) -> None:
+    cast = scene.people
+    assert read_trades(cast.bob, last(24), generation="A100").count() == 1
+    assert read_trades(cast.bob, last(24), generation="K80").count() == 0
+    assert read_trades(cast.bob, last(0.1)).count() == 0

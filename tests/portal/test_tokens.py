@@ -1,0 +1,105 @@
+"""API tokens: shown once, kept as a digest, read-only or not, expired, revoked."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from accounting import actions
+from accounting.errors import NotAllowed
+from accounting.models import AuditEvent
+from portal.models import ApiToken
+from portal.tokens.actions import create_token, find_token, revoke_token
+from tests.portal.scene import Scene
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+def test_a_token_is_shown_once_and_kept_as_a_digest(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.alice)
+    html = browser.post("/account/tokens/", {"name": "ci", "days": "30", "may_write": "on"}).content.decode()
+    secret = re.search(r"fairlot_\w+_[\w-]+", html)[0]
+    token = ApiToken.objects.get(name="ci")
+    assert find_token(secret) == token
+    assert token.may_write
+    assert secret.rpartition("_")[2] not in f"{token.digest} {token.prefix}"
+    assert secret not in browser.get("/account/tokens/").content.decode()
+    assert AuditEvent.objects.filter(verb="token.create", actor=scene.people.alice).exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [({"name": "", "days": "30"}, "needs a name"), ({"name": "x", "days": "9999"}, "1 to 366 days"),
+     ({"name": "x", "days": "soon"}, "one of the lifetimes")],
+)  # fmt: skip
+def test_a_wrong_form_says_what_is_accepted(scene: Scene, browser_of, form, said) -> None:
+    response = browser_of(scene.people.alice).post("/account/tokens/", form)
+    assert response.status_code == 422
+    assert said in response.content.decode()
+
+
+def test_a_token_opens_the_api_and_notes_its_use(scene: Scene) -> None:
+    response = Client().get("/api/v1/me", headers=bearer(scene.secret))
+    assert response.json()["username"] == "bob"
+    scene.token.refresh_from_db()
+    assert scene.token.last_used_at is not None
+    used = scene.token.last_used_at
+    Client().get("/api/v1/me", headers=bearer(scene.secret))
+    scene.token.refresh_from_db()
+    assert scene.token.last_used_at == used  # written down only now and then
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "fairlot_", "fairlot_{prefix}_wrong", "fairlot_{prefix}_", "other_{prefix}_x"]
+)
+def test_a_wrong_token_opens_nothing(scene: Scene, text: str) -> None:
+    response = Client().get("/api/v1/me", headers=bearer(text.format(prefix=scene.token.prefix)))
+    assert response.status_code == 401
+    assert response["Content-Type"] == "application/problem+json"
+
+
+def test_a_wrong_token_is_not_helped_by_a_session(scene: Scene, browser_of) -> None:
+    assert browser_of(scene.people.bob).get("/api/v1/me", headers=bearer("no")).status_code == 401
+
+
+def test_an_expired_token_is_useless(scene: Scene) -> None:
+    ApiToken.objects.update(expires_at=Now() - timedelta(seconds=1))
+    assert Client().get("/api/v1/me", headers=bearer(scene.secret)).status_code == 401
+
+
+def test_a_revoked_token_is_useless(scene: Scene, browser_of) -> None:
+    browser_of(scene.people.bob).post(f"/account/tokens/{scene.token.pk}/revoke/")
+    assert Client().get("/api/v1/me", headers=bearer(scene.secret)).status_code == 401
+    assert AuditEvent.objects.filter(verb="token.revoke").count() == 1
+
+
+def test_the_token_of_a_deactivated_user_is_useless(scene: Scene) -> None:
+    actions.deactivate_user(actor=scene.people.ada, user=scene.people.bob)
+    assert Client().get("/api/v1/me", headers=bearer(scene.secret)).status_code == 401
+
+
+def test_nobody_revokes_anothers_token(scene: Scene, browser_of) -> None:
+    assert browser_of(scene.people.ada).post(f"/account/tokens/{scene.token.pk}/revoke/").status_code == 404
+    with pytest.raises(NotAllowed):
+        revoke_token(actor=scene.people.ada, token=scene.token)
+    assert find_token(scene.secret)
+
+
+def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
+    _, secret = create_token(actor=scene.people.bob, name="reader", may_write=False, days=None)
+    client = Client()
+    assert client.get("/api/v1/jobs", headers=bearer(secret)).status_code == 200
+    for path in ("/api/v1/jobs", f"/api/v1/jobs/{scene.job.pk}/cancel"):
+        response = client.post(path, {"spec": {}}, "application/json", headers=bearer(secret))
+        assert response.status_code == 403
+        assert response.json()["detail"] == "This token may only read."
+    asked = client.post(
+        "/api/v1/preflight", {"spec": "name: a\ncommand: b"}, "application/json", headers=bearer(secret)
+    )
+    assert asked.status_code == 200  # asks only

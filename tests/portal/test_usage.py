@@ -1,0 +1,96 @@
+"""The usage report: the file says the same as the page, and what is not booked yet stands apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.http import QueryDict
+
+from accounting.clock import now_from_database
+from portal.reports.periods import read_report_period
+from portal.reports.unbooked import unbooked
+from portal.templatetags.fairlot import money
+from portal.templatetags.figures import gpu_hours
+from tests.portal.scene import Scene
+
+# A past day may lie in last month; the test must not depend on the calendar.
+WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
+
+
+def rows_of(browser, query: str) -> list[dict[str, str]]:
+    response = browser.get(f"/usage.csv?{query}")
+    assert response["Content-Type"].startswith("text/csv")
+    assert "attachment" in response["Content-Disposition"]
+    return list(csv.DictReader(io.StringIO(response.content.decode())))
+
+
+@pytest.mark.parametrize("by", ["user", "job", "generation", "day", "tenant"])
+def test_the_file_says_the_same_as_the_page(scene: Scene, browser_of, by: str) -> None:
+    browser = browser_of(scene.people.ada)
+    rows = rows_of(browser, f"{WIDE}&by={by}")
+    html = browser.get(f"/usage/?{WIDE}&by={by}").content.decode()
+    assert rows
+    for row in rows:
+        assert f">{gpu_hours(Decimal(row['gpu_seconds']))}</td>" in html
+        assert f">{money(Decimal(row['cost']), row['currency'])}</td>" in html
+    seconds, cost = (sum(Decimal(row[name]) for row in rows) for name in ("gpu_seconds", "cost"))
+    assert seconds == 4 * 2700 + 2 * 1800 + 4 * 900
+    assert cost == Decimal("9.00") + Decimal("1.20") + Decimal("1.20")
+    foot = html.partition("<tfoot>")[2]
+    assert gpu_hours(seconds) in foot
+    assert money(cost, "EUR") in foot
+    api = browser.get(f"/api/v1/usage?{WIDE}&by={by}").json()
+    assert sum(Decimal(row["cost"]) for row in api["rows"]) == cost
+    assert (
+        browser.get(f"/api/v1/usage?{WIDE}&by={by}&format=csv").content.decode().count("\n") == len(rows) + 1
+    )
+
+
+def test_everybody_sees_the_own_teams_only(scene: Scene, browser_of) -> None:
+    assert [row["user"] for row in rows_of(browser_of(scene.people.charlie), WIDE)] == ["charlie"]
+    assert {row["user"] for row in rows_of(browser_of(scene.people.bob), WIDE)} == {"alice", "bob"}
+
+
+def test_a_team_narrows_the_report(scene: Scene, browser_of) -> None:
+    rows = rows_of(browser_of(scene.people.ada), f"{WIDE}&team=bio")
+    assert [row["user"] for row in rows] == ["charlie"]
+
+
+def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> None:
+    scene.world.age(scene.world.lease(scene.job), 600)
+    now = now_from_database()
+    bounds = (now - timedelta(hours=1), now + timedelta(hours=1))
+    held = unbooked(scene.people.bob, *bounds)
+    assert held.leases == 1
+    assert held.gpu_seconds == pytest.approx(4 * 600, rel=0.1)
+    assert unbooked(scene.people.charlie, *bounds).leases == 1  # Charlie's own
+    assert unbooked(scene.people.bob, now - timedelta(hours=9), now - timedelta(hours=8)).leases == 0
+    html = browser_of(scene.people.bob).get("/usage/").content.decode()
+    assert "held by 1 job" in html
+
+
+def period(query: str, now: datetime, zone: str = "UTC"):
+    return read_report_period(QueryDict(query), now=now, zone=ZoneInfo(zone))
+
+
+def test_months_are_those_of_the_readers_clock() -> None:
+    newyear = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
+    assert period("", newyear).begins == datetime(2026, 12, 1, tzinfo=UTC)
+    tokyo = period("period=last-month", newyear, "Asia/Tokyo")  # there it is January already
+    assert (str(tokyo.first), str(tokyo.last)) == ("2026-12-01", "2026-12-31")
+    assert tokyo.ends == datetime(2026, 12, 31, 15, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("from=soon", "from"), ("to=2026-02-30", "to"), ("from=2026-05-02&to=2026-05-01", "to"),
+     ("from=0001-01-01", "from"), ("to=9999-12-31", "to")],
+)  # fmt: skip
+def test_wrong_dates_are_named(scene: Scene, browser_of, query: str, field: str) -> None:
+    html = browser_of(scene.people.bob).get(f"/usage/?period=dates&{query}").content.decode()
+    assert f'id="{field}-problem"' in html
