@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from accounting.models import Membership
 from scheduling.models import Job
 
 # Name of the URL, label, icon, and who may open it ("" everybody).
@@ -17,12 +18,14 @@ NAVIGATION = (
     ("share", "Our share", "share", ""),
     ("trades", "Trades", "trades", ""),
     ("usage", "Usage", "usage", ""),
-    ("administration", "Admin", "admin", "manager"),
+    ("teams", "Team", "people", "manager"),
+    ("administration", "Admin", "admin", "operator"),
 )
 # URL names whose pages belong to an entry, by prefix.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "cluster": "cluster", "share": "share",
-    "trade": "trades", "usage": "usage", "admin": "administration",
+    "trade": "trades", "usage": "usage", "team": "teams",
+    "admin": "administration",
 }  # fmt: skip
 
 S = Job.State
@@ -47,6 +50,8 @@ def section_of(url_name: str | None) -> str:
 
 def may_open(user: Any, role: str) -> bool:
     """Whether the side bar shows an entry to `user`. Each page checks for itself."""
+    if role == "manager":
+        return user.memberships.filter(role=Membership.Role.MANAGER).exists()
     return role == "" or user.is_operator
 
 
