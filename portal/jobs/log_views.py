@@ -23,7 +23,7 @@ from accounting.models import User
 from portal.fragments import render_page
 from portal.jobs.logs import READ, BadPattern, LogFile, search, split
 from portal.jobs.views import HEAD, frame, visible_job
-from portal.live.streams import COMMENT, HEARTBEAT, event, let_go_of_database, stream
+from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
 from scheduling.backends import backend_for
 from scheduling.models import Job
 
@@ -49,7 +49,7 @@ async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
     An event's id is the byte offset after it: a browser that comes back with Last-Event-ID goes on
     there, losing and repeating nothing. Without it the stream begins at `?offset=`, or near the end of
     a long log. Each event's data is {"pieces": [[offset, text], …]}; "start" says where it begins,
-    "end" that nothing more will come.
+    "end" that nothing more will come, "bye" that it is time to ask again (rights may have changed).
     """
     log_file, offset = await sync_to_async(_prepare_stream)(request, await request.auser(), pk)
     return stream(_follow(log_file, offset))
@@ -72,7 +72,8 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
     yield event({"offset": offset}, name="start", event_id=offset)
     ended, checked, spoke = False, 0.0, time.monotonic()
     seen = 0  # bytes of an unfinished line at the last look
-    while True:
+    until = spoke + LONGEST_STREAM
+    while time.monotonic() < until:
         data = await read(offset)
         # An unfinished line (a progress bar, a prompt) is shown when it rests for one look.
         pieces, reached = split(data, offset, flush=ended or (0 < len(data) == seen))
@@ -98,6 +99,7 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
             yield COMMENT
             spoke = now
         await asyncio.sleep(LOOK)
+    yield event("again", name="bye")
 
 
 def _has_ended(pk: int) -> bool:

@@ -10,6 +10,7 @@ from django.db import connections
 from django.http import StreamingHttpResponse
 
 HEARTBEAT = 15.0  # seconds; proxies cut what is silent for longer
+LONGEST_STREAM = 600.0  # seconds; then the page asks again, and its rights are checked again
 COMMENT = ": still here\n\n"
 
 

@@ -16,10 +16,8 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import User
 from portal.live.hub import hub
-from portal.live.streams import COMMENT, HEARTBEAT, event, let_go_of_database, stream
+from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
 from portal.live.topics import MOST_TOPICS, may_hear
-
-LONGEST_STREAM = 600.0  # seconds; then the page comes again, and what it may hear is checked again
 
 
 async def live(request: HttpRequest) -> HttpResponse:
@@ -49,7 +47,7 @@ async def _relay(topics: set[str]) -> AsyncIterator[str]:
                 yield event({"topic": topic})
             if relay is None and not changed:
                 yield COMMENT
-    yield event("", name="bye")
+    yield event("again", name="bye")
 
 
 @login_not_required

@@ -239,6 +239,10 @@ function open() {
     if (pending.length === 0) requestAnimationFrame(flush);
     pending.push(...fresh);
   });
+  mine.addEventListener("bye", () => {
+    close(); // its time was up
+    open();
+  });
   mine.addEventListener("end", () => {
     ended = true;
     close();

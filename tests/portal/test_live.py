@@ -154,7 +154,7 @@ def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
     async def listen() -> list[bytes]:
         return [block async for block in views._relay({"job:1"})]
 
-    assert run(listen) == [b"event: bye\ndata: \n\n".decode()]
+    assert run(listen) == [b"event: bye\ndata: again\n\n".decode()]
 
 
 def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:

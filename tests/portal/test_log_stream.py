@@ -144,6 +144,22 @@ def test_a_silent_log_sends_a_heartbeat(scene: Scene, log: Path, monkeypatch) ->
     assert run(wait).startswith(b":")
 
 
+def test_a_stream_that_lasted_long_enough_must_ask_again(scene: Scene, log: Path, monkeypatch) -> None:
+    monkeypatch.setattr(log_views, "LONGEST_STREAM", 0.1)
+    monkeypatch.setattr(log_views, "LOOK", 0.02)
+    log.write_bytes(b"one\n")
+
+    async def read() -> Got:
+        got = Got()
+        async for block in await follow(await browser(scene.people.bob), scene.job):
+            take(got, block)
+        return got
+
+    got = run(read)
+    assert (got.text, got.last_id) == ("one\n", "4")
+    assert (got.names[0], got.names[-1]) == ("start", "bye")
+
+
 def test_a_long_log_begins_near_its_end_at_the_start_of_a_line(scene: Scene, log: Path) -> None:
     log.write_bytes(b"".join(b"line %07d\n" % n for n in range(100_000)))
     end(scene.job)
