@@ -70,21 +70,37 @@ class Up:
             link.close()
 
     def left(self):
-        """The pids of what still runs in this folder."""
+        """What still runs in this folder, but for jobs: pid and command line."""
         data = [self.home.var / name / "data" for name in ("postgres", "valkey")]
-        return [*marked_processes(self.home), *(pid for folder in data for pid in working_in(folder))]
+        pids = [*marked_processes(self.home), *(pid for folder in data for pid in working_in(folder))]
+        return {pid: command for pid in pids if (command := command_line(pid))}
 
-    def kill(self, name):
-        """SIGKILL a service, and wait until it runs again as another process."""
-        pid = self.pid(name)
-        os.kill(pid, signal.SIGKILL)
-        self.wait_for(rf"{name} was killed by SIGKILL", seconds=5)
-        found = self.wait_for(rf"^{name} +running +pid (?!{pid}\b)\d+ +since \S+ +restarted 1×")
-        assert found
+    def jobs(self):
+        """The processes that run or keep a job of this folder: pid and command line."""
+        found = ((int(entry.name), command_line(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
+        return {pid: command for pid, command in found if f"{self.home.var}/jobs/" in command}
+
+    def kill(self, *names):
+        """SIGKILL services, and wait until each runs again as another process."""
+        pids = {name: self.pid(name) for name in names}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        for name in names:
+            self.wait_for(rf"{name} was killed by SIGKILL", seconds=10)
+        for name, pid in pids.items():
+            self.wait_for(rf"^{name} +running +pid (?!{pid}\b)\d+ +since \S+ +restarted \d×")
 
     def stop(self, number=signal.SIGINT):
         self.process.send_signal(number)
         return self.process.wait(120)
+
+
+def command_line(pid):
+    """Empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    except OSError:
+        return ""
 
 
 def environment(var):
@@ -114,9 +130,17 @@ def up(var):
         if run.process.poll() is None:
             run.process.kill()
             run.process.wait()
-        deadline = time.monotonic() + 20
-        while run.left() and time.monotonic() < deadline:
-            time.sleep(0.05)
+    if runs:
+        for pid in runs[0].jobs():  # they outlive their supervisor by design
+            os.kill(pid, signal.SIGKILL)
+        wait_until_gone(lambda: runs[0].left() | runs[0].jobs())
+
+
+def wait_until_gone(left, seconds=30):
+    deadline = time.monotonic() + seconds
+    while found := left():
+        assert time.monotonic() < deadline, f"still there: {found}"
+        time.sleep(0.05)
 
 
 def accounts(var):
@@ -148,14 +172,15 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     )  # fmt: skip
     assert beside.returncode == 0, beside.stderr
 
-    for name in ("worker", "web", "postgres", "valkey"):
-        first.kill(name)
+    first.kill("worker", "web", "beat", "watch")
+    first.kill("postgres", "valkey")
     assert first.get("/healthz") == 200
     before = accounts(var)
     assert before
 
+    wait_for_jobs(first)
     assert first.stop() == 0
-    assert first.left() == [], first.said()
+    assert first.left() | first.jobs() == {}, first.said()
     stopped = re.findall(r"^(\w+) +stopped", first.said(), re.MULTILINE)
     assert stopped == ["beat", "worker", "web", "watch", "valkey", "postgres"]
 
@@ -163,25 +188,36 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     again.wait_for(r"^web +running", seconds=30)
     took = time.monotonic() - again.started_at
     assert again.get("/healthz") == 200
-    assert took < 10, f"the second start took {took:.1f} s"
+    assert took < 10, f"the second start took {took:.1f} s:\n{again.said()}"
     assert accounts(var) == before
     again.wait_until_running()
-    said = again.said()
-    assert passwords.read_text().strip() not in said, "passwords are shown once"
+    assert passwords.read_text().strip() not in again.said(), "passwords are shown once"
 
+    wait_for_jobs(again)
     again.process.kill()
     again.process.wait()
-    deadline = time.monotonic() + 20
-    while again.left():
-        assert time.monotonic() < deadline, "a service outlived its killed supervisor"
-        time.sleep(0.05)
+    wait_until_gone(again.left)
+    assert again.jobs(), "jobs go on when their supervisor is killed"
+
+    last = up()
+    last.wait_until_running()
+    assert last.stop() == 0
+    assert last.left() | last.jobs() == {}, last.said()
+
+
+def wait_for_jobs(run, seconds=60):
+    """Wait until one of the demo's jobs runs as a process."""
+    deadline = time.monotonic() + seconds
+    while not run.jobs():
+        assert time.monotonic() < deadline, "no job of the demo was started"
+        time.sleep(0.1)
 
 
 def test_up_stops_at_once_while_it_is_still_starting(up):
     starting = up()
     starting.wait_for("^preparing the database")
     assert starting.stop(signal.SIGTERM) == 0
-    assert starting.left() == []
+    assert starting.left() == {}
     assert "Fairlot: http" not in starting.said()
 
 
