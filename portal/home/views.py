@@ -29,7 +29,6 @@ def home(request: HttpRequest) -> HttpResponse:
         "share": glance.share_now(teams) if teams else [],
         "machines": glance.machines_now(),
         "may_submit": Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists(),
-        "manages": Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).exists(),
         "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in Cluster.objects.all()),
     }
     return render_page(request, "home/home.html", context, parts=("home-body",))

@@ -123,7 +123,7 @@ def test_the_admin_entry_is_for_operators(scene: Scene, browser_of) -> None:
     assert entry not in browser_of(scene.people.bob).get("/").content.decode()
 
 
-def test_managers_find_their_teams_from_home(scene: Scene, browser_of) -> None:
+def test_the_team_entry_is_for_managers(scene: Scene, browser_of) -> None:
     link = f'href="{reverse("teams")}"'
     assert link in browser_of(scene.people.alice).get("/").content.decode()
     assert link not in browser_of(scene.people.bob).get("/").content.decode()
