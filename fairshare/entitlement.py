@@ -47,10 +47,12 @@ def _split(weight: Floats, amount: Floats) -> Floats:
 class Filling:
     """Pours GPUs down the tree; `held` (T, K) is what each account can use and gets."""
 
-    def __init__(self, tree: Tree, tickets: Floats, rank: Floats, turn: Ints) -> None:
+    def __init__(self, tree: Tree, accounts: Accounts, rank: Floats, turn: Ints) -> None:
         """`rank` as from demand_rank, `turn` as from preferred_turns."""
-        self.tree, self.tickets, self.rank, self.turn = tree, tickets, rank, turn
+        self.tree, self.tickets, self.rank, self.turn = tree, accounts.tickets, rank, turn
         self.held = np.zeros(turn.shape)
+        # What such an account can use is for the accounts below it to find out, each for itself.
+        self._passes_on = ~tree.is_leaf & np.isinf(accounts.cap).all(axis=1) & np.isinf(accounts.cap_total)
         self._single = 1 << np.arange(turn.shape[1])  # the sets of one generation
 
     def pour(self, siblings: Ints, amount: Floats) -> Floats:
@@ -66,14 +68,18 @@ class Filling:
             if not np.any(offered > EPSILON):
                 return amount - left
             taken = take(self.rank[siblings], self.held[siblings], offered, self.turn[siblings])
+            taken = np.where(self._passes_on[siblings, None], offered, taken)
             self.held[siblings] += taken
+            used = taken.copy()
             for i, account in enumerate(siblings.tolist()):
                 if not self.tree.is_leaf[account] and taken[i].any():
-                    used = self.pour(self.tree.children[account], taken[i])
-                    self.held[account] -= taken[i] - used
-                    taken[i] = used
-            left = np.maximum(left - taken.sum(axis=0), 0.0)
-            hungry &= taken >= offered - EPSILON
+                    used[i] = self.pour(self.tree.children[account], taken[i])
+            self.held[siblings] -= taken - used
+            left = np.maximum(left - used.sum(axis=0), 0.0)
+            # Full is who took less than was offered, but not if that was for the sake of another
+            # generation, of which it then gave something back.
+            back = taken - used > EPSILON
+            hungry &= ~back & ((taken >= offered - EPSILON) | back.any(axis=1, keepdims=True))
 
     def replace(self, account: int, amount: Floats) -> None:
         """Give `account` another amount (K,), and divide it anew below."""
@@ -88,6 +94,6 @@ class Filling:
 
 def water_fill(tree: Tree, accounts: Accounts, rank: Floats, turn: Ints, capacity: Floats) -> Filling:
     """Divide `capacity` (K,) by tickets among all that can use it."""
-    filling = Filling(tree, accounts.tickets, rank, turn)
+    filling = Filling(tree, accounts, rank, turn)
     filling.pour(tree.roots, capacity)
     return filling

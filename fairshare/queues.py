@@ -19,7 +19,7 @@ class Group:
     """Jobs of one account with one shape, one choice of generations, all waiting or all on one of them."""
 
     jobs: list[int]
-    ranks: list[int]  # of the jobs, in the account's order
+    ranks: list[int]  # of each job, in the account's order
     workers: int
     gpus: int  # of a worker
     running_on: int
@@ -34,6 +34,11 @@ class Group:
     def first(self) -> int:
         return self.jobs[self.head]
 
+    @property
+    def rank(self) -> int:
+        """Of the first job, in the account's order."""
+        return self.ranks[self.head]
+
 
 @dataclass(slots=True)
 class Queue:
@@ -41,13 +46,12 @@ class Queue:
 
     groups: list[Group]
 
-    def groups_in_order(self, taken: bytearray) -> list[Group]:
-        """The groups with jobs left that are not `taken`, those with the most wanted first job first."""
+    def drop(self, taken: bytearray) -> None:
+        """Pass over the jobs that are `taken`, and forget groups of which none is left."""
         for group in self.groups:
             while group.head < len(group.jobs) and taken[group.jobs[group.head]]:
                 group.head += 1
         self.groups = [group for group in self.groups if group.head < len(group.jobs)]
-        return sorted(self.groups, key=lambda group: group.ranks[group.head])
 
 
 def job_order(jobs: Jobs) -> Ints:
@@ -65,18 +69,17 @@ def queues_of(jobs: Jobs, able: Bools, order: Ints) -> dict[tuple[int, int], Que
     ordered = some[np.lexsort([key[some] for key in (order, *alike)])]
     begins = np.ones(len(ordered), dtype=bool)
     begins[1:] = np.any([key[ordered[1:]] != key[ordered[:-1]] for key in alike], axis=0)
-    starts = np.flatnonzero(begins).tolist()
+    starts = np.flatnonzero(begins)
+    first = ordered[starts]
+    columns = (jobs.account, jobs.workers, jobs.gpus, jobs.running_on)
+    rows = zip(*(column[first].tolist() for column in columns), strict=True)
+    bounds = [*starts.tolist(), len(ordered)]
+    listed, ranks, generations = ordered.tolist(), order[ordered].tolist(), able[first].tolist()
     queues: dict[tuple[int, int], Queue] = {}
-    for start, end in zip(starts, [*starts[1:], len(ordered)], strict=False):
-        members = ordered[start:end]
-        one = int(members[0])
-        group = Group(
-            jobs=members.tolist(),
-            ranks=order[members].tolist(),
-            workers=int(jobs.workers[one]),
-            gpus=int(jobs.gpus[one]),
-            running_on=int(jobs.running_on[one]),
-        )
-        for k in np.flatnonzero(able[one]).tolist():
-            queues.setdefault((int(jobs.account[one]), k), Queue([])).groups.append(group)
+    for i, (account, workers, gpus, running_on) in enumerate(rows):
+        members = slice(bounds[i], bounds[i + 1])
+        group = Group(listed[members], ranks[members], workers, gpus, running_on)
+        for k, may in enumerate(generations[i]):
+            if may:
+                queues.setdefault((account, k), Queue([])).groups.append(group)
     return queues

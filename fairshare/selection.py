@@ -109,16 +109,22 @@ class Selection:
 
     def _next(self, stage: int, account: int, k: int) -> Group | None:
         """The group whose first job the account would run next on the generation."""
-        for group in self._candidates[account, k].groups_in_order(self._taken):
-            moves = group.running_on not in {NOWHERE, k}
-            if stage == LEFTOVER or not moves or self._draw.prefers(account, k, group.running_on):
-                return group
-        return None
+        queue = self._candidates[account, k]
+        queue.drop(self._taken)
+        candidates = queue.groups
+        if stage == CLAIM:
+            candidates = [group for group in candidates if not self._kept_elsewhere(group, account, k)]
+        return min(candidates, key=lambda group: group.rank, default=None)
+
+    def _kept_elsewhere(self, group: Group, account: int, k: int) -> bool:
+        """Whether the group's jobs run on another generation and are better left there."""
+        present = group.running_on
+        return present not in {NOWHERE, k} and not self._draw.prefers(account, k, present)
 
     def _standing(self, group: Group, account: int, k: int) -> Standing:
         if group.running_on == k:
             return Standing.RUNNING
-        if group.running_on == NOWHERE and self._order[group.first] < self._last_running[account, k]:
+        if group.running_on == NOWHERE and group.rank < self._last_running[account, k]:
             return Standing.OVERTAKEN
         return Standing.WAITING
 

@@ -55,6 +55,29 @@ def test_a_large_gang_picked_last_makes_room_by_moving_small_ones():
     assert (used_on_nodes(given, decision) == 4).all()
 
 
+def test_a_running_gang_that_is_picked_later_does_not_move_for_a_new_one():
+    """Both nodes are held when the new gang is picked; it takes the one whose gang is not picked at all."""
+    jobs = [Job(0, gpus=4), Job(1, gpus=4, on=(0,)), Job(2, gpus=4, on=(1,))]
+    owed = {(0, 0): 900.0, (1, 0): 600.0, (2, 0): -600.0}
+    decision = decide(snapshot([(0, 4), (0, 4)], [Account() for _ in range(3)], jobs, owed=owed), seed=0)
+    assert decision.run.tolist() == [0, 1]
+    assert place_of(decision, 1) == [0]
+
+
+def test_room_that_opens_when_running_gangs_go_back_to_their_nodes_is_filled():
+    """Found by search: while gangs are picked a fit is missed that their old nodes allow."""
+    of_0 = [Job(0, gpus=6), Job(0, gpus=4, on=(0,))]
+    of_1 = [
+        Job(1, gpus=g, on=on)
+        for g, on in [(5, (1,)), (6, ()), (3, ()), (3, (0,)), (6, ()), (6, ()), (3, ()), (3, (0,))]
+    ]
+    jobs = [of_0[0], *of_1[:3], of_0[1], *of_1[3:]]
+    given = snapshot([(0, 10), (0, 8)], [Account(), Account()], jobs, owed={(0, 0): 400.0, (1, 0): 200.0})
+    decision = decide(given, seed=0)
+    free = given.cluster.capacity - used_on_nodes(given, decision)
+    assert free.max() < 3
+
+
 def test_only_as_small_gangs_as_must_be_are_moved():
     jobs = [Job(0, gpus=3, on=(0,)), Job(0, gpus=1, on=(1,)), Job(1, gpus=4)]
     given = snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, switch_cost=60.0, owed={(0, 0): 600.0})
