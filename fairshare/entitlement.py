@@ -50,7 +50,7 @@ class Filling:
     def __init__(self, tree: Tree, accounts: Accounts, rank: Floats, turn: Ints) -> None:
         """`rank` as from demand_rank, `turn` as from preferred_turns."""
         self.tree, self.tickets, self.rank, self.turn = tree, accounts.tickets, rank, turn
-        self.held = np.zeros(turn.shape)
+        self.held: Floats = np.zeros(turn.shape)
         # What such an account can use is for the accounts below it to find out, each for itself.
         self._passes_on = ~tree.is_leaf & np.isinf(accounts.cap).all(axis=1) & np.isinf(accounts.cap_total)
         self._single = 1 << np.arange(turn.shape[1])  # the sets of one generation

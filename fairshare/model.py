@@ -36,7 +36,7 @@ class Accounts:
 
     parent: Ints  # (T,) index of the parent; NOWHERE for a root
     tickets: Floats  # (T,) weight among the siblings, > 0
-    trades: Bools  # (T,) whether this account (a team) is a party to trades
+    trades: Bools  # (T,) whether this account (a team) is a party to trades, unless one below it is
     owed: Floats  # (T, K) GPU-seconds entitled minus received so far, of leaves; others 0
     cap: Floats  # (T, K) most GPUs of a generation at once; inf when unlimited
     cap_total: Floats  # (T,) most GPUs at once

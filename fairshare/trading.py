@@ -107,11 +107,11 @@ class _Market:
         step = np.zeros(held.shape[1])  # what the seller's side gets for each GPU that it gives
         step[slow] = price
         step[fast] = -1.0
-        paths = tree.path(seller), tree.path(buyer)
-        common = set(paths[0]) & set(paths[1])
+        above_seller, above_buyer = tree.path(seller), tree.path(buyer)
+        common = set(above_seller) & set(above_buyer)
         # Accounts above both see no change; all others must be able to use theirs, quotas included.
-        changes = [(account, step) for account in paths[0] if account not in common]
-        changes += [(account, -step) for account in paths[1] if account not in common]
+        changes = [(account, step) for account in above_seller if account not in common]
+        changes += [(account, -step) for account in above_buyer if account not in common]
         for account, change in changes:
             gpus = min(gpus, room(rank[account], held[account], change))
         if gpus <= LEAST_GPUS:
