@@ -204,10 +204,16 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         if item["type"] == "extra_forbidden":
             problems[field] = f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
             continue
-        text = item["msg"].removeprefix("Value error, ")
-        accepted = f" (accepted: {ACCEPTED[field]})" if field in ACCEPTED else ""
-        problems.setdefault(field, text + accepted)
+        problems.setdefault(field, _plain_problem(item["type"], item["msg"], ACCEPTED.get(field)))
     return problems
+
+
+def _plain_problem(kind: str, message: str, accepted: str | None) -> str:
+    if accepted is None:
+        return message.removeprefix("Value error, ")
+    if kind == "value_error":
+        return f"{message.removeprefix('Value error, ')} (accepted: {accepted})"
+    return f"is missing; accepted is {accepted}" if kind == "missing" else f"must be {accepted}"
 
 
 def command_preview(command: str, length: int = 80) -> str:
