@@ -99,7 +99,7 @@ def test_a_trade_is_told_from_the_own_side(scene: Scene, browser_of) -> None:
     html = browser_of(scene.people.bob).get("/trades/").content.decode()
     told = " ".join(html.replace("<strong>", "").replace("</strong>", "").split())
     assert "You gave 0.9 A100 for 1.97 V100 for 1 min at 2.19" in told
-    assert "by your measured speed-up 1.20 that is 83\u00a0% more" in told
+    assert "by your measured speed-up 1.20 that is 83 % more" in told
     assert "another team" in told
     assert "Bio" not in told
 
