@@ -186,7 +186,7 @@ def _settle_balances(
         owed[t, k], share[t, k] = row.owed, row.share
         got[t, k] = received.get((row.tenant_id, row.user_id, row.generation_id), 0.0)
     # A leaf is active on all generations for as long as any gives it a share.
-    active = (share > 0).any(axis=1)
+    active: fs.Bools = np.any(share > 0, axis=1)
     settled = settle(owed, share, got, seconds, fs.Settings().memory, active)
     for row, place in zip(rows, where, strict=True):
         row.owed = float(settled[place])
