@@ -8,6 +8,7 @@ from fairshare.demand import demand_rank
 from fairshare.draw import draw_of
 from fairshare.entitlement import capacity_of, ticket_share, water_fill
 from fairshare.model import Decision, Ints, Snapshot
+from fairshare.profiling import swap_for_samples
 from fairshare.queues import job_order
 from fairshare.reasons import explain, may_run
 from fairshare.selection import Selection
@@ -37,6 +38,8 @@ def decide(snapshot: Snapshot, seed: int) -> Decision:
     order = job_order(jobs)
     selection = Selection(snapshot, tree, able, order, draw_of(accounts.owed, share, settings, seed))
     selection.run()
+    if settings.trading and settings.may_preempt:
+        swap_for_samples(jobs, able, selection.generation, selection.packings, settings)
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)

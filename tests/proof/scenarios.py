@@ -5,6 +5,7 @@ python -m tests.proof NAME JSON-ARGUMENTS, with the portal's settings in the env
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -28,8 +29,7 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
     jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
     _wait_all_busy(cluster, gpus)
     first = _last_round(cluster)
-    enough = lambda: _quanta_since(cluster, first) >= quanta  # noqa: E731
-    wait_for(enough, seconds=quanta * quantum * 3 + 60, what="enough quanta", every=0.5)
+    _wait_for_quanta(cluster, quanta)
     last = _last_round(cluster)
     begins, ends = Round.objects.get(number=first).at, Round.objects.get(number=last).at
     _cancel(jobs)
@@ -64,7 +64,8 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
 
 def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[str, Any]:
     """Two teams with equal tickets and different speed-ups: steps without trading, then with it."""
-    cluster = _prepare(quantum=quantum, trading=False)
+    # Gangs are profiled where speeds may be traded on; the comparison begins when they are known.
+    cluster = _prepare(quantum=quantum, trading=True)
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Sensitivity {value}", 100) for value in sensitivities]
     jobs = {
@@ -81,20 +82,29 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
         )
 
     wait_for(measured, seconds=40 * quantum, what="speeds on both generations", every=0.5)
-    without = _steps_in(cluster, jobs, quanta, quantum)
+    update_cluster(actor=None, cluster=cluster, trading=False)
+    _wait_for_quanta(cluster, 3)  # what was traded last has run out
+    without = _steps_in(cluster, jobs, quanta)
     update_cluster(actor=None, cluster=cluster, trading=True)
-    wait_for(Trade.objects.exists, seconds=10 * quantum, what="a trade", every=0.2)
-    with_trades = _steps_in(cluster, jobs, quanta, quantum)
+    first = _last_round(cluster)
+    traded = Trade.objects.filter(round__number__gt=first)
+    wait_for(traded.exists, seconds=10 * quantum, what="a trade", every=0.2)
+    _wait_for_quanta(cluster, 2)
+    with_trades = _steps_in(cluster, jobs, quanta)
     trades = list(Trade.objects.select_related("seller", "buyer").order_by("-id")[:1])
     _cancel([job for team in jobs.values() for job in team])
     return {
         "quanta": quanta,
+        "seconds_without": round(without["seconds"], 1),
+        "seconds_with": round(with_trades["seconds"], 1),
         "teams": [
             {
                 "team": name,
-                "steps_without": round(without[name], 1),
-                "steps_with": round(with_trades[name], 1),
-                "gain": round(with_trades[name] / without[name], 4),
+                "steps_a_second_without": round(without[name] / without["seconds"], 2),
+                "steps_a_second_with": round(with_trades[name] / with_trades["seconds"], 2),
+                "gain": round(
+                    with_trades[name] / with_trades["seconds"] / (without[name] / without["seconds"]), 4
+                ),
             }
             for name in jobs
         ],
@@ -174,13 +184,19 @@ def _overlap(begins: datetime, ends: datetime, since: datetime, until: datetime)
     return max(0.0, (min(ends, until) - max(begins, since)).total_seconds())
 
 
-def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int, quantum: float) -> dict[str, float]:
-    """Steps that each team's jobs made, as they report them, during `quanta` quanta."""
-    before, first = _steps(jobs), _last_round(cluster)
-    enough = lambda: _quanta_since(cluster, first) >= quanta  # noqa: E731
-    wait_for(enough, seconds=quanta * quantum * 3 + 60, what="enough quanta", every=0.2)
-    after = _steps(jobs)
-    return {name: after[name] - before[name] for name in jobs}
+def _wait_for_quanta(cluster: Cluster, quanta: int) -> None:
+    first, patience = _last_round(cluster), quanta * cluster.quantum_seconds * 3 + 60
+    wait_for(
+        lambda: _quanta_since(cluster, first) >= quanta, seconds=patience, what="enough quanta", every=0.2
+    )
+
+
+def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int) -> dict[str, float]:
+    """Steps that each team's jobs made, as they report them, during `quanta` quanta, and the seconds of these."""
+    begun, before = time.monotonic(), _steps(jobs)
+    _wait_for_quanta(cluster, quanta)
+    ended, after = time.monotonic(), _steps(jobs)
+    return {name: after[name] - before[name] for name in jobs} | {"seconds": ended - begun}
 
 
 def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
