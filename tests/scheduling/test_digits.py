@@ -55,6 +55,21 @@ def test_an_interrupted_run_ends_with_the_very_weights_of_an_unbroken_one(rig: R
     assert re.findall(r"^step (\d+)", rig.log(), re.MULTILINE) == [str(step) for step in range(1, 61)]
 
 
+def test_a_freeze_longer_than_a_step_is_not_taken_for_a_stop(rig: Rig) -> None:
+    gang = rig.start(rig.gang(TRAIN + "--steps 1000 --seconds-per-step 0.2"))
+    rig.wait_for_log("step 2 ")
+    rig.freeze(gang)
+    rig.wait(gang, Phase.FROZEN)
+    frozen = time.monotonic()
+    until(lambda: time.monotonic() > frozen + 0.5)  # the length of the freeze is what is tested
+    thawed = rig.gang(TRAIN, epoch=2)
+    rig.backend.thaw(thawed)
+    step = max(map(int, re.findall(r"^step (\d+)", rig.log(), re.MULTILINE)))
+    rig.wait_for_log(f"step {step + 3} ")
+    rig.stop(thawed, grace=20)
+    assert rig.wait(thawed).end is End.STOPPED, rig.log()
+
+
 def test_two_workers_train_one_model_and_resume_together(rig: Rig) -> None:
     gang = rig.start(rig.gang(TRAIN + "--steps 200 --seconds-per-step 0.02", workers=2))
     rig.wait_for_log("step 20 ")
