@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils import timezone
+
+from scheduling.models import Cluster
 
 View = Callable[..., Any]
 
@@ -37,6 +41,42 @@ class SignedInMiddleware(LoginRequiredMiddleware):
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})
         return super().handle_no_permission(request, view_func)
+
+
+class LoopbackOnlyMiddleware:
+    """Turns away who comes from elsewhere while jobs run as the portal's own user on this machine.
+
+    The local backend runs what it is given; FAIRLOT_LOCAL_BEYOND_LOOPBACK says that all who can reach the
+    portal may do so. Health checks pass: they tell nothing and run nothing.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if (
+            settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK
+            or _is_loopback(request.META.get("REMOTE_ADDR", ""))
+            or request.path_info == "/healthz"
+            or not Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
+        ):
+            return self.get_response(request)
+        return HttpResponse(
+            "This Fairlot runs jobs as its own user on its own machine, so it serves that machine only. "
+            "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may run programs here.\n",
+            status=403,
+            content_type="text/plain",
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -78,8 +78,11 @@ def _forecast(
 ) -> Preflight:
     switch = cluster.switch_seconds
     if rounds == 0:
-        sentence = "GPUs for it are free: it starts within seconds."
+        sentence = "GPUs for it are free or being freed: it starts within seconds."
         return Preflight("now", (sentence,), (0.0, 5.0 + switch), cost, detail)
+    if rounds == 1:
+        sentence = f"It gets its turn in the next round, within about {_duration(quantum + switch)}."
+        return Preflight("later", (sentence,), (0.0, quantum + switch), cost, detail)
     if rounds is None:
         sentence = f"Not within the next {MOST_ROUNDS} rounds unless running jobs end before."
         return Preflight("later", (sentence,), None, cost, detail)

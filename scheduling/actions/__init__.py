@@ -10,6 +10,7 @@ from scheduling.actions.clusters import (
     return_node,
     update_cluster,
 )
+from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
@@ -21,6 +22,7 @@ __all__ = [
     "cancel_job",
     "check_spec",
     "create_cluster",
+    "declare_local_gpus",
     "declare_node",
     "drain_node",
     "pause_cluster",

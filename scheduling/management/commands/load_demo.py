@@ -23,7 +23,7 @@ from accounting.actions import (
     set_quota,
 )
 from accounting.models import Generation, Membership, Quota, Tenant, User
-from scheduling.actions import create_cluster, declare_node, submit_job, update_cluster
+from scheduling.actions import create_cluster, declare_local_gpus, declare_node, submit_job, update_cluster
 from scheduling.models import Cluster, Job, Node
 from scheduling.spec import JobSpec
 
@@ -124,6 +124,9 @@ def _cluster() -> Cluster:
         cluster = create_cluster(actor=None, name=CLUSTER)
         # Slices short enough to be watched; a demo may spend more on switching than a real cluster.
         cluster = update_cluster(actor=None, cluster=cluster, quantum_seconds=15, overhead_limit=0.1)
+    # A machine with GPUs shows its own; the virtual ones are for all others.
+    if declare_local_gpus(actor=None, cluster=cluster):
+        return cluster
     for name, about, memory, price, node, gpus, speed in HARDWARE:
         generation = Generation.objects.filter(name=name).first()
         if generation is None:
