@@ -9,6 +9,16 @@ from django.db import models
 from django.db.models.functions import Now
 
 
+class PortalUserManager(UserManager["User"]):
+    """`manage.py createsuperuser` makes an admin of the portal, the first of a new Fairlot."""
+
+    def create_superuser(
+        self, username: str, email: str | None = None, password: str | None = None, **fields: Any
+    ) -> User:
+        fields.setdefault("portal_role", User.PortalRole.ADMIN)
+        return super().create_superuser(username, email, password, **fields)
+
+
 class User(AbstractUser):
     """A person. Users are deactivated, never deleted, once they have a history."""
 
