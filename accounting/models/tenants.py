@@ -36,7 +36,7 @@ class User(AbstractUser):
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     time_zone = models.CharField(max_length=64, default="UTC")
 
-    objects: ClassVar[UserManager[Self]] = UserManager()
+    objects: ClassVar[PortalUserManager] = PortalUserManager()
 
     @property
     def is_operator(self) -> bool:
