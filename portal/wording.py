@@ -70,6 +70,12 @@ def relative(moment: datetime, now: datetime) -> str:
     return f"in {text}" if ahead else f"{text} ago"
 
 
+def lasting(since: datetime, now: datetime) -> str:
+    """How long something has lasted; static/js/app.js says it in the same words as time goes on."""
+    text = relative(since, now)
+    return "a moment" if text == "now" else text.removesuffix(" ago")
+
+
 def exact(local: datetime) -> str:
     return local.strftime("%A, %-d %B %Y, %H:%M:%S %Z")
 
@@ -87,12 +93,26 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """At most three significant digits below 100, whole numbers with thousands separated above."""
-    if 0 < abs(value) < 0.0005:
-        return "0"  # less than anyone would read
-    if abs(value) >= 100 or value == int(value):
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:.3g}"
+    """Whole from 100 on, thousands separated; three digits from 1 on; three decimals below, but never a false 0."""
+    size, sign = abs(value), "−" if value < 0 else ""
+    if 0 < size < 0.0005:
+        return "0" if sign else "<0.001"
+    if size >= 100 or size == int(size):
+        return f"{sign}{size:,.0f}".replace(",", " ")
+    text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
+    return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+# Why a lease ended, for people; a reason that is not here speaks for itself.
+LEASE_ENDS = {
+    "stopped": "others' turn",
+    "frozen": "others' turn, frozen",
+    "lost": "vanished",
+    "start_failed": "could not start",
+    "shutdown": "portal stopped",
+    "drained": "node drained",
+    "withdrawn": "plan changed",
+}
 
 
 def money(amount: Decimal, currency: str) -> str:

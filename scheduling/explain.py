@@ -58,7 +58,7 @@ class Explainer:
         """Free GPUs of ready nodes, by node."""
         held: dict[int, int] = {}
         rows = HeldGpu.objects.filter(
-            lease__cluster=self.cluster, during__isnull=False, during__endswith__isnull=True
+            lease__cluster=self.cluster, lease__state__in=Lease.HOLDING
         ).values_list("node_id", flat=True)
         for node in rows:
             held[node] = held.get(node, 0) + 1
@@ -77,9 +77,10 @@ class Explainer:
     def _waiting(self, job: Job) -> Explanation:
         reason = Reason(job.reason)
         sentence = self._sentence(job, reason)
-        return Explanation(
-            sentence, SHORT[reason], reason.is_never, tuple(self._detail(job)), _UNBLOCK.get(reason, ())
-        )
+        helps = _UNBLOCK.get(reason, ())
+        if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
+            helps = (*helps, "It may start sooner when it accepts more generations.")
+        return Explanation(sentence, SHORT[reason], reason.is_never, tuple(self._detail(job)), helps)
 
     def _sentence(self, job: Job, reason: Reason) -> str:
         match reason:
@@ -112,14 +113,14 @@ class Explainer:
                 return f"The GPU-hours of this month that {job.tenant.name} may use are spent."
             case Reason.SHARE_IN_USE:
                 return (
-                    f"It needs {_wants(job)} {self._kinds(job)}; {self._free_count(job)} are free, and others "
-                    f"are owed more time now.{self._owed(job)}"
+                    f"It needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and "
+                    f"others are owed more time now.{self._owed(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
                 return f"{self._ahead(job)} of your own jobs go first.{self._owed(job)}"
             case Reason.FRAGMENTED:
                 return (
-                    f"{self._free_count(job)} {self._kinds(job)} are free, but not {_wants(job)} together on "
+                    f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but not {_wants(job)} together on "
                     "nodes as it needs them."
                 )
             case Reason.NODES_AWAY:
@@ -129,7 +130,11 @@ class Explainer:
             case Reason.CLUSTER_PAUSED:
                 return f"{self.cluster.name} is paused by an operator; nothing new starts."
             case Reason.BACKING_OFF:
-                return f"Its start failed {job.failed_starts} times; it is tried again soon."
+                return (
+                    f"Its last {job.failed_starts} starts failed or did not last; it is tried again soon."
+                    if job.failed_starts > 1
+                    else "Its last start failed or did not last; it is tried again soon."
+                )
             case _:
                 return "Waiting for the next round, which will look at it."
 
@@ -142,6 +147,10 @@ class Explainer:
     def _accepted(self, job: Job) -> list[Node]:
         wanted = set(job.generation_ids)
         return [node for node in self._nodes if not wanted or node.generation_id in wanted]
+
+    def _could_accept_more(self, job: Job) -> bool:
+        """Whether the cluster has generations that the job does not accept."""
+        return len(self._accepted(job)) < len(self._nodes)
 
     def _per_generation(self, job: Job) -> list[tuple[str, int, int]]:
         totals: dict[str, list[int]] = {}
@@ -195,6 +204,10 @@ def explain(job: Job) -> Explanation:
     return Explainer(job.cluster).explain(job)
 
 
+def _are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
+
+
 def _wants(job: Job) -> str:
     """ "2 × 4" for two workers of four GPUs each."""
     return f"{job.workers} × {job.gpus_per_worker}" if job.workers > 1 else str(job.gpus_per_worker)
@@ -207,7 +220,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger quota.",),
     Reason.QUOTA_IN_USE: ("It starts when a job of the team ends.",),
     Reason.HOURS_SPENT: ("It starts with the next calendar month (UTC), or with a larger quota.",),
-    Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets; accepting more generations may help.",),
+    Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }
 

@@ -145,7 +145,7 @@ class JobSpec(BaseModel):
 
 def dump_spec(data: dict[str, Any]) -> str:
     """YAML in the one style of Fairlot, of a spec's mapping that need not be whole or right yet."""
-    return yaml.dump(data, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump(data, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
 class _SpecLoader(yaml.SafeLoader):

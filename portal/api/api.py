@@ -13,6 +13,8 @@ Send a token of yours as `Authorization: Bearer fairlot_…`, or use this page w
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and, where fields are at
 fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in GPU-seconds.
+
+[Back to the portal](/) · [Your tokens](/account/tokens/)
 """
 
 api = NinjaAPI(title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()])

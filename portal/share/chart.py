@@ -65,8 +65,8 @@ def draw(series: Series, *, seconds_per_point: float) -> Chart:
     highest = max([*entitled, *_tops(parts, ABOVE)])
     lowest = max(_tops(parts, BELOW))
     step = nice_step(max(highest, lowest, 1.0))
-    up, down = _ceil(highest, step), _ceil(lowest, step)
-    up = up or step
+    # A trace below zero that nobody could see needs no half of the picture.
+    up, down = _ceil(highest, step) or step, _ceil(lowest, step) if lowest > step / 50 else 0.0
 
     def y(value: float) -> float:
         return round((up - value) / (up + down) * HEIGHT, 1)

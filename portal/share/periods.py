@@ -30,9 +30,9 @@ class Period:
         return (self.ends - self.begins).total_seconds()
 
 
-def read_period(key: str | None) -> Period:
+def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
     """The period of this name; the usual one for any other name."""
-    known = key if key in PERIODS else DEFAULT_PERIOD
+    known = key if key in PERIODS else usual
     label, length = PERIODS[known]
     ends = now_from_database()
     return Period(known, label, ends - length, ends)

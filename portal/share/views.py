@@ -12,9 +12,10 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
+from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
 from portal.share.chart import draw
-from portal.share.periods import PERIODS, Period, read_period
+from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
 from portal.share.queries import POINTS, Amounts, below, point_times, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.models import ShareInterval
@@ -28,7 +29,8 @@ SETTLED_WITHIN = timedelta(minutes=15)
 def share(request: HttpRequest) -> HttpResponse:
     """What one team was entitled to, received, lent, borrowed, bought and sold."""
     tenants = list(Tenant.objects.visible_to(request.user).active())
-    context = {"tenants": tenants, "periods": PERIODS, "period": read_period(request.GET.get("period"))}
+    period = read_period(request.GET.get("period"), usual=_usual_period(request.user))
+    context = {"tenants": tenants, "periods": PERIODS, "period": period}
     if tenants:
         tenant = chosen_tenant(request, default=_usual_tenant(request.user, tenants))
         period = _until_last_round(request.user, tenant, context["period"])
@@ -79,6 +81,13 @@ def chosen_tenant(request: HttpRequest, default: Tenant | None = None) -> Tenant
     if not slug and default is not None:
         return default
     return get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
+
+
+def _usual_period(user: User) -> str:
+    """A day, or the last hour while nothing is older than that."""
+    hour_ago = now_from_database() - timedelta(hours=1)
+    older = ShareInterval.objects.visible_to(user).filter(begins__lt=hour_ago)
+    return DEFAULT_PERIOD if older.exists() or not ShareInterval.objects.visible_to(user).exists() else "1h"
 
 
 def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
+from django.conf import settings
 from django.db.models import Q, Sum
 from django.http import QueryDict
 
@@ -19,6 +20,7 @@ from scheduling.preflight import Preflight, preflight
 from scheduling.spec import JobSpec, SpecError
 
 CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
+EXAMPLE = "digits/train.py"
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
 
 
@@ -152,6 +154,17 @@ class Draft:
 def clone_of(job: Job) -> Fields:
     """The form filled with a job's spec."""
     return Fields.from_spec(JobSpec.parse(job.spec))
+
+
+def has_example(choices: Choices) -> bool:
+    """Whether jobs find the example program where they would run."""
+    local = any(cluster.backend == Cluster.Backend.LOCAL for cluster in choices.clusters)
+    return local and (settings.FAIRLOT_EXAMPLES_DIR / EXAMPLE).is_file()
+
+
+def example() -> Fields:
+    """The form filled with a training of a minute or two that reports its progress and saves its state."""
+    return Fields(name="digits: my first job", command=f'python "$FAIRLOT_EXAMPLES/{EXAMPLE}" --steps 1200')
 
 
 def _chosen(choices: Sequence[T], pk: str) -> T | None:

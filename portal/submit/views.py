@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import NotAllowed, Refused
-from portal.submit.draft import Choices, Draft, clone_of
+from portal.submit.draft import Choices, Draft, clone_of, example, has_example
 from portal.submit.fields import Fields
 from scheduling.actions.jobs import submit_job
 from scheduling.models import Job
@@ -65,6 +65,8 @@ def convert(request: HttpRequest) -> HttpResponse:
 
 def _first_draft(request: HttpRequest, choices: Choices) -> Draft:
     clone = request.GET.get("clone", "")
+    if request.GET.get("example") and has_example(choices):
+        return Draft.new(choices, fields=example()).use_form().checked_for(request.user)
     if not clone:
         return Draft.new(choices, fields=Fields())
     job = get_object_or_404(
@@ -84,6 +86,7 @@ def _context(draft: Draft, choices: Choices) -> dict[str, Any]:
     return {
         "draft": draft,
         "choices": choices,
+        "has_example": has_example(choices),
         "currency": settings.FAIRLOT_CURRENCY,
         "unknown_generations": [name for name in draft.fields.generations if name not in known],
         "unknown_environment": draft.fields.environment not in {"", *choices.environments},

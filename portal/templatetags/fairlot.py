@@ -92,6 +92,17 @@ def ago(moment: datetime | None, empty: str = "–") -> str:
 
 
 @register.simple_tag
+def lasting(since: datetime) -> str:
+    """For how long something is so ("5 min"), the exact beginning as its title."""
+    return format_html(
+        '<time datetime="{}" title="since {}" data-lasting>{}</time>',
+        since.isoformat(timespec="seconds"),
+        wording.exact(timezone.localtime(since)),
+        wording.lasting(since, timezone.now()),
+    )
+
+
+@register.simple_tag
 def moment(at: datetime | None, empty: str = "–") -> str:
     """An exact moment in the user's zone."""
     if at is None:
@@ -115,6 +126,12 @@ def duration(seconds: float | Decimal | None) -> str:
 def places(lease: Lease) -> list[tuple[str, str]]:
     """Node by node, the GPUs of a lease that was read with them."""
     return places_of(lease)
+
+
+@register.filter
+def lease_end(why: str) -> str:
+    """Why a lease ended, in plain words."""
+    return wording.LEASE_ENDS.get(why, why) or "–"
 
 
 @register.filter

@@ -89,8 +89,9 @@ function relative(moment) {
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 function updateTimes() {
-  for (const time of document.querySelectorAll("time[data-ago]")) {
-    const text = relative(Date.parse(time.dateTime));
+  for (const time of document.querySelectorAll("time[data-ago], time[data-lasting]")) {
+    const ago = relative(Date.parse(time.dateTime));
+    const text = "ago" in time.dataset ? ago : ago === "now" ? "a moment" : ago.replace(/ ago$/, "");
     if (time.textContent !== text) time.textContent = text;
   }
 }

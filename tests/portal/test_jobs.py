@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.db import connection
 from django.test import Client
@@ -168,7 +170,7 @@ def test_how_it_ended_is_told(scene: Scene, browser_of) -> None:
     )
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
     assert "Failed" in text
-    assert "worker 0 exited with code 3" in text
+    assert "Worker 0 exited with code 3" in text
 
 
 def multiply(job: Job, times: int) -> None:
@@ -194,3 +196,12 @@ def count_queries(browser: Client, url: str) -> int:
     ) as queries:
         assert browser.get(url).status_code == 200
     return len(queries)
+
+
+def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, browser_of) -> None:
+    scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, running_age=5.0)
+    text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
+    assert "data-lasting" in text
+    assert re.search(r"It runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
+    waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
+    assert "note-steady" in waiting  # the head keeps its height while the job takes turns

@@ -13,6 +13,7 @@ from django.urls import reverse
 from accounting.models import AuditEvent, User
 from portal import wording
 from portal.middleware import _zone
+from scheduling.models import Job
 from tests.make import user
 from tests.portal.scene import Scene
 
@@ -152,3 +153,22 @@ def test_the_page_for_broken_things_needs_no_database() -> None:
 )  # fmt: skip
 def test_durations_read_as_people_say_them(seconds: float, words: str) -> None:
     assert wording.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "0"), (0.0001, "<0.001"), (0.00578, "0.006"), (0.0213, "0.021"), (0.2, "0.2"), (-0.0051, "−0.005"),
+        (1.264, "1.26"), (99.96, "100"), (12345.6, "12 346"),
+    ],
+)  # fmt: skip
+def test_amounts_are_short_and_never_a_false_nothing(value: float, words: str) -> None:
+    assert wording.number(value) == words
+
+
+def test_the_home_of_who_runs_the_portal_tells_of_everybodys_jobs(scene: Scene, browser_of) -> None:
+    url = reverse("home")
+    everybodys = browser_of(scene.people.olga).get(url)
+    assert everybodys.context["counts"].all == Job.objects.count() == 3
+    assert b"genome" in everybodys.content
+    assert browser_of(scene.people.bob).get(url).context["counts"].all == 1

@@ -208,3 +208,36 @@ def test_a_post_without_the_csrf_token_is_refused(scene: Scene, browser_of) -> N
     strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
     assert strict.post("/submit/", posted()).status_code == 403
     assert strict.post("/submit/convert/?from=form", posted()).status_code == 403
+
+
+def test_the_example_fills_the_form_with_a_right_spec(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.bob)
+    assert "?example=digits" in browser.get("/submit/").content.decode()
+    draft = browser.get("/submit/?example=digits").context["draft"]
+    assert "digits/train.py" in draft.spec.command
+    assert draft.preflight is not None
+
+
+def test_what_can_never_run_has_no_price(scene: Scene, browser_of) -> None:
+    post = {
+        "name": "n",
+        "command": "c",
+        "workers": "1",
+        "gpus_per_worker": "1",
+        "checkpoint_grace_seconds": "1",
+    }
+    post |= {"priority": "0", "progress_pattern": Fields().progress_pattern}
+    browser = browser_of(scene.people.bob)
+    assert "an hour</dd>" in browser.post("/submit/convert/?from=form", post).content.decode()
+    never = browser.post("/submit/convert/?from=form", post | {"gpus_per_worker": "60"}).content.decode()
+    assert "can never run" in never
+    assert "an hour</dd>" not in never
+
+
+def test_who_is_in_no_team_learns_whom_to_ask(scene: Scene, browser_of) -> None:
+    assert "Make yourself a member" in browser_of(scene.people.ada).get("/submit/").content.decode()
+    assert "Ask an admin" in browser_of(scene.people.olga).get("/submit/").content.decode()
+
+
+def test_a_long_command_is_one_line_of_yaml() -> None:
+    assert JobSpec(name="n", command="word " * 60 + "end").to_yaml().count("\n") == 3
