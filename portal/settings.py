@@ -136,6 +136,8 @@ AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
 
 # --- Celery ------------------------------------------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
+# A broker that swallows connections must not hold up whoever submits a job.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
 CELERY_TASK_IGNORE_RESULT = True  # PostgreSQL holds the truth; Redis carries messages only
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -153,6 +155,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 10},
     },
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
+    "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
 }
 
@@ -161,6 +164,9 @@ FAIRLOT_CURRENCY = env.str("FAIRLOT_CURRENCY", "EUR")
 # Where the local backend keeps run folders, logs and checkpoints.
 FAIRLOT_JOBS_DIR = Path(env.str("FAIRLOT_JOBS_DIR", str(BASE_DIR / "var" / "jobs")))
 FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)
+# Whole inputs of rounds, with which they can be drawn again, and the single turns of a job's history.
+FAIRLOT_KEEP_ROUND_RECORDS_DAYS = env.int("FAIRLOT_KEEP_ROUND_RECORDS_DAYS", 14)
+FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
 # Named environments of the local backend: what PATH a job gets.
 FAIRLOT_ENVIRONMENTS = {
     "python": f"{BASE_DIR / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",

@@ -14,7 +14,7 @@ from fairshare.reasons import never_reason
 from scheduling.actions.jobs import check_spec
 from scheduling.explain import Explainer
 from scheduling.models import Cluster, Job, Node
-from scheduling.snapshot import read_snapshot, with_candidate
+from scheduling.snapshot import read_snapshot, tenants_without_hours, with_candidate
 from scheduling.spec import JobSpec
 
 # A forecast plays rounds ahead; on a large queue that would take longer than a person waits.
@@ -56,7 +56,12 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
     if not snapshot.cluster.generations:
         return Preflight("never", ("The cluster has no nodes yet.",), cost_per_hour=cost)
-    snapshot = with_candidate(snapshot, legend, candidate)
+    spent = tenants_without_hours(now=now).get(tenant.pk, set())
+    snapshot = with_candidate(snapshot, legend, candidate, spent)
+    if (None in spent) or (spent and set(generation_ids or legend.generations) <= spent):
+        candidate.reason, candidate.state = int(Reason.HOURS_SPENT), Job.State.QUEUED
+        explanation = explainer.explain(candidate)
+        return Preflight("later", (explanation.sentence,), None, cost, explanation.detail)
     reason = never_reason(snapshot, len(snapshot.jobs) - 1)
     if reason.is_never:
         candidate.reason, candidate.state = int(reason), Job.State.QUEUED

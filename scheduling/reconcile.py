@@ -10,11 +10,12 @@ from uuid import UUID
 from django.db import transaction
 
 from accounting.clock import now_from_database
-from scheduling.actions.leases import apply_observations, close_never_started, hand_over
+from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.backends import backend_for
-from scheduling.backends.base import Backend, End, Observation, Phase
+from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Operation
+from scheduling.models.leases import FROZEN
 from scheduling.spec import JobSpec
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,6 @@ logger = logging.getLogger(__name__)
 PATIENCE = timedelta(seconds=10)
 MAX_STARTS = 5
 ALIVE = (Phase.STARTING, Phase.RUNNING, Phase.FROZEN)
-BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
 LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
 
 
@@ -33,25 +33,38 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
     observations = backend.observe()
     if observations:
         for lease in apply_observations(cluster_id=cluster.pk, observations=observations):
-            backend.forget(job_id=lease.job_id, epoch=lease.epoch, token=lease.token)
+            _forget(backend, lease.job_id, lease.epoch, lease.token)
     return observations
+
+
+def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
+    try:
+        backend.forget(job_id=job_id, epoch=epoch, token=token)
+    except BackendError as error:
+        logger.warning("the report on job %s, epoch %s, is kept for now: %s", job_id, epoch, error)
 
 
 def reconcile(cluster: Cluster) -> None:
     """Looks, then mends: orders without effect are given again, the lost is closed, strays are stopped."""
     backend = backend_for(cluster)
+    looked_at = now_from_database()
     seen = {item.token: item for item in observe(cluster, backend)}
-    never_started, lost = _repeat_orders(cluster, seen)
+    never_started, lost = _repeat_orders(cluster, seen, looked_at)
     close_never_started(cluster_id=cluster.pk, lease_ids=never_started)
     if lost:
         apply_observations(cluster_id=cluster.pk, observations=lost)
-    _stop_strays(backend, seen)
+    _stop_strays(cluster, backend, seen)
     hand_over(cluster_id=cluster.pk)
 
 
 @transaction.atomic(durable=True)
-def _repeat_orders(cluster: Cluster, seen: Mapping[UUID, Observation]) -> tuple[list[int], list[Observation]]:
-    """Gives orders without effect again; returns leases that never began, and what must count as lost."""
+def _repeat_orders(
+    cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
+) -> tuple[list[int], list[Observation]]:
+    """Gives orders without effect again; returns leases that never began, and what must count as lost.
+
+    `seen` may be out of date by now: nothing is lost that was begun or seen shortly before `looked_at`.
+    """
     lock_schedule(cluster.pk)
     now = now_from_database()
     never_started: list[int] = []
@@ -69,7 +82,8 @@ def _repeat_orders(cluster: Cluster, seen: Mapping[UUID, Observation]) -> tuple[
             if lease.state == Lease.State.STOPPING:
                 never_started.append(lease.pk)
             continue
-        if begin.done_at is None or now - begin.done_at < PATIENCE:
+        known = max(filter(None, [begin.done_at, lease.last_seen_at]), default=None)
+        if begin.done_at is None or known is None or looked_at - known < PATIENCE:
             continue
         if lease.state == Lease.State.STARTING and begin.attempts < MAX_STARTS:
             Operation.objects.filter(pk=begin.pk).update(done_at=None, not_before=now)
@@ -84,6 +98,10 @@ def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetim
         operation = operations.get(verb)
         if operation and operation.done_at and now - operation.done_at > grace + PATIENCE:
             logger.warning("lease %s still runs after a %s; ordering it again", lease.pk, verb)
+            if verb == Operation.Verb.FREEZE:  # what cannot be frozen has to be stopped
+                operation, _ = Operation.objects.get_or_create(
+                    cluster_id=lease.cluster_id, lease=lease, verb=Operation.Verb.STOP
+                )
             Operation.objects.filter(pk=operation.pk).update(done_at=None, not_before=now)
 
 
@@ -103,23 +121,35 @@ def _lost(lease: Lease, now: datetime) -> Observation:
     )
 
 
-def _stop_strays(backend: Backend, seen: Mapping[UUID, Observation]) -> None:
+def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observation]) -> None:
     """What runs without an open lease must not: a database put back to an earlier state, for example."""
-    alive = [item for item in seen.values() if item.phase in ALIVE]
     leases = {
         lease.token: lease
-        for lease in Lease.objects.filter(token__in=[item.token for item in alive]).select_related("job")
+        for lease in Lease.objects.filter(cluster=cluster, token__in=list(seen)).select_related("job")
     }
-    for item in alive:
-        lease = leases.get(item.token)
-        if lease is not None and lease.state in Lease.HOLDING:
+    strays = {token for token in seen if token not in leases}
+    strays |= {
+        token
+        for token, lease in leases.items()
+        if lease.state == Lease.State.CLOSED and seen[token].phase in ALIVE and not _is_kept(lease)
+    }
+    if not strays:
+        return
+    # Closed leases stay closed, but what was seen before may have ended since.
+    for item in backend.observe():
+        if item.token not in strays:
             continue
-        waits_frozen = lease is not None and lease.job.frozen and item.phase is Phase.FROZEN
-        # A thaw that was ordered but not yet done shows the frozen processes under their old lease.
-        thawing = lease is not None and lease.job.leases.filter(
-            state__in=[Lease.State.STARTING], operations__verb=Operation.Verb.THAW
-        )
-        if waits_frozen or (thawing and thawing.exists()):
-            continue
-        logger.warning("stopping processes of job %s that hold no lease", item.job_id)
-        backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=5.0)
+        if item.phase in ALIVE:
+            logger.warning("stopping processes of job %s that hold no lease", item.job_id)
+            grace = 5.0
+            if lease := leases.get(item.token):
+                grace = JobSpec.parse(lease.job.spec).checkpoint_grace_seconds
+            backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)
+        elif item.token not in leases:
+            _forget(backend, item.job_id, item.epoch, item.token)
+
+
+def _is_kept(lease: Lease) -> bool:
+    """Whether a closed lease's processes are frozen on purpose, or just being thawed under a new lease."""
+    thaws = lease.job.leases.filter(state__in=Lease.HOLDING, operations__verb=Operation.Verb.THAW)
+    return (lease.job.frozen and lease.end_reason == FROZEN) or thaws.exists()

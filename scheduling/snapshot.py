@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from accounting.models import Membership, Tenant
-from accounting.quotas import effective_limits, gpu_hours_left
+from accounting.quotas import effective_limits, gpu_hours_left, month_of
 from fairshare import model as fs
+from fairshare.reasons import may_run
+from fairshare.tree import Tree
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
 
 DEFAULT_TICKETS = 100.0
@@ -90,7 +92,7 @@ def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tupl
             may_preempt=may_preempt,
         ),
     )
-    return snapshot, legend
+    return _without_spent_hours(snapshot, jobs, legend, now=now), legend
 
 
 def fs_draw(cluster: Cluster) -> Any:
@@ -191,6 +193,8 @@ def _read_jobs(
     for lease in _places(cluster):
         if lease.job_id not in row:
             continue
+        if not node_index.keys() >= set(lease.nodes):
+            continue  # a node that was added since, as a reader without the lock may see
         i = row[lease.job_id]
         places[i] = [node_index[node] for node in lease.nodes]
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
@@ -206,14 +210,19 @@ def _read_jobs(
         priority=np.array([job.priority for job in jobs], dtype=np.int64),
         running_on=running_on,
         resident=resident,
-        blocked=_blocked(cluster, jobs, legend, running_on, now=now),
+        blocked=_blocked(cluster, jobs, running_on, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
     )
 
 
-def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapshot:
-    """The snapshot as if `job`, which is not stored yet, had just been queued as its last one."""
+def with_candidate(
+    snapshot: fs.Snapshot, legend: Legend, job: Job, spent: Collection[int | None] = ()
+) -> fs.Snapshot:
+    """The snapshot as if `job`, which is not stored yet, had just been queued as its last one.
+
+    `spent` are the generations of which its tenant has no hours left.
+    """
     accounts, jobs = snapshot.accounts, snapshot.jobs
     pair = (job.tenant_id, job.owner_id)
     if pair in legend.accounts:
@@ -222,7 +231,9 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         # The tenants above may be new here, too; the leaf is the last account in any case.
         accounts = _with_leaf(accounts, legend, job.tenant, job.owner_id)
         leaf = len(accounts.parent) - 1
-    accepts = np.array([not job.generation_ids or g in job.generation_ids for g in legend.generations])
+    accepts = np.array(
+        [(not job.generation_ids or g in job.generation_ids) and g not in spent for g in legend.generations]
+    )
     kinds = len(legend.generations)
     jobs = fs.Jobs(
         account=np.append(jobs.account, leaf),
@@ -282,7 +293,8 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
     ranks: dict[int, dict[int, int]] = {}
     held = HeldGpu.objects.filter(lease__cluster=cluster)
     live = held.filter(lease__state__in=Lease.OPEN)
-    frozen = held.filter(lease__job__frozen=True, lease__state=Lease.State.CLOSED).order_by("lease__epoch")
+    asleep = Lease.objects.filter(cluster=cluster).of_frozen_processes()
+    frozen = held.filter(lease__in=asleep.values("pk"))
     for query in (frozen, live):
         for job_id, state, generation, held_from, node, rank, lease in query.values_list(
             "lease__job_id", "lease__state", "lease__generation_id", "lease__held_from", "node_id", "rank",
@@ -298,25 +310,45 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
     return latest.values()
 
 
-def _blocked(
-    cluster: Cluster, jobs: list[_JobRow], legend: Legend, running_on: fs.Ints, *, now: datetime
-) -> fs.Ints:
-    """Jobs that may not run now, whatever their share: each a Reason."""
+def _blocked(cluster: Cluster, jobs: list[_JobRow], running_on: fs.Ints, *, now: datetime) -> fs.Ints:
+    """Jobs that may not start now, whatever their share: each a Reason."""
     blocked = np.zeros(len(jobs), dtype=np.int64)
-    spent = _tenants_without_hours(legend, now=now)
     for i, job in enumerate(jobs):
-        if cluster.paused_at and running_on[i] == fs.NOWHERE:
+        if running_on[i] != fs.NOWHERE:
+            continue
+        if cluster.paused_at:
             blocked[i] = fs.Reason.CLUSTER_PAUSED
         elif job.not_before and job.not_before > now:
             blocked[i] = fs.Reason.BACKING_OFF
-        elif spent and (job.tenant_id in spent):
-            wanted = set(job.generation_ids or legend.generations)
-            if None in spent[job.tenant_id] or wanted <= spent[job.tenant_id]:
-                blocked[i] = fs.Reason.HOURS_SPENT
     return blocked
 
 
-def _tenants_without_hours(legend: Legend, *, now: datetime) -> dict[int, set[int | None]]:
+def _without_spent_hours(
+    snapshot: fs.Snapshot, jobs: list[_JobRow], legend: Legend, *, now: datetime
+) -> fs.Snapshot:
+    """No job may run where its tenant's hours are spent, and none at all where only such places would do."""
+    spent = tenants_without_hours(now=now)
+    if not spent:
+        return snapshot
+    accepts, blocked = snapshot.jobs.accepts.copy(), snapshot.jobs.blocked.copy()
+    for i, job in enumerate(jobs):
+        kinds = spent.get(job.tenant_id, set())
+        for k, generation in enumerate(legend.generations):
+            if None in kinds or generation in kinds:
+                accepts[i, k] = False
+    tree = Tree.of(snapshot.accounts.parent)
+    left = replace(snapshot, jobs=replace(snapshot.jobs, accepts=accepts))
+    _, before = may_run(snapshot, tree)
+    _, after = may_run(left, tree)
+    # "Never" would be wrong: the month ends. What is left of the choice is none.
+    never = np.array([fs.Reason(int(reason)).is_never for reason in after], dtype=bool)
+    holds = never & (before != after)
+    accepts[holds] = snapshot.jobs.accepts[holds]
+    blocked[holds & (blocked == 0)] = fs.Reason.HOURS_SPENT
+    return replace(snapshot, jobs=replace(snapshot.jobs, accepts=accepts, blocked=blocked))
+
+
+def tenants_without_hours(*, now: datetime) -> dict[int, set[int | None]]:
     """For each tenant, the generations (None: all) whose hours of this month it or a parent has spent."""
     spent: dict[int, set[int | None]] = {}
     for (tenant_id, generation_id), left in gpu_hours_left(now, running_gpu_seconds(now)).items():
@@ -335,13 +367,14 @@ def _tenants_without_hours(legend: Legend, *, now: datetime) -> dict[int, set[in
 
 
 def running_gpu_seconds(now: datetime) -> dict[tuple[int, int], float]:
-    """GPU-seconds held but not yet in the ledger, per tenant and generation."""
+    """GPU-seconds held this month but not yet in the ledger, per tenant and generation."""
+    month, _ = month_of(now)
     totals: dict[tuple[int, int], float] = {}
     rows = Lease.objects.filter(state__in=Lease.HOLDING, held_from__isnull=False).values_list(
         "job__tenant_id", "generation_id", "gpus", "held_from", "billed_until"
     )
     for tenant_id, generation_id, gpus, held_from, billed_until in rows:
-        since = billed_until or held_from or now
+        since = max(billed_until or held_from or now, month)
         seconds = max(0.0, (now - since).total_seconds())
         key = (tenant_id, generation_id)
         totals[key] = totals.get(key, 0.0) + gpus * seconds

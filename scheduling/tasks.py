@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TypeVar
+
 from celery import shared_task
 from django.conf import settings
 
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.models import Cluster
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def _each(items: Iterable[T], do: Callable[[T], object]) -> None:
+    """Does it for all; the trouble of one does not keep the others waiting, and is raised in the end."""
+    trouble: Exception | None = None
+    for item in items:
+        try:
+            do(item)
+        except Exception as error:
+            logger.exception("%s: trouble", item)
+            trouble = error
+    if trouble:
+        raise trouble
 
 
 @shared_task
@@ -19,33 +40,43 @@ def run_round(cluster_id: int) -> None:
 @shared_task
 def run_due_rounds() -> None:
     """The clock's tick: a round for every cluster where one is due."""
-    for cluster_id in Cluster.objects.values_list("id", flat=True):
-        actions.run_round(cluster_id=cluster_id)
+    clusters = Cluster.objects.values_list("id", flat=True)
+    _each(clusters, lambda cluster_id: actions.run_round(cluster_id=cluster_id))
 
 
 @shared_task
 def run_operations(cluster_id: int) -> None:
     """Does what the outbox holds for one cluster."""
-    cluster = Cluster.objects.get(pk=cluster_id)
+    _perform(Cluster.objects.get(pk=cluster_id))
+
+
+def _perform(cluster: Cluster) -> None:
     actions.perform_operations(cluster=cluster, log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES)
 
 
 @shared_task
 def run_due_operations() -> None:
     """The same for every cluster: what a lost message left undone, and retries."""
-    for cluster in Cluster.objects.all():
-        actions.perform_operations(cluster=cluster, log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES)
+    _each(Cluster.objects.all(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
     """Compares what should be with what is."""
-    for cluster in Cluster.objects.all():
-        reconciling.reconcile(cluster)
+    _each(Cluster.objects.all(), reconciling.reconcile)
 
 
 @shared_task
 def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
-    for cluster_id in Cluster.objects.values_list("id", flat=True):
-        actions.bill_running(cluster_id=cluster_id)
+    clusters = Cluster.objects.values_list("id", flat=True)
+    _each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
+
+
+@shared_task
+def prune() -> None:
+    """Lets go of details that are older than the settings keep them."""
+    actions.prune(
+        records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
+        turns=timedelta(days=settings.FAIRLOT_KEEP_TURNS_DAYS),
+    )

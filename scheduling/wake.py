@@ -11,6 +11,8 @@ from kombu.exceptions import OperationalError
 
 logger = logging.getLogger(__name__)
 
+# What lies in the queue for longer, because no worker is there, beat asks for anew.
+EXPIRES_SECONDS = 30
 RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
 
 
@@ -30,6 +32,8 @@ def _after_commit(task: str, *args: Any) -> None:
 
 def _send(task: str, args: tuple[Any, ...]) -> None:
     try:
-        current_app.send_task(task, args=args, retry_policy=RETRY, ignore_result=True)
+        current_app.send_task(
+            task, args=args, retry_policy=RETRY, ignore_result=True, expires=EXPIRES_SECONDS
+        )
     except OperationalError as error:
         logger.warning("%s was not sent, beat will do it: %s", task, error)

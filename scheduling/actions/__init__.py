@@ -14,6 +14,7 @@ from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
+from scheduling.actions.retention import prune
 from scheduling.actions.rounds import run_round
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "drain_node",
     "pause_cluster",
     "perform_operations",
+    "prune",
     "remove_node",
     "resume_cluster",
     "return_node",

@@ -13,12 +13,12 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, User
 from scheduling import live
-from scheduling.actions.leases import ask_to_stop, withdraw
+from scheduling.actions.leases import ask_to_stop, end_frozen, withdraw
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, Lease, Node
-from scheduling.wake import wake_rounds
+from scheduling.models import Cluster, Lease, Node, Operation
+from scheduling.wake import wake_operations, wake_rounds
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "draw": lambda value: value in Cluster.Draw.values,
@@ -109,6 +109,7 @@ def declare_node(
         raise Refused("A node has at least one GPU.", field="gpus")
     if virtual_speed is not None and virtual_speed <= 0:
         raise Refused("A speed is more than 0.", field="virtual_speed")
+    lock_schedule(cluster.pk)
     try:
         with transaction.atomic():
             node = Node.objects.create(
@@ -131,6 +132,7 @@ def declare_node(
 def remove_node(*, actor: User, node: Node) -> None:
     """Removes a node that never held a lease; others are drained, for their history's sake."""
     _admins_only(actor)
+    lock_schedule(node.cluster_id)
     audit.record(actor=actor, verb="node.remove", target=node, before={"gpus": node.gpus})
     try:
         with transaction.atomic():
@@ -175,7 +177,16 @@ def _clear(node: Node, *, text: str) -> None:
         Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).distinct().select_related("job")
     )
     withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="drained")
+    # What was told to freeze is told to stop as well: nothing may stay there, not even asleep.
+    for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:
+        Operation.objects.get_or_create(cluster_id=node.cluster_id, lease=lease, verb=Operation.Verb.STOP)
+        wake_operations(node.cluster_id)
     ask_to_stop(leases, event=Event.PREEMPTED, text=text, now=now, history=history)
+    asleep = Lease.objects.filter(cluster=node.cluster_id).of_frozen_processes()
+    for lease in Lease.objects.filter(pk__in=asleep.values("pk"), held_gpus__node=node).distinct():
+        end_frozen(lease.job, verb=Operation.Verb.STOP)
+        history.change(lease.job, frozen=False)
+        history.note(lease.job, "unfrozen", f"{text}; it goes on from its checkpoint", at=now)
     history.save()
 
 

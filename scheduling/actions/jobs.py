@@ -9,7 +9,7 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
 from scheduling import live
-from scheduling.actions.leases import ask_to_stop, withdraw
+from scheduling.actions.leases import ask_to_stop, end_frozen, withdraw
 from scheduling.backends import environments_of
 from scheduling.history import History
 from scheduling.lifecycle import Event
@@ -96,16 +96,22 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     text = f"Cancelled by {actor.get_username()}"
     if job.state in Job.WAITING:
         promised = list(job.leases.filter(state=Lease.State.PROMISED))
-        withdraw(promised, now=now, why="cancelled")
-        _kill_frozen(job)
+        if promised:
+            withdraw(promised, now=now, why="cancelled")
+            # Others may have the GPUs that were kept for it.
+            Cluster.objects.filter(pk=job.cluster_id).update(round_wanted_at=now)
+            wake_rounds(job.cluster_id)
+        if job.frozen:
+            end_frozen(job, verb=Operation.Verb.KILL)
         outcome = {"end_reason": "cancelled", "end_message": text, "frozen": False}
         history.move(job, Event.CANCEL, at=now, text=text, **outcome)
     else:
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
         if lease.state == Lease.State.STOPPING:
             history.move(job, Event.CANCEL, at=now, text=text)
-            # It may have been told to freeze only; a stop is harmless where one was asked before.
-            Operation.objects.get_or_create(cluster_id=job.cluster_id, lease=lease, verb=Operation.Verb.STOP)
+            # It may have been told to freeze only, or given a long grace; another stop shortens that.
+            again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
+            Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)
             wake_operations(job.cluster_id)
         else:
             lease.job = job
@@ -113,11 +119,3 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     history.save()
     audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
     return job
-
-
-def _kill_frozen(job: Job) -> None:
-    """Frozen processes of a job that will not go on are not left behind."""
-    last = job.leases.filter(state=Lease.State.CLOSED).order_by("-epoch").first()
-    if job.frozen and last is not None:
-        Operation.objects.get_or_create(cluster_id=job.cluster_id, lease=last, verb=Operation.Verb.KILL)
-        wake_operations(job.cluster_id)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Prefetch
 
 from accounting.clock import now_from_database
+from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.history import History
-from scheduling.lifecycle import Event
+from scheduling.lifecycle import Event, IllegalTransition
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Operation
+from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, Operation
+from scheduling.models.leases import FROZEN
 from scheduling.wake import wake_operations, wake_rounds
 
+logger = logging.getLogger(__name__)
+
 MAX_FAILED_STARTS = 3
+# Machines die without a job's fault, so it is given up later for starts that vanished.
+MAX_LOST_STARTS = 8
 BACK_OFF_SECONDS = (5, 30, 120)
+# A run that vanished sooner than this counts as a start that did not last.
+STEADY = timedelta(seconds=60)
+BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
+# What the database or the rules of a job's life refuse.
+UNFIT = (IntegrityError, DataError, BookedOtherwise, IllegalTransition)
 # How much one new measurement moves the smoothed cost of a switch.
 SMOOTHING = 0.2
 # last_seen_at and progress are written at most this often, to spare the disk.
@@ -32,30 +45,47 @@ LEASE_FIELDS = [
 ]  # fmt: skip
 
 
-@transaction.atomic(durable=True)
 def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
     """Writes down what the backend saw; returns the leases whose processes are gone and booked.
 
-    Any observation may come twice, late or never: only what changes an open lease has an effect.
+    Any observation may come twice, late or never: only what changes an open lease has an effect. What
+    cannot be written down is logged and left out, so that it does not keep the others waiting.
     """
+    try:
+        return _apply(cluster_id, observations)
+    except UNFIT:
+        if len(observations) == 1:
+            logger.exception("what was seen cannot be written down: %s", observations[0])
+            return []
+    middle = len(observations) // 2
+    parts = observations[:middle], observations[middle:]
+    return [lease for part in parts for lease in apply_observations(cluster_id=cluster_id, observations=part)]
+
+
+@transaction.atomic(durable=True)
+def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
     lock_schedule(cluster_id)
     now = now_from_database()
     leases = {
         lease.token: lease
-        for lease in Lease.objects.filter(token__in=[seen.token for seen in observations])
+        for lease in Lease.objects.filter(cluster=cluster_id, token__in=[seen.token for seen in observations])
         .select_related("job__owner", "job__tenant", "generation", "cluster")
         .prefetch_related(Prefetch("held_gpus", HeldGpu.objects.select_related("node")))
     }
+    # Several leases of one job may have been seen; they must change one and the same job.
+    jobs: dict[int, Job] = {}
+    for lease in leases.values():
+        lease.job = jobs.setdefault(lease.job_id, lease.job)
     desk = _Desk(cluster_id, now)
     gone: list[Lease] = []
     for seen in observations:
-        lease = leases.get(seen.token)
-        if lease is None:
+        if seen.token not in leases:
             continue
+        lease = leases[seen.token]
         if lease.state in Lease.HOLDING:
             desk.observe(lease, seen)
-        elif lease.state == Lease.State.CLOSED and lease.job.frozen:
-            desk.observe_frozen(lease, seen)
+        elif lease.end_reason == FROZEN and lease.job.frozen and seen.phase is Phase.ENDED:
+            desk.frozen_are_gone(lease)
         if seen.phase is Phase.ENDED and lease.state == Lease.State.CLOSED:
             gone.append(lease)
     desk.save()
@@ -63,20 +93,27 @@ def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) 
 
 
 @transaction.atomic(durable=True)
-def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> None:
-    """Closes leases that were told to stop before anything of them had been started."""
+def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
+    """Closes leases that were told to stop before anything of them had been started; returns which."""
     lock_schedule(cluster_id)
     now = now_from_database()
     desk = _Desk(cluster_id, now)
-    leases = Lease.objects.filter(pk__in=lease_ids, cluster=cluster_id, state=Lease.State.STOPPING)
-    for lease in leases.select_related("job__owner", "job__tenant", "generation", "cluster"):
-        started = lease.operations.filter(
-            verb__in=[Operation.Verb.START, Operation.Verb.THAW], attempts__gt=0
-        )
-        if not started.exists():
-            desk.close(lease, at=now, why="stopped before it began")
-            desk.release(lease, at=now, text="Its GPUs were given back before it had started")
+    leases = list(
+        Lease.objects.filter(
+            pk__in=list(lease_ids), cluster=cluster_id, state=Lease.State.STOPPING
+        ).select_related("job__owner", "job__tenant", "generation", "cluster")
+    )
+    # Waits for a worker that is claiming the start just now, and lets nobody claim it afterwards.
+    begins = Operation.objects.select_for_update().filter(lease__in=leases, verb__in=BEGIN).order_by("id")
+    first = {begin.lease_id: begin for begin in begins}
+    closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
+    for lease in closed:
+        begin = first.get(lease.pk)
+        desk.close(lease, at=now, why="stopped before it began")
+        desk.never_started(lease, at=now, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
+    Operation.objects.filter(lease__in=closed, verb__in=BEGIN).update(done_at=now)
     desk.save()
+    return {lease.pk for lease in closed}
 
 
 @transaction.atomic(durable=True)
@@ -86,7 +123,10 @@ def bill_running(*, cluster_id: int) -> int:
     now = now_from_database()
     hour = now.replace(minute=0, second=0, microsecond=0)
     leases = list(
-        Lease.objects.filter(cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=hour)
+        # Only what was seen alive since: what died unseen is billed to the moment when it was last seen.
+        Lease.objects.filter(
+            cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=hour, last_seen_at__gte=hour
+        )
         .exclude(billed_until__gte=hour)
         .select_related("job__owner", "job__tenant", "generation")
     )
@@ -118,11 +158,8 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     )
     if not promised:
         return 0
-    taken = set(
-        HeldGpu.objects.filter(
-            lease__cluster=cluster_id, during__isnull=False, during__endswith__isnull=True
-        ).values_list("node_id", "gpu_index")
-    )
+    held = HeldGpu.objects.filter(lease__cluster=cluster_id, lease__state__in=Lease.HOLDING)
+    taken = set(held.values_list("node_id", "gpu_index"))
     begun: list[Lease] = []
     for lease in promised:
         wanted = {(gpu.node_id, gpu.gpu_index) for gpu in lease.held_gpus.all()}
@@ -139,9 +176,10 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
 def _begin(leases: Sequence[Lease], *, now: datetime, history: History) -> None:
     """The leases' GPUs are theirs from `now`; their processes are to be started."""
     operations = []
+    begins = _free_from(leases, now)
     for lease in leases:
-        job = lease.job
-        lease.state, lease.held_from, lease.last_seen_at = Lease.State.STARTING, now, now
+        job, at = lease.job, begins[lease.pk]
+        lease.state, lease.held_from, lease.last_seen_at = Lease.State.STARTING, at, at
         verb = Operation.Verb.THAW if job.frozen else Operation.Verb.START
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
         history.move(
@@ -154,8 +192,25 @@ def _begin(leases: Sequence[Lease], *, now: datetime, history: History) -> None:
             first_started_at=job.first_started_at or now,
         )
     Lease.objects.bulk_update(leases, ["state", "held_from", "last_seen_at"], batch_size=2000)
-    HeldGpu.objects.filter(lease__in=leases).update(during=DateTimeTZRange(now, None, "[)"))
+    for at in set(begins.values()):
+        together = [lease for lease in leases if begins[lease.pk] == at]
+        HeldGpu.objects.filter(lease__in=together).update(during=DateTimeTZRange(at, None, "[)"))
     Operation.objects.bulk_create(operations, batch_size=2000)
+
+
+def _free_from(leases: Sequence[Lease], now: datetime) -> dict[int, datetime]:
+    """From when each lease's GPUs are its own: now, or later where a clock set back has billed them on."""
+    ends: dict[tuple[int, int], datetime] = {}
+    nodes = {gpu.node_id for lease in leases for gpu in lease.held_gpus.all()}
+    later = HeldGpu.objects.filter(node__in=nodes, during__overlap=DateTimeTZRange(now, None, "[)"))
+    for node, number, upper in later.filter(lease__state=Lease.State.CLOSED).values_list(
+        "node_id", "gpu_index", "lease__held_until"
+    ):
+        ends[node, number] = max(ends.get((node, number), now), upper or now)
+    return {
+        lease.pk: max([now, *(ends.get((gpu.node_id, gpu.gpu_index), now) for gpu in lease.held_gpus.all())])
+        for lease in leases
+    }
 
 
 def ask_to_stop(
@@ -182,6 +237,16 @@ def withdraw(leases: Sequence[Lease], *, now: datetime, why: str) -> None:
     Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.PROMISED).update(
         state=Lease.State.CLOSED, end_reason=why
     )
+
+
+def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
+    """Orders the end of a job's frozen processes; inside the caller's transaction and lock."""
+    lease = (
+        Lease.objects.filter(job=job, state=Lease.State.CLOSED, end_reason=FROZEN).order_by("-epoch").first()
+    )
+    if lease is not None:
+        Operation.objects.get_or_create(cluster_id=lease.cluster_id, lease=lease, verb=verb)
+        wake_operations(lease.cluster_id)
 
 
 def describe_nodes(lease: Lease) -> str:
@@ -223,9 +288,12 @@ class _Desk:
         elif seen.phase is Phase.ENDED:
             self._ended(lease, seen)
 
-    def observe_frozen(self, lease: Lease, seen: Observation) -> None:
-        """Frozen processes of a waiting job that are there no more: the job will start from its checkpoint."""
-        if seen.phase is Phase.ENDED:
+    def frozen_are_gone(self, lease: Lease) -> None:
+        """Frozen processes of a waiting job ended: it will start from its checkpoint.
+
+        Late words about an older lease, from which the job was thawed and frozen again since, are none.
+        """
+        if lease in Lease.objects.filter(job=lease.job_id).of_frozen_processes():
             self.history.change(lease.job, frozen=False)
             self.history.note(
                 lease.job,
@@ -243,7 +311,6 @@ class _Desk:
             Event.STARTED,
             at=at,
             text=f"Running on {lease.gpus} {lease.generation.name}",
-            failed_starts=0,
         )
         if lease.held_from:
             self._switches.append((at - lease.held_from).total_seconds())
@@ -251,14 +318,17 @@ class _Desk:
     def _frozen(self, lease: Lease, seen: Observation) -> None:
         at = self._moment(lease, seen.frozen_age or 0.0)
         if lease.job.state == Job.State.STOPPING:
-            self.close(lease, at=at, why="preempted")
-            self.history.move(
-                lease.job, Event.RELEASED, at=at, text="Frozen; goes on at its next turn", frozen=True
-            )
+            self.close(lease, at=at, why=FROZEN)
+            text = "Frozen; goes on at its next turn"
+            self.history.move(lease.job, Event.RELEASED, at=at, text=text, frozen=True, failed_starts=0)
 
     def _ended(self, lease: Lease, seen: Observation) -> None:
         at = self._moment(lease, seen.ended_age or 0.0)
         job, end = lease.job, seen.end or End.LOST
+        if lease.running_from is None and seen.running_age is not None:
+            lease.running_from = min(self._moment(lease, seen.running_age), at)
+        if end is End.START_FAILED and lease.running_from is not None:
+            end = End.LOST  # it did start
         self.close(lease, at=at, why=str(end))
         outcome = {"exit_code": seen.exit_code, "end_reason": str(end), "end_message": seen.message}
         if end is End.SUCCEEDED:
@@ -278,57 +348,75 @@ class _Desk:
         elif end is End.LOST:
             self._lost(lease, at=at, message=seen.message)
         else:
-            self.release(lease, at=at, text="Stopped; goes on from its checkpoint at its next turn")
+            failed_starts = job.failed_starts if lease.running_from is None else 0
+            text = "Stopped; goes on from its checkpoint at its next turn"
+            self._release(job, at=at, text=text, failed_starts=failed_starts)
 
     def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
         job = lease.job
         tries = job.failed_starts + 1
-        wait = BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1]
         self.history.move(
             job,
             Event.START_FAILED,
             at=at,
             text=f"Could not be started: {message}",
             failed_starts=tries,
-            not_before=self.now + timedelta(seconds=wait),
+            not_before=self._back_off(tries),
         )
         if tries >= MAX_FAILED_STARTS:
-            self._give_up(job, at=at, message=message)
+            self._give_up(job, at=at, end=End.START_FAILED, message=message)
 
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
-        """Vanished processes go on from their checkpoint, but not for ever without once having run."""
+        """Vanished processes go on from their checkpoint, but not for ever without lasting a while."""
         job = lease.job
-        tries = job.failed_starts + (lease.running_from is None)
-        self.release(
-            lease, at=at, text=f"Its processes vanished; it will go on from its checkpoint. {message}"
-        )
-        self.history.change(job, failed_starts=tries)
+        text = f"Its processes vanished; it will go on from its checkpoint. {message}"
+        if job.state == Job.State.STOPPING or (lease.running_from and at - lease.running_from >= STEADY):
+            self._release(job, at=at, text=text, failed_starts=0)
+            return
+        tries = job.failed_starts + 1
+        if tries >= MAX_LOST_STARTS:
+            self.history.change(job, failed_starts=tries)
+            self._give_up(job, at=at, end=End.LOST, message=message)
+        else:
+            # Once may be chance: the first time it goes on at once.
+            later = self._back_off(tries - 1) if tries > 1 else None
+            self._release(job, at=at, text=text, failed_starts=tries, not_before=later)
 
-    def _give_up(self, job: Job, *, at: datetime, message: str) -> None:
+    def _back_off(self, tries: int) -> datetime:
+        return self.now + timedelta(seconds=BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1])
+
+    def _give_up(self, job: Job, *, at: datetime, end: End, message: str) -> None:
         self.history.move(
             job,
             Event.FAILED,
             at=at,
-            text=f"Given up after {job.failed_starts} failed starts",
-            end_reason=str(End.START_FAILED),
+            text=f"Given up after {job.failed_starts} starts in a row that failed or did not last",
+            end_reason=str(end),
             end_message=message,
         )
 
     # --- what follows from it --------------------------------------------------------------------
 
-    def release(self, lease: Lease, *, at: datetime, text: str) -> None:
-        """The job waits again, or is cancelled if that was asked."""
+    def never_started(self, lease: Lease, *, at: datetime, thaws: bool) -> None:
+        """The job waits again, or is cancelled if that was asked; what was to be thawed is still frozen."""
         job = lease.job
         if job.state == Job.State.CANCELLING:
-            self.history.move(
-                job, Event.GONE, at=at, text="Cancelled", end_reason="cancelled", end_message="Cancelled"
-            )
-        else:
-            self.history.move(job, Event.RELEASED, at=at, text=text, frozen=False)
+            outcome = {"end_reason": "cancelled", "end_message": "Cancelled"}
+            self.history.move(job, Event.GONE, at=at, text="Cancelled before it had started", **outcome)
+            if thaws:
+                end_frozen(job, verb=Operation.Verb.KILL)
+            return
+        stays = thaws and not lease.held_gpus.exclude(node__state=Node.State.READY).exists()
+        if thaws and not stays:
+            end_frozen(job, verb=Operation.Verb.STOP)
+        self._release(job, at=at, text="Its GPUs were given back before it had started", frozen=stays)
+
+    def _release(self, job: Job, *, at: datetime, text: str, frozen: bool = False, **changes: Any) -> None:
+        self.history.move(job, Event.RELEASED, at=at, text=text, frozen=frozen, **changes)
 
     def close(self, lease: Lease, *, at: datetime, why: str) -> None:
         """The lease's GPUs are free again from `at`."""
-        if lease.stop_asked_at:
+        if lease.stop_asked_at and lease.job.state == Job.State.STOPPING:
             self._switches.append(max(0.0, (at - lease.stop_asked_at).total_seconds()))
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
         lease.last_seen_at = at
@@ -368,10 +456,10 @@ class _Desk:
                 held.update(during=DateTimeTZRange(begins, ends, "[)"))
 
     def _moment(self, lease: Lease, age: float) -> datetime:
-        """An age as a moment of the database's clock, never before the lease began nor in the future."""
+        """An age as a moment of the database's clock, never before what is billed already."""
         at = self.now - timedelta(seconds=max(0.0, age))
-        floor = max(filter(None, [lease.held_from, lease.billed_until]), default=at)
-        return min(max(at, floor), self.now)
+        # The floor comes last: where the clock was set back even the present is before the beginning.
+        return max(filter(None, [at, lease.held_from, lease.billed_until]))
 
     # --- progress ----------------------------------------------------------------------------------
 
@@ -379,9 +467,11 @@ class _Desk:
         if seen.steps is None or not math.isfinite(seen.steps) or abs(seen.steps) > 1e18:
             return
         at = self._moment(lease, seen.steps_age or 0.0)
-        if lease.progress_steps is None or lease.progress_at is None:
+        fewer = lease.progress_steps is not None and seen.steps < lease.progress_steps
+        if lease.progress_steps is None or lease.progress_at is None or fewer:
             lease.progress_steps, lease.progress_at = seen.steps, at
             self._touched[lease.pk] = lease
+            self.history.change(lease.job, steps_done=seen.steps)
             return
         steps, seconds = seen.steps - lease.progress_steps, (at - lease.progress_at).total_seconds()
         if seconds < SEEN_EVERY.total_seconds() and seen.phase is Phase.RUNNING:

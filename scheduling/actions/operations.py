@@ -6,11 +6,12 @@ import logging
 from datetime import timedelta
 
 from django.db import transaction
+from django.db.models import Case, When
 
 from accounting.clock import now_from_database
-from scheduling.actions.leases import close_never_started
+from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
 from scheduling.backends import backend_for
-from scheduling.backends.base import Backend, BackendError, Gang, Worker
+from scheduling.backends.base import Backend, BackendError, End, Gang, Observation, Phase, Worker
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.spec import JobSpec
 
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 # A worker that died while doing an operation leaves it to others after this.
 CLAIM = timedelta(seconds=30)
 RETRY_SECONDS = (1, 2, 5, 10, 30)
+MOST_ATTEMPTS = 5  # to begin; after that the GPUs are of more use to others
 CANCEL_GRACE_SECONDS = 10.0
 
 
@@ -36,7 +38,11 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
             _perform(backend, operation, log_limit_bytes)
         except (BackendError, OSError) as error:
             logger.warning("%s of lease %s failed: %s", operation.verb, operation.lease_id, error)
-            _put_back(operation, str(error))
+            _put_back(backend, operation, str(error))
+        except Exception as error:
+            # Whatever is wrong with one order, the others are carried out.
+            logger.exception("%s of lease %s failed", operation.verb, operation.lease_id)
+            _put_back(backend, operation, repr(error))
         else:
             Operation.objects.filter(pk=operation.pk).update(done_at=now_from_database(), error="")
     return done
@@ -50,7 +56,7 @@ def _claim(cluster: Cluster) -> Operation | None:
         Operation.objects.filter(cluster=cluster, done_at=None, not_before__lte=now)
         .select_for_update(skip_locked=True, of=("self",))
         .select_related("lease__job", "lease__generation")
-        .order_by("id")
+        .order_by(Case(When(verb__in=BEGIN, then=1), default=0), "id")
         .first()
     )
     if operation:
@@ -60,11 +66,35 @@ def _claim(cluster: Cluster) -> Operation | None:
     return operation
 
 
-def _put_back(operation: Operation, error: str) -> None:
+def _put_back(backend: Backend, operation: Operation, error: str) -> None:
+    """Has it tried again later; what could not be begun again and again has failed to start."""
+    if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
+        _fail_to_start(backend, operation, error)
+        return
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(
         not_before=now_from_database() + timedelta(seconds=wait), error=error
     )
+
+
+def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
+    lease = operation.lease
+    try:
+        # So that nothing of it comes up later.
+        backend.stop(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
+    except (BackendError, OSError) as trouble:
+        logger.warning("lease %s could be neither started nor stopped: %s", lease.pk, trouble)
+    failed = Observation(
+        job_id=lease.job_id,
+        epoch=lease.epoch,
+        token=lease.token,
+        phase=Phase.ENDED,
+        ended_age=0.0,
+        end=End.START_FAILED,
+        message=error,
+    )
+    apply_observations(cluster_id=operation.cluster_id, observations=[failed])
+    Operation.objects.filter(pk=operation.pk).update(done_at=now_from_database(), error=error)
 
 
 def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> None:
@@ -77,9 +107,9 @@ def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> No
             if lease.state == Lease.State.STARTING:
                 gang = describe_gang(lease, spec, log_limit_bytes)
                 (backend.thaw if operation.verb == Operation.Verb.THAW else backend.start)(gang)
-        case Operation.Verb.STOP if not _was_begun(lease):
-            close_never_started(cluster_id=operation.cluster_id, lease_ids=[lease.pk])
         case Operation.Verb.STOP:
+            if close_never_started(cluster_id=operation.cluster_id, lease_ids=[lease.pk]):
+                return
             grace = spec.checkpoint_grace_seconds
             if job.state == job.State.CANCELLING:
                 grace = min(grace, CANCEL_GRACE_SECONDS)
@@ -88,11 +118,6 @@ def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> No
             backend.freeze(job_id=job.pk, epoch=lease.epoch, token=lease.token)
         case Operation.Verb.KILL:
             backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
-
-
-def _was_begun(lease: Lease) -> bool:
-    begin = lease.operations.filter(verb__in=[Operation.Verb.START, Operation.Verb.THAW])
-    return begin.filter(attempts__gt=0).exists()
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:

@@ -9,7 +9,6 @@ from datetime import datetime
 
 import numpy as np
 from django.db import transaction
-from django.db.models import Max
 
 from accounting.clock import now_from_database
 from fairshare import codec
@@ -21,7 +20,7 @@ from scheduling.actions.shares import describe_shares, save_shares, settle_share
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round, RoundRecord, Trade
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round, RoundRecord, ShareBalance, Trade
 from scheduling.snapshot import Legend, read_snapshot
 
 
@@ -45,7 +44,12 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
         cluster.last_quantum_at = now
     cluster.round_wanted_at = None
     settle_shares(cluster, since=previous, now=now)
-    round_ = _decide_and_commit(cluster, kind, now) if _anyone_there(cluster) else None
+    if _anyone_there(cluster):
+        round_ = _decide_and_commit(cluster, kind, now)
+    else:
+        round_ = None
+        # Nobody has a share now, so that the next settling takes everybody for new.
+        ShareBalance.objects.filter(cluster=cluster).update(share=0.0)
     cluster.save(update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "round_number"])
     live.publish(f"cluster:{cluster.pk}")
     return round_
@@ -54,15 +58,18 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
 def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
     """A quantum round when the quantum is over; else a fill round when something new waits."""
     last = cluster.last_quantum_at
-    if last is None or (now - last).total_seconds() >= cluster.effective_quantum:
+    # A last one in the future means that the clock was set back: nobody shall wait until it is there again.
+    if last is None or not 0 <= (now - last).total_seconds() < cluster.effective_quantum:
         return Round.Kind.QUANTUM
     if cluster.round_wanted_at is not None:
         return Round.Kind.FILL
-    newest = Job.objects.filter(cluster=cluster).waiting().aggregate(at=Max("state_since"))["at"]
-    if newest and cluster.last_round_at and newest > cluster.last_round_at:
+    # Not by their time: a job may be committed after a round that began later than it was submitted.
+    if Job.objects.filter(cluster=cluster).new_to_rounds().exists():
         return Round.Kind.FILL
-    due_again = Job.objects.filter(
-        cluster=cluster, state=Job.State.QUEUED, not_before__gt=cluster.last_round_at, not_before__lte=now
+    due_again = (
+        Job.objects.filter(cluster=cluster)
+        .waiting()
+        .filter(not_before__gt=cluster.last_round_at, not_before__lte=now)
     )
     return Round.Kind.FILL if due_again.exists() else None
 
@@ -258,16 +265,9 @@ class _GpuNumbers:
             else:
                 self.open[node].discard(number)
         self.former: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        frozen = HeldGpu.objects.filter(
-            lease__cluster=cluster, lease__job__frozen=True, lease__state=Lease.State.CLOSED
-        ).order_by("lease__epoch")
-        latest: dict[int, int] = {}
-        for job, lease, node, number in frozen.values_list(
-            "lease__job_id", "lease_id", "node_id", "gpu_index"
-        ):
-            if latest.get(job) != lease:
-                latest[job] = lease
-                self.former[job] = []
+        frozen = Lease.objects.filter(cluster=cluster).of_frozen_processes()
+        places = HeldGpu.objects.filter(lease__in=frozen.values("pk"))
+        for job, node, number in places.values_list("lease__job_id", "node_id", "gpu_index"):
             self.former[job].append((node, number))
 
     def take(self, job: Job, nodes: list[int]) -> list[tuple[int, int, int]] | None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
 
 import numpy as np
 from django.db import connection
+from django.db.models import F, Max, Q
+from django.db.models.functions import Coalesce
 
 from accounting.ledger import book_trade
 from fairshare import model as fs
 from fairshare.balance import settle
-from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
+from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.snapshot import Legend
 
 MICROSECOND = Decimal("0.000001")
+# A lease of which nothing was heard for so long is not taken to hold its GPUs until its end is known.
+SILENCE_SECONDS = 30.0
 
 
 class ShareRate(TypedDict):
@@ -31,18 +35,22 @@ class ShareRate(TypedDict):
 
 
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Legend) -> list[Any]:
-    """The rates of every tenant that is a party, for Round.shares."""
+    """The rates of every tenant with jobs of its own, for Round.shares.
+
+    Each counts what its own members have; what tenants below it have is theirs.
+    """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
         bought[trade.buyer, trade.fast] += trade.fast_gpus
         sold[trade.buyer, trade.slow] += trade.slow_gpus
         bought[trade.seller, trade.slow] += trade.slow_gpus
         sold[trade.seller, trade.fast] += trade.fast_gpus
+    all_entitled, share = _own(decision.entitled, snapshot, legend), _own(decision.share, snapshot, legend)
     rates: list[Any] = []
     for t in np.flatnonzero(snapshot.accounts.trades):
         for k, generation in enumerate(legend.generations):
-            entitled = float(decision.entitled[t, k])
-            before_trades = float(decision.share[t, k] - bought[t, k] + sold[t, k])
+            entitled = float(all_entitled[t, k])
+            before_trades = max(0.0, float(share[t, k] - bought[t, k] + sold[t, k]))
             rates.append(
                 ShareRate(
                     tenant=legend.accounts[t][0],
@@ -55,6 +63,17 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Legend
                 )
             )
     return rates
+
+
+def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Legend) -> fs.Floats:
+    """(T, K) the `amount` of each tenant without what the tenants below it have of it."""
+    own = amount.copy()
+    for t, (_, user) in enumerate(legend.accounts):
+        above = int(snapshot.accounts.parent[t])
+        if user is None and above != fs.NOWHERE:
+            own[above] -= amount[t]
+    without_noise: fs.Floats = np.maximum(own, 0.0)
+    return without_noise
 
 
 def save_shares(cluster: Cluster, decision: fs.Decision, legend: Legend) -> None:
@@ -83,14 +102,35 @@ def save_shares(cluster: Cluster, decision: fs.Decision, legend: Legend) -> None
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
     """Closes the time since the last round: intervals per tenant, balances per user, trades booked."""
+    last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
+        if last is not None:  # the clock was set back; nothing can be said of the time between
+            last.trades.filter(ends=None).update(ends=F("begins"))
         return
     received = _received(cluster, since, now)
-    last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if last is not None and not last.intervals.exists():
-        _close_interval(cluster, last, received, since=last.at, now=now)
-        _book_trades(last, now=now)
+        ends = _in_force_until(cluster, last, now)
+        if ends > last.at:
+            _close_interval(cluster, last, received, since=last.at, now=ends)
+        _book_trades(last, ends=ends)
     _settle_balances(cluster, received, seconds=(now - since).total_seconds())
+
+
+def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
+    """How long a round's decision held: until the next round, but not on while Fairlot itself stood still.
+
+    After a gap that no running Fairlot leaves, it is the end of the quantum or the last moment at which
+    any of its gangs was known to hold GPUs.
+    """
+    quantum = timedelta(seconds=cluster.effective_quantum)
+    if now - last.at <= 2 * quantum + timedelta(seconds=SILENCE_SECONDS):
+        return now
+    leases = Lease.objects.filter(cluster=cluster).exclude(state=Lease.State.PROMISED)
+    known = leases.filter(Q(state__in=Lease.HOLDING) | Q(held_until__gt=last.at)).aggregate(
+        at=Max(Coalesce("held_until", "last_seen_at"))
+    )["at"]
+    until: datetime = max(filter(None, [last.at + quantum, known]))
+    return min(now, until)
 
 
 def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
@@ -100,15 +140,18 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
             """
             SELECT job.tenant_id, job.owner_id, lease.generation_id,
                    sum(lease.gpus * extract(epoch FROM
-                       least(coalesce(lease.held_until, %(now)s), %(now)s)
-                       - greatest(lease.held_from, %(since)s)))::float
-            FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id
+                       greatest(upper - greatest(lease.held_from, %(since)s), interval '0')))::float
+            FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id,
+            LATERAL (SELECT least(%(now)s, CASE
+                WHEN lease.state = 'closed' THEN lease.held_until
+                WHEN lease.last_seen_at < %(now)s - %(silence)s * interval '1 second' THEN lease.last_seen_at
+                ELSE %(now)s END) AS upper) AS until
             WHERE lease.cluster_id = %(cluster)s
               AND lease.held_from < %(now)s
-              AND (lease.state <> 'closed' OR lease.held_until > %(since)s)
+              AND (lease.state IN ('starting', 'running', 'stopping') OR lease.held_until > %(since)s)
             GROUP BY 1, 2, 3
             """,
-            {"cluster": cluster.pk, "since": since, "now": now},
+            {"cluster": cluster.pk, "since": since, "now": now, "silence": SILENCE_SECONDS},
         )
         return {
             (tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()
@@ -146,25 +189,28 @@ def _close_interval(
     )
 
 
-def _book_trades(last: Round, *, now: datetime) -> None:
+def _book_trades(last: Round, *, ends: datetime) -> None:
     for trade in last.trades.filter(ends=None).select_related("seller", "buyer", "slow", "fast"):
-        seconds = Decimal(str((now - trade.begins).total_seconds()))
+        seconds = Decimal(str((ends - trade.begins).total_seconds()))
+        fast, slow = (_gpu_seconds(gpus, seconds) for gpus in (trade.fast_gpus, trade.slow_gpus))
+        if fast <= 0 or slow <= 0:
+            continue  # less than the ledger counts
         book_trade(
             key=f"trade:{trade.pk}",
             seller=trade.seller,
             buyer=trade.buyer,
             slow=trade.slow,
             fast=trade.fast,
-            fast_gpu_seconds=_gpu_seconds(trade.fast_gpus, seconds),
-            slow_gpu_seconds=_gpu_seconds(trade.slow_gpus, seconds),
+            fast_gpu_seconds=fast,
+            slow_gpu_seconds=slow,
             begins=trade.begins,
-            ends=now,
+            ends=ends,
             description=(
                 f"{trade.seller.name} gave {trade.fast_gpus:.3f} {trade.fast.name} for"
                 f" {trade.slow_gpus:.3f} {trade.slow.name} of {trade.buyer.name}"
             ),
         )
-    Trade.objects.filter(round=last, ends=None).update(ends=now)
+    Trade.objects.filter(round=last, ends=None).update(ends=max(ends, last.at))
 
 
 def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:

@@ -8,6 +8,9 @@ from django.db.models.functions import Now
 
 from accounting.models import Generation
 
+# However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.
+MOST_STRETCH = 10
+
 
 class Cluster(models.Model):
     """Nodes under one backend, scheduled together in rounds."""
@@ -57,7 +60,8 @@ class Cluster(models.Model):
     @property
     def effective_quantum(self) -> float:
         """Seconds between quantum rounds: as set, or longer where switching is dear."""
-        return max(self.quantum_seconds, self.switch_seconds / self.overhead_limit)
+        stretched = min(self.switch_seconds / self.overhead_limit, MOST_STRETCH * self.quantum_seconds)
+        return max(self.quantum_seconds, stretched)
 
 
 class Node(models.Model):

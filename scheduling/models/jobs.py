@@ -31,6 +31,10 @@ class JobQuerySet(models.QuerySet["Job"]):
     def waiting(self) -> Self:
         return self.filter(state__in=Job.WAITING)
 
+    def new_to_rounds(self) -> Self:
+        """Jobs that wait without a reason: no round has seen them since they began to wait."""
+        return self.waiting().filter(reason=0)
+
 
 class Job(models.Model):
     """A gang that wants GPUs. Its life is the table in scheduling/lifecycle.py."""
@@ -91,6 +95,11 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
+            models.Index(
+                fields=["cluster"],
+                condition=models.Q(reason=0, state__in=["queued", "suspended"]),
+                name="job_new_to_rounds",
+            ),
         ]
         constraints = [
             models.CheckConstraint(

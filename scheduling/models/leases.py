@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
@@ -12,6 +13,16 @@ from django.db.models.functions import Now
 from accounting.models import Generation
 from scheduling.models.clusters import Cluster, Node
 from scheduling.models.jobs import Job
+
+# The end_reason of leases whose processes were frozen rather than ended.
+FROZEN = "frozen"
+
+
+class LeaseQuerySet(models.QuerySet["Lease"]):
+    def of_frozen_processes(self) -> Self:
+        """Of each job with frozen processes, the one lease in which they were frozen."""
+        frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=FROZEN)
+        return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
 
 class Lease(models.Model):
@@ -46,8 +57,14 @@ class Lease(models.Model):
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
 
+    objects = LeaseQuerySet.as_manager()
+
     class Meta:
-        indexes = [models.Index(fields=["cluster", "state"]), models.Index(fields=["held_from"])]
+        indexes = [
+            models.Index(fields=["cluster", "state"]),
+            models.Index(fields=["held_from"]),
+            models.Index(fields=["cluster", "held_until"]),
+        ]
         constraints = [
             models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
             # A gang never runs twice, whatever any process believes.

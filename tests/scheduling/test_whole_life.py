@@ -236,7 +236,9 @@ def test_processes_without_a_lease_are_stopped(lab: World) -> None:
 def test_what_the_backend_no_longer_knows_is_closed_as_lost(lab: World, tmp_path: Path) -> None:
     job = submit(lab)
     lab.fill()
-    Operation.objects.update(attempts=5, done_at=now_from_database() - timedelta(minutes=1))
+    minute_ago = now_from_database() - timedelta(minutes=1)
+    Operation.objects.update(attempts=5, done_at=minute_ago)
+    Lease.objects.update(last_seen_at=minute_ago)
     reconcile(lab.cluster)
     job.refresh_from_db()
     assert job.state == Job.State.SUSPENDED

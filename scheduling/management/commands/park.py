@@ -17,7 +17,7 @@ from scheduling.backends.base import Phase
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, Lease
+from scheduling.models import Cluster, Lease, Operation
 from scheduling.reconcile import observe
 
 LOOK_EVERY = 0.1
@@ -28,7 +28,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--patience", type=float, default=20.0, help="Seconds before what is left is killed."
+            "--patience",
+            type=float,
+            default=75.0,
+            help="Seconds before what is left is killed, whatever its grace.",
         )
 
     def handle(self, *args: Any, patience: float, **options: Any) -> None:
@@ -49,6 +52,8 @@ def _order_stop(cluster: Cluster) -> None:
     withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="shutdown")
     ask_to_stop(leases, event=Event.PREEMPTED, text="Fairlot is shutting down", now=now, history=history)
     history.save()
+    # What a worker had claimed before it was stopped need not wait until the claim is over.
+    Operation.objects.filter(cluster=cluster, done_at=None).update(not_before=now)
 
 
 def _wait_until_gone(cluster: Cluster, patience: float) -> int:
