@@ -7,14 +7,20 @@ from django.test import Client
 
 if TYPE_CHECKING:
     from accounting.models import User
+    from tests.portal.kept_scene import KeptScene
     from tests.portal.scene import Scene
 
 
-@pytest.fixture
-def scene(db: None) -> "Scene":
-    from tests.portal.scene import scene  # noqa: PLC0415 - models cannot be imported before Django is set up
+@pytest.fixture(scope="session")
+def kept_scene() -> "KeptScene":
+    from tests.portal.kept_scene import KeptScene  # noqa: PLC0415 - models cannot be imported earlier
 
-    return scene()
+    return KeptScene()
+
+
+@pytest.fixture
+def scene(db: None, kept_scene: "KeptScene") -> "Scene":
+    return kept_scene.put_back()
 
 
 @pytest.fixture

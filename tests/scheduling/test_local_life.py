@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 import time
 import uuid
@@ -29,6 +30,16 @@ while True:
 """
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
 COUNTING = "import time\nn = 0\nwhile True:\n    n += 1\n    print('step', n)\n    time.sleep(0.005)"
+
+
+def beginnings(rig: Rig, count: int) -> list[int]:
+    """The steps that CHECKPOINTING began at, once it began `count` times and each line is whole."""
+
+    def found() -> list[int]:
+        return [int(step) for step in re.findall(r"^began at (\d+)\n", rig.log(), re.MULTILINE)]
+
+    until(lambda: len(found()) >= count, f"{count} beginnings in the log")
+    return found()
 
 
 def test_a_gang_runs_and_succeeds(rig: Rig) -> None:
@@ -110,9 +121,7 @@ def test_stopped_with_grace_a_program_saves_and_goes_on_where_it_was(rig: Rig) -
     rig.stop(first, grace=10)
     assert rig.wait(first).end is End.STOPPED
     second = rig.start(rig.python(CHECKPOINTING, epoch=2))
-    text = rig.wait_for_log("began at", times=2)
-    resumed = int(text.split("began at")[2].split()[0])
-    assert resumed >= 20
+    assert beginnings(rig, 2)[1] >= 20
     assert rig.backend.read_log(job_id=1, rank=0, offset=0, limit=10**7).complete is False
     rig.stop(second)
     assert rig.wait(second).end is End.STOPPED
@@ -232,8 +241,7 @@ def test_a_newer_start_waits_for_the_older_run_to_end(rig: Rig) -> None:
     new = rig.start(rig.python(CHECKPOINTING, epoch=2))
     rig.wait(new, Phase.RUNNING)
     assert rig.wait(old).end is End.STOPPED
-    text = rig.wait_for_log("began at", times=2)
-    assert int(text.split("began at")[2].split()[0]) >= 20
+    assert beginnings(rig, 2)[1] >= 20
 
 
 def test_a_start_that_is_stopped_while_it_waits_for_the_older_run_never_runs(rig: Rig) -> None:

@@ -1,0 +1,50 @@
+"""The scene, made once and put back for each test, which takes a tenth of making it."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+from django.apps import apps
+from django.db import connection
+
+from tests.portal.scene import Scene, scene
+
+ROOMS = ("accounting", "scheduling", "portal")
+FRESH_FOR = 30.0  # seconds; later its "five minutes ago" would no longer be true
+
+
+class KeptScene:
+    """The scene's objects, and a script that inserts the rows of them all; keys are the same each time."""
+
+    def __init__(self) -> None:
+        self.script = ""
+        self.made: Scene | None = None
+        self.made_at = 0.0
+
+    def put_back(self) -> Scene:
+        """The scene in an empty database; every trigger and every constraint checks its rows again."""
+        if self.made is None or time.monotonic() - self.made_at > FRESH_FOR:
+            self.made, self.made_at = scene(), time.monotonic()
+            self.script = rows_as_script()
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(self.script)  # without arguments: one statement after the other, all or none
+        return copy.deepcopy(self.made)
+
+
+def rows_as_script() -> str:
+    tables = [
+        model._meta.db_table
+        for room in ROOMS
+        for model in apps.get_app_config(room).get_models(include_auto_created=True)
+    ]
+    with connection.cursor() as cursor:
+        statements = []
+        for table in tables:
+            cursor.execute(f"SELECT json_agg(held)::text FROM {table} held")  # noqa: S608 - our own names
+            (rows,) = cursor.fetchone()
+            if rows is not None:
+                same = f"INSERT INTO {table} SELECT * FROM json_populate_recordset(null::{table}, %s)"  # noqa: S608
+                statements.append(cursor.mogrify(same, [rows]).decode())
+    return ";\n".join(statements)
