@@ -51,7 +51,7 @@ def scene() -> Scene:
     made.quantum()
     made.carry_out()
     waiting = made.submit(cast.alice, cast.astro, gpus=4, workers=2, name="supernova-next")
-    made.quantum()
+    made.fill()  # a quantum might change who holds which generation; Bob's job shall run
     first = Round.objects.order_by("number").first()
     now = now_from_database()
     share(first, cast.astro, cast.v100, ends=now, entitled=7200, received=5400, lent=1800)
