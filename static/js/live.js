@@ -12,6 +12,7 @@ const topicsOf = (part) => part.dataset.live.split(/\s+/).filter(Boolean);
 const matches = (wanted, topic) => wanted === topic || (wanted.endsWith(":*") && topic.startsWith(wanted.slice(0, -1)));
 
 let stream = null;
+let relay = null; // "live" or "away", once we know
 let retry = 0;
 let retryTimer = 0;
 let lastRefresh = Date.now();
@@ -49,7 +50,7 @@ function show(state) {
     sign.dataset.state = state;
     sign.textContent = label;
   }
-  document.documentElement.dataset.liveState = state;
+  relay = state;
 }
 
 function open() {
@@ -58,7 +59,7 @@ function open() {
   stream = new EventSource(`${document.body.dataset.liveUrl}?topics=${encodeURIComponent(topics.join(","))}`);
   // The relay says "live" at the start of each stream and whenever it is back: what was missed is fetched.
   stream.addEventListener("relay", (event) => {
-    const wasAway = document.documentElement.dataset.liveState === "away";
+    const wasAway = relay === "away";
     show(event.data);
     if (event.data === "live" && wasAway) parts().forEach(refreshSoon);
     retry = 0;
@@ -96,7 +97,6 @@ document.addEventListener("visibilitychange", () => {
 window.addEventListener("pagehide", close);
 window.addEventListener("pageshow", open);
 setInterval(() => {
-  const state = document.documentElement.dataset.liveState ?? "away";
-  if (Date.now() - lastRefresh >= POLL[state]) parts().forEach(refresh);
+  if (Date.now() - lastRefresh >= POLL[relay ?? "away"]) parts().forEach(refresh);
 }, 5_000);
 if (document.body.dataset.liveUrl) open();

@@ -1,26 +1,56 @@
-"""Whole portals for the proofs; they are slow to start, so each module shares one."""
+"""Whole portals for the proofs, which are slow to start, so each module shares one; and browsers to use them."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
-from tests.proof.portal import RunningPortal
+from tests.proof.browser import CHROMIUM_ARGUMENTS, People, chromium
+from tests.proof.portal import ROOT, RunningPortal
+
+FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="module")
-def portal(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[RunningPortal]:
-    folder = (
-        Path("/var/tmp") / f"fairlot-proof-{tmp_path_factory.getbasetemp().name}-{request.module.__name__}"
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
-    portal = RunningPortal(folder, port=0)
+def portal() -> Iterator[RunningPortal]:
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-proof-", dir="/var/tmp"))
+    folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
+    portal = RunningPortal(folder)
     try:
         yield portal.start()
     finally:
         portal.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def people(portal: RunningPortal, chrome: Browser, request: pytest.FixtureRequest) -> Iterator[People]:
+    """The demo's people at their browsers; what they saw last is kept when the test fails."""
+    people = People(portal, chrome)
+    try:
+        yield people
+        if request.node.stash.get(FAILED, False):
+            people.keep_pictures(ROOT / "artifacts", request.node.name)
+        else:
+            assert people.complaints == []
+    finally:
+        people.leave()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report

@@ -1,0 +1,103 @@
+"""The demo's people, each at a browser of their own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+
+from tests.proof.portal import RunningPortal
+
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+PATIENCE = 15_000  # milliseconds that a page may take on a busy machine
+expect.set_options(timeout=PATIENCE)
+
+
+def chromium() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "the browser tests need Chromium: apt-get install chromium"
+    return found
+
+
+@dataclass
+class Person:
+    """Somebody who is signed in: a page to look at, and the REST API with the same session."""
+
+    name: str
+    context: BrowserContext
+    page: Page
+
+    def get(self, path: str) -> Any:
+        """What the REST API answers."""
+        answer = self.context.request.get(f"/api/v1/{path}")
+        assert answer.ok, answer.text()
+        return answer.json()
+
+    def post(self, path: str, data: object = None) -> Any:
+        token = self.page.locator("input[name=csrfmiddlewaretoken]").first.get_attribute("value")
+        answer = self.context.request.post(f"/api/v1/{path}", data=data, headers={"X-CSRFToken": token or ""})
+        assert answer.ok, answer.text()
+        return answer.json()
+
+    def submit(self, **spec: Any) -> int:
+        """Submits through the REST API; the job's number."""
+        return self.post("jobs", {"spec": spec})["id"]
+
+    def cancel_all(self) -> None:
+        """Cancels this person's own jobs that have not ended."""
+        for job in self.get(f"jobs?owner={self.name}&limit=200")["items"]:
+            if not job["ended_at"]:
+                self.post(f"jobs/{job['id']}/cancel")
+
+
+@dataclass
+class People:
+    """Opens browsers; `complaints` is what any page's console said against us."""
+
+    portal: RunningPortal
+    chrome: Browser
+    complaints: list[str] = field(default_factory=list)
+    contexts: list[BrowserContext] = field(default_factory=list)
+
+    def stranger(self, **options: Any) -> Page:
+        """A fresh browser, signed in nowhere."""
+        context = self.chrome.new_context(
+            base_url=self.portal.url, **{"viewport": {"width": 1280, "height": 800}} | options
+        )
+        context.set_default_timeout(PATIENCE)
+        self.contexts.append(context)
+        context.on("console", self._listen)
+        context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+        return context.new_page()
+
+    def sign_in(self, name: str, **options: Any) -> Person:
+        """Through the login page."""
+        page = self.stranger(**options)
+        page.goto("/")
+        page.get_by_label("Username").fill(name)
+        page.get_by_label("Password").fill(self.portal.passwords[name])
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_label(f"Your account, {name}")).to_be_visible()
+        return Person(name, page.context, page)
+
+    def keep_pictures(self, folder: Path, name: str) -> None:
+        folder.mkdir(exist_ok=True)
+        pages = [page for context in self.contexts for page in context.pages]
+        for number, page in enumerate(pages):
+            page.screenshot(path=folder / f"{re.sub(r'[^a-z0-9]+', '-', name)}-{number}.png", full_page=True)
+
+    def leave(self) -> None:
+        for context in self.contexts:
+            context.close()
+
+    def _listen(self, message: ConsoleMessage) -> None:
+        # A cut connection and a page that is not there are logged by the browser itself.
+        if message.type in ("error", "warning") and not message.text.startswith("Failed to load resource:"):
+            self.complaints.append(f"{message.page and message.page.url}: {message.text}")

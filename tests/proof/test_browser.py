@@ -1,0 +1,292 @@
+"""What a user does with a whole running Fairlot, in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.proof.browser import People, Person
+from tests.proof.portal import ROOT, RunningPortal
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+STEPS = 200
+DIGITS = 'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.1'
+SOON = 60_000  # milliseconds; for what waits for a round and for processes on a busy machine
+FINALLY = 180_000
+
+
+def test_a_user_submits_a_program_watches_it_and_reads_the_bill(people: People) -> None:
+    shorten_the_quantum(people.sign_in("ada"))
+    rivals = [people.sign_in("charlie"), people.sign_in("dana")]
+    bob = people.sign_in("bob")
+    job = submit_the_digits(bob.page)
+    for rival in rivals:
+        for batch in (16, 32, 128):
+            command = DIGITS.format(steps=5000) + f" --batch {batch}"
+            rival.submit(name=f"digits: batch {batch}", command=command, generations=["V100"])
+    expect(chip(bob.page, "Running")).to_be_visible(timeout=SOON)
+
+    bob.page.get_by_role("link", name="Log", exact=True).click()
+    lines = log_lines(bob.page)
+    expect(bob.page.locator("[data-log-state]")).to_have_text("Live")
+    expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
+
+    expect(chip(bob.page, "Suspended")).to_be_visible(timeout=SOON)
+    take_the_picture(people)
+    expect(lines.filter(has_text=re.compile(r"^told to stop; saved step \d+$"))).not_to_have_count(0)
+    resumed = lines.filter(has_text=re.compile(r"^resuming from the checkpoint of step \d+$"))
+    expect(resumed).not_to_have_count(0, timeout=SOON)
+
+    expect(bob.page.locator("[data-log-state]")).to_have_text("Complete", timeout=FINALLY)
+    expect(chip(bob.page, "Succeeded")).to_be_visible()
+    for rival in rivals:
+        rival.cancel_all()
+    assert lines.all_text_contents() == raw_log(bob.page)
+    check_the_training(lines.all_text_contents())
+    check_the_history(bob, job)
+    check_the_bill(bob, job)
+    check_that_others_see_nothing(rivals[0], job)
+
+
+def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal) -> None:
+    bob = people.sign_in("bob")
+    job = bob.submit(name="digits: long", command=DIGITS.format(steps=STEPS), priority=100)
+    bob.page.goto(f"/jobs/{job}/log/")
+    lines, state = log_lines(bob.page), bob.page.locator("[data-log-state]")
+    expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
+
+    portal.kill("web")
+    expect(state).to_have_text("Reconnecting", timeout=SOON)
+    expect(state).to_have_text(re.compile("Live|Complete"), timeout=SOON)
+    expect(state).to_have_text("Complete", timeout=FINALLY)
+    assert lines.all_text_contents() == raw_log(bob.page)
+    check_the_training(lines.all_text_contents(), preempted=False)
+
+
+PAGES = {
+    "bob": (
+        "/", "/submit/", "/jobs/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/events/", "/jobs/1/spec/", "/cluster/",
+        "/share/", "/trades/", "/usage/?by=job", "/account/preferences/", "/account/password/",
+        "/account/tokens/",
+    ),
+    "alice": ("/team/", "/team/astro/"),
+    "ada": (
+        "/", "/jobs/", "/cluster/", "/admin/tenants/", "/admin/tenants/astro/", "/admin/users/",
+        "/admin/users/1/", "/admin/generations/", "/admin/nodes/", "/admin/settings/", "/admin/audit/",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_wider_than_a_small_screen(people: People, name: str) -> None:
+    page = people.sign_in(name, viewport={"width": 380, "height": 700}, has_touch=True).page
+    too_wide = {}
+    for path in PAGES[name]:
+        answer = page.goto(path)
+        assert answer, path
+        assert answer.status == 200, path
+        expect(page.get_by_role("heading").first).to_be_visible()
+        for look in ("light", "dark"):
+            page.emulate_media(color_scheme=look)
+            if found := what_is_too_wide(page):
+                too_wide[path, look] = found
+    assert too_wide == {}
+
+
+def test_the_keyboard_is_enough(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/")
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+    page.keyboard.press("/")
+    search = page.get_by_role("searchbox", name="Search jobs")
+    expect(search).to_be_focused()
+    page.keyboard.type("n?baseline")  # shortcuts rest in a field
+    expect(search).to_have_value("n?baseline")
+    search.fill("baseline")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/jobs/\?q=baseline$"))
+    expect(page.get_by_role("row").filter(has_text="digits:")).to_have_count(1)
+
+    page.keyboard.press("?")
+    help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(help_).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(help_).to_be_hidden()
+    page.keyboard.press("n")
+    expect(page.get_by_role("heading", name="New job")).to_be_visible()
+
+
+# --- the steps of the story --------------------------------------------------------------------
+
+
+def shorten_the_quantum(ada: Person) -> None:
+    """So that a preemption comes soon."""
+    page = ada.page
+    page.get_by_role("navigation", name="Main", exact=True).get_by_role("link", name="Admin").click()
+    page.get_by_role("link", name="Scheduling").click()
+    page.get_by_label("Quantum, seconds").fill("5")
+    page.get_by_label("Most overhead, %").fill("100")
+    page.get_by_label("Trade time between generations").uncheck()  # Astro would buy all the time it wants
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_contain_text("demo")
+    expect(page.get_by_label("Quantum, seconds")).to_have_value("5")
+    expect(page.get_by_label("Trade time between generations")).not_to_be_checked()
+
+
+def submit_the_digits(page: Page) -> int:
+    """Fills in the form and looks at all that the page says on the way; the job's number."""
+    page.get_by_role("link", name="New job").click()
+    yaml, before = (
+        page.get_by_role("textbox", name="YAML"),
+        page.get_by_role("region", name="Before you submit"),
+    )
+    page.get_by_label("Name").fill("digits: my first")
+    page.get_by_label("Command").fill(DIGITS.format(steps=STEPS))
+    page.get_by_label("Environment").select_option("python")
+    page.get_by_label("V100").check()
+    page.get_by_label("Checkpoint grace, in seconds").fill("10")
+    page.get_by_text("Advanced").click()
+    page.get_by_label("Priority").fill("50")
+    expect(yaml).to_have_value(re.compile(r"^priority: 50$", re.MULTILINE))
+    expect(yaml).to_have_value(re.compile(r"^name: .*digits: my first", re.MULTILINE))
+    expect(yaml).to_have_value(re.compile("V100"))
+    expect(before).to_contain_text(re.compile("can start now|will wait"))
+    expect(before).to_contain_text("On V100")
+    expect(before).to_contain_text("1.20 EUR an hour")
+
+    page.get_by_label("GPUs per worker").fill("5")
+    expect(before).to_contain_text("can never run")
+    page.get_by_label("Workers").fill("none")
+    expect(page.locator("#problem-workers")).to_have_text("Must be a whole number from 1 to 4096")
+    page.get_by_label("Workers").fill("1")
+    page.get_by_label("GPUs per worker").fill("1")
+    expect(before).to_contain_text("1.20 EUR an hour")
+    yaml.fill(yaml.input_value().replace("my first", "my very first"))
+    expect(page.get_by_label("Name")).to_have_value("digits: my very first")
+
+    page.get_by_role("button", name="Submit job").click()
+    expect(page).to_have_url(re.compile(r"/jobs/\d+/$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("digits: my very first")
+    return int(page.url.rstrip("/").rsplit("/", 1)[1])
+
+
+def check_the_training(lines: list[str], *, preempted: bool = True) -> None:
+    """Each step once and in order, however often it was interrupted, and what was learned."""
+    steps = [int(found[1]) for line in lines if (found := re.match(r"step (\d+) loss", line))]
+    assert steps == list(range(1, STEPS + 1))
+    saved = [int(found[1]) for line in lines if (found := re.match(r"told to stop; saved step (\d+)", line))]
+    resumed = [int(found[1]) for line in lines if (found := re.match(r"resuming .* of step (\d+)", line))]
+    assert saved == resumed
+    if preempted:
+        assert saved
+    accuracy = re.fullmatch(r"final accuracy (\d\.\d+)", lines[-1])
+    assert accuracy, lines[-1]
+    assert float(accuracy[1]) >= 0.95
+
+
+def check_the_history(bob: Person, job: int) -> None:
+    """The job's pages tell of the interruption: a turn that was taken away, and at least one more."""
+    page = bob.page
+    page.get_by_role("link", name="Overview").click()
+    turns = page.get_by_role("region", name="GPUs it held").get_by_role("row")
+    kinds = [event["kind"] for event in bob.get(f"jobs/{job}/events")["items"]]
+    expect(turns.filter(has_text="V100")).to_have_count(kinds.count("picked"))
+    expect(turns.nth(1)).to_contain_text("succeeded")
+    expect(page.locator(".tile", has_text="Progress")).to_contain_text(f"{STEPS} steps")
+    assert kinds.count("preempted") >= 1
+    assert kinds.count("started") >= 2
+    assert kinds[-1] == "succeeded"
+
+
+def check_the_bill(bob: Person, job: int) -> None:
+    """The usage report's figures are the ledger's, and are what the job took."""
+    page = bob.page
+    row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
+    gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
+    shown = bob.get(f"jobs/{job}")
+    began, ended = (datetime.fromisoformat(shown[at]) for at in ("first_started_at", "ended_at"))
+    assert STEPS * 0.1 <= gpu_seconds < (ended - began).total_seconds() + 5  # it was started a little earlier
+    turns = [event for event in bob.get(f"jobs/{job}/events")["items"] if event["kind"] == "picked"]
+    rounding = Decimal("0.00005") * len(turns)  # each turn is a transaction of its own
+    assert abs(cost - gpu_seconds * Decimal("1.20") / 3600) <= rounding
+
+    page.get_by_role("link", name="Usage").click()
+    page.get_by_role("navigation", name="Group by").get_by_role("link", name="Job").click()
+    on_page = page.get_by_role("row").filter(has=page.locator(f'a[href="/jobs/{job}/"]'))
+    assert says(on_page.locator("[data-label=GPU-hours]"), gpu_seconds / 3600)
+    assert says(on_page.locator("[data-label=Cost]"), cost)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    with Path(download.value.path()).open(newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["job_id"] == str(job)]
+    assert [(Decimal(line["gpu_seconds"]), Decimal(line["cost"])) for line in lines] == [(gpu_seconds, cost)]
+
+
+def check_that_others_see_nothing(charlie: Person, job: int) -> None:
+    for part in ("", "log/", "log/raw", "log/stream", "events/", "spec/"):
+        answer = charlie.page.goto(f"/jobs/{job}/{part}")
+        assert answer
+        assert answer.status == 404, part
+        expect(charlie.page.get_by_text("digits: my very first")).to_have_count(0)
+    assert charlie.context.request.get(f"/api/v1/jobs/{job}").status == 404
+
+
+def take_the_picture(people: People) -> None:
+    """The cluster as an operator sees it, while teams contend; FAIRLOT_SCREENSHOT=1 makes it the README's."""
+    olga = people.sign_in("olga")
+    olga.page.get_by_role("link", name="Cluster", exact=True).click()
+    expect(olga.page.locator(".gpu-own")).not_to_have_count(0)
+    folder = ROOT / ("docs" if os.environ.get("FAIRLOT_SCREENSHOT") == "1" else "artifacts")
+    folder.mkdir(exist_ok=True)
+    olga.page.screenshot(path=folder / "screenshot.png")
+
+
+# --- what a page shows -------------------------------------------------------------------------
+
+
+def chip(page: Page, state: str) -> Locator:
+    return page.locator("#job-head .chip").get_by_text(state, exact=True)
+
+
+def log_lines(page: Page) -> Locator:
+    return page.locator("[data-log-lines] > li")
+
+
+def raw_log(page: Page) -> list[str]:
+    """The lines of the file behind the page's own download link."""
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Raw").click()
+    return Path(download.value.path()).read_text().splitlines()
+
+
+def says(locator: Locator, value: Decimal) -> bool:
+    """Whether a figure on the page is `value`, rounded to the digits that are shown, and more than nothing."""
+    figure = Decimal(locator.inner_text().split()[0])
+    return figure == value.quantize(figure) > 0
+
+
+def what_is_too_wide(page: Page) -> list[str]:
+    """The elements that make the page scroll sideways; what scrolls inside a box of its own may."""
+    return page.evaluate(
+        """() => {
+            const width = document.documentElement.scrollWidth;
+            if (width <= window.innerWidth) return [];
+            const right = (element) => element.getBoundingClientRect().right;
+            const out = [...document.body.querySelectorAll("*")].filter((e) => right(e) > window.innerWidth);
+            return [`the page: ${width}`, ...out.slice(0, 9).map((e) => `${e.cloneNode().outerHTML}: ${right(e)}`)];
+        }"""
+    )
