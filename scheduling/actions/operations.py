@@ -18,7 +18,7 @@ from scheduling.spec import JobSpec
 logger = logging.getLogger(__name__)
 
 # A worker that died while doing an operation leaves it to others after this.
-CLAIM = timedelta(seconds=30)
+CLAIM = timedelta(seconds=10)
 RETRY_SECONDS = (1, 2, 5, 10, 30)
 MOST_ATTEMPTS = 5  # to begin; after that the GPUs are of more use to others
 CANCEL_GRACE_SECONDS = 10.0

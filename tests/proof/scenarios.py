@@ -15,6 +15,7 @@ from accounting.models import Tenant, UsageSegment, User
 from scheduling.actions import cancel_job, submit_job, update_cluster
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Round, ShareInterval, Trade
 from scheduling.spec import JobSpec
+from tests.proof import crashes
 from tests.waiting import wait_for
 
 # A step of the training program takes this long on a GPU of speed 1.
@@ -207,4 +208,8 @@ def _steps(jobs: dict[str, list[Job]]) -> dict[str, float]:
     }
 
 
-SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {"fairness": fairness, "trading": trading}
+SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
+    "fairness": fairness,
+    "trading": trading,
+    **crashes.SCENARIOS,
+}

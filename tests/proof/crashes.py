@@ -1,0 +1,144 @@
+"""What the proofs of test_crashes.py ask and do inside a running portal; see scenarios.py for how."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from celery import current_app
+from django.core.management import call_command
+from django.db.models import Sum
+
+from accounting.clock import now_from_database
+from accounting.models import UsageSegment
+from scheduling.actions import update_cluster
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Round
+from tests.proof.marks import job_processes
+from tests.waiting import wait_for
+
+PATIENCE = 15.0  # seconds within which everything must fit together again
+
+
+def quicken(*, quantum: float) -> dict[str, Any]:
+    """The demo with so short quanta that gangs change all the time; waits until some progress is known."""
+    cluster = update_cluster(
+        actor=None, cluster=Cluster.objects.get(), quantum_seconds=quantum, overhead_limit=1.0
+    )
+    wait_for(lambda: _steps() > 0, seconds=40, what="the demo's jobs make progress", every=0.2)
+    return {"jobs": Job.objects.filter(cluster=cluster).unfinished().count()}
+
+
+def recovered(*, jobs_dir: str, steps: float) -> dict[str, Any]:
+    """Waits until what the database says and what runs are one, and more than `steps` steps are done."""
+    since = now_from_database()
+    doubts = ["nothing was looked at"]
+
+    def fits() -> bool:
+        doubts[:] = _doubts(jobs_dir)
+        return not doubts
+
+    wait_for(fits, seconds=PATIENCE, what=lambda: "; ".join(doubts), every=0.2)
+    settled = (now_from_database() - since).total_seconds()
+    wait_for(
+        lambda: _steps() > steps, seconds=30, what=lambda: f"{_steps()} steps, {steps} before", every=0.2
+    )
+    _check_books()
+    said = io.StringIO()
+    call_command("verify_ledger", stdout=said)
+    return {
+        "settled_s": round(settled, 2),
+        "steps": _steps(),
+        "closed_leases": Lease.objects.filter(state=Lease.State.CLOSED).count(),
+        "ledger": said.getvalue().strip(),
+    }
+
+
+def many_hands(*, quanta: int, workers: int) -> dict[str, Any]:
+    """Waits for quanta while several workers and beats are there; the rounds that were run meanwhile."""
+    answers: list[Any] = []
+
+    def all_answer() -> bool:
+        answers[:] = current_app.control.ping(timeout=1.0)
+        return len(answers) >= workers
+
+    wait_for(all_answer, seconds=40, what=lambda: f"{workers} workers answer: {answers}")
+    cluster = Cluster.objects.get()
+    first = cluster.round_number
+    found = Round.objects.filter(cluster=cluster, number__gt=first)
+    quantum_rounds = found.filter(kind=Round.Kind.QUANTUM)
+    wait_for(
+        lambda: quantum_rounds.count() > quanta,
+        seconds=12 * quanta * cluster.quantum_seconds,
+        what="enough quanta",
+        every=0.5,
+    )
+    rounds = list(found.order_by("number"))
+    moments = [round_.at for round_ in rounds if round_.kind == Round.Kind.QUANTUM]
+    return {
+        "workers": len(answers),
+        "first": first,
+        "numbers": [round_.number for round_ in rounds],
+        "in_order": all(one.at <= other.at for one, other in pairwise(rounds)),
+        "least_gap_s": min((other - one).total_seconds() for one, other in pairwise(moments)),
+        "quantum_rounds": len(moments),
+    }
+
+
+# --- how ---------------------------------------------------------------------------------------------
+
+
+def _steps() -> float:
+    return float(Job.objects.aggregate(total=Sum("steps_done"))["total"] or 0)
+
+
+def _doubts(jobs_dir: str) -> list[str]:
+    """What does not go together at this moment, in words."""
+    now = now_from_database()
+    before = {lease.pk: lease.state for lease in Lease.objects.filter(state__in=Lease.HOLDING)}
+    alive = {(process.job, process.epoch, process.rank) for process in job_processes(jobs_dir)}
+    leases = Lease.objects.filter(pk__in=before, state__in=Lease.HOLDING).select_related("job")
+    doubts = []
+    for lease in leases:
+        ranks = {rank for job, epoch, rank in alive if (job, epoch) == (lease.job_id, lease.epoch)}
+        if before[lease.pk] == lease.state == Lease.State.RUNNING and len(ranks) < lease.job.workers:
+            doubts.append(f"lease {lease.pk} of job {lease.job_id} runs without processes")
+        since = lease.stop_asked_at if lease.state == Lease.State.STOPPING else lease.held_from
+        if lease.state != Lease.State.RUNNING and since and now - since > timedelta(seconds=PATIENCE):
+            doubts.append(f"lease {lease.pk} is {lease.state} since {since}")
+    # Read after the processes: what ran then and has no lease now may have ended meanwhile.
+    held = set(Lease.objects.filter(state__in=Lease.HOLDING).values_list("job_id", "epoch"))
+    still = {(process.job, process.epoch) for process in job_processes(jobs_dir)}
+    doubts += [f"job {job}, epoch {epoch}, runs without a lease" for job, epoch in still - held]
+    return doubts
+
+
+def _check_books() -> None:
+    """What holds at every moment, as each is one transaction's work."""
+    billed = dict(UsageSegment.objects.values_list("lease_id").annotate(total=Sum("gpu_seconds")))
+    for lease in Lease.objects.filter(state=Lease.State.CLOSED, held_from__isnull=False):
+        microseconds = (lease.held_until - lease.held_from) // timedelta(microseconds=1)
+        exact = lease.gpus * Decimal(microseconds).scaleb(-6)
+        assert billed.get(lease.pk, Decimal(0)) == exact, (
+            f"lease {lease.pk} held {exact}: {billed.get(lease.pk)}"
+        )
+    for gpu in HeldGpu.objects.select_related("lease"):
+        lease = gpu.lease
+        if lease.state == Lease.State.PROMISED:
+            assert gpu.during is None, f"GPU of promised lease {lease.pk}"
+        elif lease.state in Lease.HOLDING:
+            assert (gpu.during.lower, gpu.during.upper) == (lease.held_from, None), f"GPU of {lease.pk}"
+        elif lease.held_from != lease.held_until:
+            assert (gpu.during.lower, gpu.during.upper) == (lease.held_from, lease.held_until), lease.pk
+    for lease in Lease.objects.filter(state__in=Lease.OPEN).prefetch_related("held_gpus"):
+        assert lease.held_gpus.count() == lease.gpus, f"lease {lease.pk} has other GPUs than it says"
+
+
+SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
+    "quicken": quicken,
+    "recovered": recovered,
+    "many_hands": many_hands,
+}

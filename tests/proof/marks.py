@@ -1,0 +1,60 @@
+"""The jobs' own processes of one portal, by the variables that only its workers have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class JobProcess:
+    """A living process of a worker; `group` is its process group, `start` guards against reused numbers."""
+
+    pid: int
+    start: int
+    group: int
+    job: int
+    epoch: int
+    rank: int
+
+
+def job_processes(jobs_dir: str | Path) -> list[JobProcess]:
+    """All that live now and whose checkpoints lie below `jobs_dir`."""
+    return list(_found(f"FAIRLOT_CHECKPOINT_DIR={jobs_dir}/".encode()))
+
+
+def is_alive(process: JobProcess) -> bool:
+    stat = _stat(Path("/proc") / str(process.pid))
+    return stat is not None and stat[1] == process.start
+
+
+def _found(mark: bytes) -> Iterator[JobProcess]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environ = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended meanwhile, or is another user's and so none of ours
+        stat = _stat(entry)
+        if stat is None or not any(item.startswith(mark) for item in environ):
+            continue
+        facts = dict(item.split(b"=", 1) for item in environ if b"=" in item)
+        yield JobProcess(
+            pid=int(entry.name),
+            start=stat[1],
+            group=stat[0],
+            job=int(facts[b"FAIRLOT_JOB_ID"]),
+            epoch=int(facts[b"FAIRLOT_EPOCH"]),
+            rank=int(facts[b"FAIRLOT_RANK"]),
+        )
+
+
+def _stat(entry: Path) -> tuple[int, int] | None:
+    """(process group, start time), None for what is gone or a zombie."""
+    try:
+        fields = (entry / "stat").read_bytes().rsplit(b")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] in b"ZX" else (int(fields[2]), int(fields[19]))

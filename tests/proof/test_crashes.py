@@ -1,0 +1,154 @@
+"""kill -9 of every service, and of all, while gangs change every few seconds: nothing runs twice or is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.proof.marks import JobProcess, is_alive, job_processes
+from tests.proof.portal import ROOT, RUN, RunningPortal
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+QUANTUM = 4.0
+SEED = random.randrange(10_000)
+
+
+class Lookout(threading.Thread):
+    """Looks at the process table all the time, for two process groups of one worker at one moment."""
+
+    def __init__(self, jobs_dir: Path) -> None:
+        super().__init__(daemon=True)
+        self.jobs_dir = jobs_dir
+        self.ended = threading.Event()
+        self.looks = 0
+        self.epochs: set[tuple[int, int]] = set()
+        self.twice: list[str] = []
+
+    def run(self) -> None:
+        while not self.ended.wait(0.2):
+            workers: dict[tuple[int, int], list[JobProcess]] = {}
+            for process in job_processes(self.jobs_dir):
+                workers.setdefault((process.job, process.rank), []).append(process)
+                self.epochs.add((process.job, process.epoch))
+            for several in workers.values():
+                for one, other in combinations(several, 2):
+                    # Found one after the other; only those count that live at one and the same moment.
+                    if one.group != other.group and is_alive(one) and is_alive(other) and is_alive(one):
+                        self.twice.append(f"{one} and {other}")
+            self.looks += 1
+
+
+@contextmanager
+def lookout(portal: RunningPortal) -> Iterator[Lookout]:
+    looking = Lookout(portal.var / "jobs")
+    looking.start()
+    try:
+        yield looking
+    finally:
+        looking.ended.set()
+        looking.join()
+
+
+def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
+    chance = random.Random(SEED)
+    sys.stdout.write(f"seed {SEED}\n")
+    portal.scenario("quicken", quantum=QUANTUM, patience=90)
+    steps = 0.0
+    with lookout(portal) as looking:
+        for victim in ("worker", "watch", "web", "beat", "everything"):
+            moment = chance.uniform(0.0, QUANTUM)
+            wait_until = time.monotonic() + moment
+            wait_for(lambda until=wait_until: time.monotonic() >= until, seconds=QUANTUM + 1)
+            if victim == "everything":
+                kill_all(portal)
+                portal.start()
+            else:
+                kill(portal, victim)
+            told = portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=steps, patience=120)
+            sys.stdout.write(f"{victim} killed at {moment:.2f} s: {told}\n")
+            steps = told["steps"]
+    assert looking.twice == []
+    assert looking.looks > 50
+    # Gangs did change meanwhile, or all this would say little.
+    assert len(looking.epochs) > len({job for job, _ in looking.epochs})
+
+
+def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal) -> None:
+    portal.scenario("quicken", quantum=QUANTUM, patience=90)
+    schedule = portal.var / "second-beat-schedule"
+    more = [
+        ["worker", "--concurrency", "2", "--hostname", "second@%h", "--loglevel", "WARNING"],
+        ["beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "WARNING"],
+    ]
+    with lookout(portal) as looking, running(portal, more):
+        told = portal.scenario("many_hands", quanta=4, workers=2, patience=240)
+    sys.stdout.write(f"{told}\n")
+    numbers = told["numbers"]
+    assert told["workers"] >= 2
+    assert numbers == list(range(told["first"] + 1, told["first"] + 1 + len(numbers)))
+    assert told["in_order"]
+    assert told["least_gap_s"] >= QUANTUM
+    assert looking.twice == []
+    portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=0.0, patience=120)
+
+
+def kill(portal: RunningPortal, service: str) -> None:
+    """SIGKILL to all processes of a service; returns when another process is there in its place."""
+    pids = portal.service_pids(service)
+    assert pids, f"{service} does not run"
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: set(portal.service_pids(service)) - set(pids), seconds=30, what=f"another {service}")
+
+
+def kill_all(portal: RunningPortal) -> None:
+    """SIGKILL to the supervisor; returns when the kernel and the guard have ended its services."""
+    assert portal.process is not None
+    portal.process.kill()
+    portal.process.wait()
+    services = ("postgres", "valkey", "web", "worker", "beat", "watch", "park", "prepare")
+    wait_for(
+        lambda: not any(portal.service_pids(name) for name in services), seconds=30, what="no service is left"
+    )
+
+
+@contextmanager
+def running(portal: RunningPortal, celery: list[list[str]]) -> Iterator[None]:
+    """More Celery programs of the same portal, each in a process group of its own."""
+    log = portal.var / "more.log"
+    with log.open("ab") as sink:
+        processes = [
+            subprocess.Popen(
+                [*RUN, sys.executable, "-m", "celery", "-A", "portal", *arguments],
+                cwd=ROOT,
+                env=portal._env(),
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+            for arguments in celery
+        ]
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.killpg(process.pid, signal.SIGTERM)
+            for process in processes:
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
