@@ -19,10 +19,10 @@ manage: bootstrap ## one Django command, e.g. make manage ARGS="createsuperuser"
 
 test: bootstrap ## everything that must pass
 	@bin/chromium-present
-	@exec $(python) -m pytest -n 2 --dist worksteal --durations 15 $(tests)
+	@exec $(python) -m pytest -n 2 --dist loadgroup --durations 15 $(tests)
 
 test-fast: bootstrap ## without the browser and the long runs
-	@exec $(python) -m pytest -n 2 --dist worksteal -m "not browser and not slow" $(tests)
+	@exec $(python) -m pytest -n 2 --dist loadgroup -m "not browser and not slow" $(tests)
 
 lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's own checks
 	.venv/bin/ruff check

@@ -480,6 +480,11 @@ class _Desk:
             self._progress.append((lease, steps, seconds))
             lease.progress_steps, lease.progress_at = seen.steps, at
             self._touched[lease.pk] = lease
+        elif steps > 0 and seen.phase is Phase.ENDED:
+            # What was seen earlier was written down late, so these steps have no time; they count all the same.
+            lease.progress_steps = seen.steps
+            self._touched[lease.pk] = lease
+            self.history.change(lease.job, steps_done=seen.steps)
 
     def _save_progress(self) -> None:
         for lease, steps, seconds in self._progress:

@@ -43,7 +43,8 @@ class RunningPortal:
         self.lines.clear()
         self.port = self.port or free_port()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "embedded", "up"],
+            # Should the tests be killed, it stops in order.
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "embedded", "up"],
             cwd=ROOT,
             env=self._env(),
             stdout=subprocess.PIPE,

@@ -136,6 +136,17 @@ def test_progress_becomes_speed_from_differences_within_a_lease(lab: World) -> N
     assert job.steps_done == 130
 
 
+def test_the_last_steps_count_even_if_the_steps_before_were_written_down_late(lab: World) -> None:
+    job = start(lab)
+    lease = lab.age(lab.lease(job), 100)
+    lab.see(lease, Phase.RUNNING, steps=50.0, steps_age=40.0)
+    lab.see(lease, Phase.RUNNING, steps=90.0, steps_age=0.0)
+    lab.see(lease, Phase.ENDED, end=End.SUCCEEDED, steps=100.0, steps_age=5.0)
+    job.refresh_from_db()
+    assert job.steps_done == 100
+    assert JobSpeed.objects.get(job=job).steps == 40
+
+
 def test_frozen_processes_are_continued_and_their_gpus_are_not_billed_meanwhile() -> None:
     lab = world(v100=4, slicing="freeze")
     job = start(lab, gpus=4)

@@ -1,0 +1,7 @@
+"""Password hashing for tests: the portal's own algorithm without its price, a third of a second each."""
+
+from django.contrib.auth.hashers import Argon2PasswordHasher
+
+
+class QuickArgon2(Argon2PasswordHasher):
+    time_cost, memory_cost, parallelism = 1, 8, 1
