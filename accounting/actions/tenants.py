@@ -59,7 +59,9 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     """Puts a tenant with all below it under `parent`; None makes it a root."""
     require_admin(actor)
     # The whole tree is held, so that two moves at once cannot make a circle.
-    tree = {found.pk: found for found in Tenant.objects.select_for_update(no_key=True).order_by("pk")}
+    list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+    # Read again: who was made while we waited for the locks was not among the rows that we asked for.
+    tree = {found.pk: found for found in Tenant.objects.order_by("pk")}
     if tenant.pk not in tree or (parent and parent.pk not in tree):
         raise Refused("This tenant does not exist any more.")
     tenant, parent = tree[tenant.pk], tree[parent.pk] if parent else None

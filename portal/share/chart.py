@@ -69,7 +69,7 @@ def draw(series: Series, *, seconds_per_point: float) -> Chart:
     up, down = _ceil(highest, step) or step, _ceil(lowest, step) if lowest > step / 50 else 0.0
 
     def y(value: float) -> float:
-        return round((up - value) / (up + down) * HEIGHT, 1)
+        return round(min((up - value) / (up + down) * HEIGHT, HEIGHT), 1)
 
     ticks = [
         Tick(f"{abs(value):g}", y(value), round(TOP + y(value) / HEIGHT * (BOTTOM - TOP), 2))
