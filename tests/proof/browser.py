@@ -99,5 +99,14 @@ class People:
 
     def _listen(self, message: ConsoleMessage) -> None:
         # A cut connection and a page that is not there are logged by the browser itself.
-        if message.type in ("error", "warning") and not message.text.startswith("Failed to load resource:"):
+        if (
+            not superseded(message)
+            and message.type in ("error", "warning")
+            and not message.text.startswith("Failed to load resource:")
+        ):
             self.complaints.append(f"{message.page and message.page.url}: {message.text}")
+
+
+def superseded(message: ConsoleMessage) -> bool:
+    """htmx reports a request that a newer edit replaced as an error; that is how it should be."""
+    return "htmx:error" in message.text and "AbortError" in message.text
