@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Annotated, Any, Literal, Self
 
 import re2
@@ -214,14 +213,3 @@ def _plain_problem(kind: str, message: str, accepted: str | None) -> str:
     if kind == "value_error":
         return f"{message.removeprefix('Value error, ')} (accepted: {accepted})"
     return f"is missing; accepted is {accepted}" if kind == "missing" else f"must be {accepted}"
-
-
-def command_preview(command: str, length: int = 80) -> str:
-    """The first line of a command, shortened for lists."""
-    first = command.strip().splitlines()[0] if command.strip() else ""
-    return first if len(first) <= length else first[: length - 1] + "…"
-
-
-def quote_command(argv: list[str]) -> str:
-    """argv as one would type it."""
-    return shlex.join(argv)

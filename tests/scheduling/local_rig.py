@@ -16,6 +16,7 @@ from scheduling.backends.base import Gang, Observation, Phase, Worker
 from scheduling.backends.local import processes
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles, read_json
+from tests.waiting import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 T = TypeVar("T")
@@ -24,11 +25,7 @@ PATIENCE = 20.0  # seconds; a deadline for what usually takes milliseconds
 
 def until(look: Callable[[], T], what: str = "it", seconds: float = PATIENCE) -> T:
     """Looks until the answer is true; for what gives no event that a test could wait for."""
-    deadline = time.monotonic() + seconds
-    while not (answer := look()):
-        assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
-        time.sleep(0.01)
-    return answer
+    return wait_for(look, seconds=seconds, what=what, every=0.01)
 
 
 class Rig:
