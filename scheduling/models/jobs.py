@@ -69,7 +69,6 @@ class Job(models.Model):
     # The fence: counts the leases given to this job; what carries an older number is void.
     epoch = models.PositiveIntegerField(default=0)
     reason = models.PositiveSmallIntegerField(default=0, help_text="fairshare.Reason while it waits.")
-    reason_detail = models.JSONField(default=dict)
     # Frozen processes of this lease epoch are kept for a thaw (slicing by freeze).
     frozen = models.BooleanField(default=False)
     failed_starts = models.PositiveIntegerField(default=0)
