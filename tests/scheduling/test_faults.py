@@ -40,7 +40,7 @@ from scheduling.models import (
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec
 from tests.make import tenant as make_tenant
-from tests.scheduling.world import World, seen, world
+from tests.scheduling.world import World, seen, start, world
 
 pytestmark = pytest.mark.django_db
 
@@ -48,15 +48,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def lab() -> World:
     return world(v100=4)
-
-
-def start(lab: World, **fields: object) -> Job:
-    job = lab.submit(lab.people.bob, lab.people.astro, **fields)
-    lab.fill()
-    lab.carry_out()
-    job.refresh_from_db()
-    assert job.state == Job.State.RUNNING
-    return job
 
 
 # --- one job and the others ------------------------------------------------------------------------

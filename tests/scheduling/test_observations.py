@@ -12,7 +12,7 @@ from scheduling.actions import bill_running, cancel_job
 from scheduling.actions.leases import close_never_started
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, JobSpeed, Lease, Operation
-from tests.scheduling.world import World, world
+from tests.scheduling.world import World, start, world
 
 pytestmark = pytest.mark.django_db
 
@@ -20,15 +20,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def lab() -> World:
     return world(v100=4)
-
-
-def start(lab: World, **fields: object) -> Job:
-    job = lab.submit(lab.people.bob, lab.people.astro, **fields)
-    lab.fill()
-    lab.carry_out()
-    job.refresh_from_db()
-    assert job.state == Job.State.RUNNING
-    return job
 
 
 def test_the_same_end_seen_twice_is_booked_once(lab: World) -> None:

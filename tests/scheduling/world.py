@@ -124,3 +124,13 @@ def world(*, v100: int = 4, a100: int = 0, **settings: Any) -> World:
     if a100:
         made.node("a100-0", people.a100, a100)
     return made
+
+
+def start(lab: World, **fields: Any) -> Job:
+    """Bob's job, which runs."""
+    job = lab.submit(lab.people.bob, lab.people.astro, **fields)
+    lab.fill()
+    lab.carry_out()
+    job.refresh_from_db()
+    assert job.state == Job.State.RUNNING
+    return job
