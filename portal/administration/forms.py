@@ -10,10 +10,12 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils import timezone
 
+from accounting import actions
 from accounting.errors import NotAllowed, Refused
+from accounting.models import Membership
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,18 @@ def refusal(request: HttpRequest, form: str, field: str | None, message: str) ->
     return Refusal(form, field if field and field in request.POST else "", message, request.POST)
 
 
-def status_of(refused: Refusal | None) -> int:
-    return 422 if refused else 200
+def show(
+    request: HttpRequest, template: str, context: dict[str, Any], *, refusal: Refusal | None
+) -> HttpResponse:
+    """A page with forms; 422 where one of them was refused, which is then told beside its field."""
+    return render(request, template, context | {"refusal": refusal}, status=422 if refusal else 200)
+
+
+def change_membership(request: HttpRequest, membership: Membership) -> Callable[[QueryDict], object]:
+    """What the form in administration/member.html asks for."""
+    return lambda post: actions.change_membership(
+        actor=request.user, membership=membership, role=post.get("role", ""), tickets=whole(post, "tickets")
+    )
 
 
 def whole(post: QueryDict, field: str) -> int:

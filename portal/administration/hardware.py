@@ -5,14 +5,14 @@ from __future__ import annotations
 from django.conf import settings
 from django.db.models import Count, Prefetch
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting import actions
 from accounting.clock import now_from_database
 from accounting.models import Generation, Price
 from portal.administration.access import admins_only
-from portal.administration.forms import Refusal, decimal, moment, perform, status_of, whole
+from portal.administration.forms import Refusal, decimal, moment, perform, show, whole
 
 
 def _generations(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
@@ -25,9 +25,8 @@ def _generations(request: HttpRequest, *, refusal: Refusal | None = None) -> Htt
         "generations": found,
         "now": now_from_database(),
         "currency": settings.FAIRLOT_CURRENCY,
-        "refusal": refusal,
     }
-    return render(request, "administration/generations.html", context, status=status_of(refusal))
+    return show(request, "administration/generations.html", context, refusal=refusal)
 
 
 @admins_only

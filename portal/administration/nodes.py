@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.db.models import Count, Prefetch, Q
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import Refused
 from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only
-from portal.administration.forms import Refusal, chosen, decimal, perform, status_of, whole
+from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
 from scheduling.actions import clusters
 from scheduling.models import Cluster, Node
 
@@ -22,9 +22,8 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
         "tab": "nodes",
         "clusters": Cluster.objects.order_by("name").prefetch_related(Prefetch("nodes", queryset=nodes)),
         "generations": Generation.objects.all(),
-        "refusal": refusal,
     }
-    return render(request, "administration/nodes.html", context, status=status_of(refusal))
+    return show(request, "administration/nodes.html", context, refusal=refusal)
 
 
 @operators_only
@@ -135,9 +134,8 @@ def _settings(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRe
         "clusters": Cluster.objects.order_by("name"),
         "draws": Cluster.Draw.choices,
         "slicings": Cluster.Slicing.choices,
-        "refusal": refusal,
     }
-    return render(request, "administration/settings.html", context, status=status_of(refusal))
+    return show(request, "administration/settings.html", context, refusal=refusal)
 
 
 @admins_only

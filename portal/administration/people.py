@@ -7,7 +7,7 @@ from functools import partial
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -16,7 +16,7 @@ from accounting.actions.users import Credentials
 from accounting.errors import Refused
 from accounting.models import User
 from portal.administration.access import admins_only
-from portal.administration.forms import Refusal, perform, refusal, status_of
+from portal.administration.forms import Refusal, perform, refusal, show
 
 USERS_PER_PAGE = 50
 
@@ -38,10 +38,9 @@ def _users(
         "page": Paginator(found, USERS_PER_PAGE).get_page(request.GET.get("page")),
         "q": wanted,
         "portal_roles": User.PortalRole.choices,
-        "refusal": refusal,
         "made": made,
     }
-    return render(request, "administration/users.html", context, status=status_of(refusal))
+    return show(request, "administration/users.html", context, refusal=refusal)
 
 
 @admins_only
@@ -79,10 +78,9 @@ def _user(
         "person": person,
         "memberships": person.memberships.select_related("tenant").order_by("tenant__path"),
         "portal_roles": User.PortalRole.choices,
-        "refusal": refusal,
         "made": made,
     }
-    return render(request, "administration/user.html", context, status=status_of(refusal))
+    return show(request, "administration/user.html", context, refusal=refusal)
 
 
 @admins_only

@@ -8,10 +8,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting import actions
 from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
-from portal.administration.forms import Refusal, perform, status_of, whole
+from portal.administration.forms import Refusal, change_membership, perform, show
 from portal.administration.trail import entries
 from portal.administration.tree import share_of
 
@@ -41,9 +40,8 @@ def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) ->
         "roles": Membership.Role.choices,
         "quotas": tenant.quotas.select_related("generation"),
         "entries": entries(events),
-        "refusal": refusal,
     }
-    return render(request, "administration/team.html", context, status=status_of(refusal))
+    return show(request, "administration/team.html", context, refusal=refusal)
 
 
 @require_safe
@@ -58,12 +56,7 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     return perform(
         request,
         f"member-{pk}",
-        lambda post: actions.change_membership(
-            actor=request.user,
-            membership=membership,
-            role=post.get("role", ""),
-            tickets=whole(post, "tickets"),
-        ),
+        change_membership(request, membership),
         done=f"{membership.user.get_username()} was changed.",
         to=("team", slug),
         page=partial(_team, slug=slug),

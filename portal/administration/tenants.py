@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting import actions
 from accounting.models import Generation, Membership, Quota, Tenant, User
 from portal.administration.access import admins_only
-from portal.administration.forms import Refusal, chosen, decimal, perform, status_of, whole
+from portal.administration.forms import Refusal, change_membership, chosen, decimal, perform, show, whole
 from portal.administration.tree import read_tree, share_of
 
 
 def _tenants(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    context = {"tab": "tenants", "branches": read_tree(), "refusal": refusal}
-    return render(request, "administration/tenants.html", context, status=status_of(refusal))
+    context = {"tab": "tenants", "branches": read_tree()}
+    return show(request, "administration/tenants.html", context, refusal=refusal)
 
 
 @admins_only
@@ -74,9 +74,8 @@ def _tenant(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) 
         "kinds": Quota.Kind.choices,
         "generations": Generation.objects.all(),
         "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),
-        "refusal": refusal,
     }
-    return render(request, "administration/tenant.html", context, status=status_of(refusal))
+    return show(request, "administration/tenant.html", context, refusal=refusal)
 
 
 @admins_only
@@ -139,10 +138,7 @@ def change_member(request: HttpRequest, slug: str, pk: int, verb: str) -> HttpRe
     )
     name = membership.user.get_username()
     acts = {
-        "change": (lambda post: actions.change_membership(
-                      actor=request.user, membership=membership,
-                      role=post.get("role", ""), tickets=whole(post, "tickets")),
-                   f"{name} was changed."),
+        "change": (change_membership(request, membership), f"{name} was changed."),
         "remove": (lambda post: actions.remove_member(actor=request.user, membership=membership),
                    f"{name} is no longer in the team."),
     }  # fmt: skip
