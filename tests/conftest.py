@@ -21,6 +21,7 @@ import pytest
 from django.conf import settings
 
 from embedded.servers import both
+from tests.lanes import Lanes
 from tests.ledger_guard import flush_passes_the_guards  # noqa: F401 - a fixture for all tests
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,19 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     django.setup()
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give whole portals two lanes, which `--dist loadgroup` starts first, one worker each.
-
-    They wait more than they work, and more than two at once would only slow each other down; the one
-    whose figures are measured has a lane of its own.
-    """
-    for item in items:
-        module = item.path.relative_to(ROOT / "tests").as_posix()
-        if module == "proof/test_fairness.py":
-            item.add_marker(pytest.mark.xdist_group("figures"))
-        elif module.startswith("proof/") or module == "ground/test_up.py":
-            item.add_marker(pytest.mark.xdist_group("portals"))
+def pytest_xdist_make_scheduler(config: pytest.Config) -> Lanes:
+    return Lanes(config)
 
 
 def serve_static_files_as_they_are(scratch: Path) -> None:

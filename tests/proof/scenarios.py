@@ -28,7 +28,8 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
     jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
-    _wait_all_busy(cluster, gpus)
+    # From the first quantum at which all teams have jobs: nobody is owed anything yet.
+    _wait_for_quanta(cluster, 1)
     first = _last_round(cluster)
     _wait_for_quanta(cluster, quanta)
     last = _last_round(cluster)

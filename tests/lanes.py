@@ -1,0 +1,18 @@
+"""Which tests run one after another in one process when pytest-xdist spreads them."""
+
+from xdist.scheduler import LoadScopeScheduling
+
+# Whole portals, which wait more than they work. pytest-xdist begins with what has most tests: these.
+LANES: dict[str, tuple[str, ...]] = {
+    "figures": ("tests/proof/test_fairness.py",),
+    "crashes": ("tests/ground/test_up.py", "tests/proof/test_crashes.py"),
+    "browser": ("tests/proof/test_browser.py",),
+}
+
+
+class Lanes(LoadScopeScheduling):
+    """Each lane is one unit of work, begun before all other tests, which are spread one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", 1)[0]
+        return next((lane for lane, modules in LANES.items() if path in modules), nodeid)
