@@ -7,10 +7,13 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 
-from django.db.models import Max, Prefetch, QuerySet, Sum
+from django.conf import settings
+from django.db.models import F, Prefetch, Q, QuerySet, Sum
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, UsageSegment, User
+from accounting.tariff import cost_of as price_of
+from accounting.tariff import gpu_seconds, tariffs_of
 from scheduling.models import HeldGpu, Job, Lease
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
@@ -48,12 +51,20 @@ class Strip:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the ledger has booked for a job."""
+    """What a job has cost until now: what the ledger has, and what it holds beyond that."""
 
     gpu_seconds: Decimal
+    unbooked: Decimal  # GPU-seconds, counted in gpu_seconds and the amounts
     amounts: list[tuple[str, Decimal]]  # currency and sum
-    generations: list[dict[str, object]]
-    until: datetime | None
+    generations: list[GenerationCost]
+
+
+@dataclass
+class GenerationCost:
+    name: str
+    currency: str
+    gpu_seconds: Decimal = Decimal(0)
+    cost: Decimal = Decimal(0)
 
 
 def present_lease(job: Job) -> Lease | None:
@@ -97,20 +108,52 @@ def speeds_of(job: Job) -> list[Speed]:
 
 
 def cost_of(job: Job, user: User) -> Cost:
-    """Sums of the vouchers that the ledger holds for this job."""
-    segments = UsageSegment.objects.visible_to(user).filter(job_id=job.pk)
-    rows = segments.values("generation__name", "currency")
-    rows = rows.annotate(gpu_seconds=Sum("gpu_seconds"), cost=Sum("cost"), until=Max("period__endswith"))
-    found = list(rows.order_by("generation__name", "currency"))
+    """The vouchers that the ledger holds for this job, and what would be booked if it ended now."""
+    found: dict[tuple[str, str], GenerationCost] = {}
+
+    def add(generation: str, currency: str, seconds: Decimal, cost: Decimal) -> None:
+        row = found.setdefault((generation, currency), GenerationCost(generation, currency))
+        row.gpu_seconds += seconds
+        row.cost += cost
+
+    segments = UsageSegment.objects.visible_to(user).uncorrected().filter(job_id=job.pk)
+    sums = segments.order_by().values_list("generation__name", "currency")
+    for booked in sums.annotate(seconds=Sum("gpu_seconds"), money=Sum("cost")):
+        add(*booked)
+    unbooked = Decimal(0)
+    for generation, seconds, cost in _unbooked(job):
+        add(generation, settings.FAIRLOT_CURRENCY, seconds, cost)
+        unbooked += seconds
+    rows = [found[key] for key in sorted(found)]
     amounts: dict[str, Decimal] = {}
-    for row in found:
-        amounts[row["currency"]] = amounts.get(row["currency"], Decimal(0)) + row["cost"]
-    return Cost(
-        gpu_seconds=sum((row["gpu_seconds"] for row in found), Decimal(0)),
-        amounts=sorted(amounts.items()),
-        generations=[row | {"name": row["generation__name"]} for row in found],
-        until=max((row["until"] for row in found), default=None),
+    for row in rows:
+        amounts[row.currency] = amounts.get(row.currency, Decimal(0)) + row.cost
+    total = sum((row.gpu_seconds for row in rows), Decimal(0))
+    return Cost(total, unbooked, sorted(amounts.items()), rows)
+
+
+def _unbooked(job: Job) -> list[tuple[str, Decimal, Decimal]]:
+    """(generation, GPU-seconds, cost) of what its leases held since they were booked last, cut as a booking is."""
+    now = now_from_database()
+    leases = job.leases.filter(
+        Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
+        held_from__isnull=False,
+    ).select_related("generation")
+    stretches = [(one, one.billed_until or one.held_from, one.held_until or now) for one in leases]
+    stretches = [(one, begins, ends) for one, begins, ends in stretches if begins < ends]
+    if not stretches:
+        return []
+    tariffs = tariffs_of(
+        {one.generation_id for one, _, _ in stretches},
+        min(begins for _, begins, _ in stretches),
+        max(ends for _, _, ends in stretches),
     )
+    pieces = []
+    for lease, begins, ends in stretches:
+        for start, end, price in tariffs[lease.generation_id].cut(begins, ends):
+            seconds = gpu_seconds(lease.gpus, start, end)
+            pieces.append((lease.generation.name, seconds, price_of(seconds, price)))
+    return pieces
 
 
 def strip_of(job: Job) -> Strip | None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.db import connection
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from accounting.models import Tenant
+from accounting.clock import now_from_database
+from accounting.models import Price, Tenant, UsageSegment
+from portal.jobs.story import cost_of
 from scheduling.backends.base import End, Phase
-from scheduling.models import Job, JobSpeed
+from scheduling.models import Job, JobSpeed, Lease
+from tests.make import LONG_AGO
 from tests.portal.scene import SECRETS, Scene
 
 TABS = ("job", "job_log", "job_events", "job_spec")
@@ -120,6 +126,7 @@ def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_o
 def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) -> None:
     JobSpeed.objects.create(job=scene.job, generation=scene.people.v100, steps=100, seconds=10)
     JobSpeed.objects.create(job=scene.job, generation=scene.people.a100, steps=250, seconds=10)
+    scene.job.leases.update(billed_until=now_from_database() + timedelta(hours=1))  # the ledger has it all
     answer = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk]))
     fastest, slowest = answer.context["speeds"]
     assert (fastest.generation, fastest.rate, fastest.ratio) == ("A100", 25.0, 2.5)
@@ -131,6 +138,45 @@ def test_the_page_shows_speed_cost_and_where_it_ran(scene: Scene, browser_of) ->
     assert "0, 1, 2, 3" in text
     lease = scene.job.leases.get()
     assert f"4 × {lease.generation.name}" in text
+
+
+def test_the_cost_is_as_of_now_and_what_the_end_will_book(scene: Scene, browser_of) -> None:
+    url, browser = reverse("job", args=[scene.job.pk]), browser_of(scene.people.bob)
+    lease = scene.world.age(scene.world.lease(scene.job), 1800)
+    cost = browser.get(url).context["cost"]
+    price = Decimal({"V100": "1.20", "A100": "3.00"}[lease.generation.name])
+    held = (now_from_database() - lease.held_from).total_seconds()
+    assert float(cost.unbooked) == pytest.approx(4 * held, abs=40)
+    assert float(dict(cost.amounts)["EUR"]) == pytest.approx(9 + 4 * held / 3600 * float(price), abs=0.1)
+    assert cost.gpu_seconds == 4 * 2700 + cost.unbooked
+    assert "of it not booked yet" in browser.get(url).content.decode()
+    scene.world.see(lease, Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
+    booked = browser.get(url)
+    assert booked.context["cost"].unbooked == 0
+    seconds, money = (
+        sum(getattr(one, of) for one in UsageSegment.objects.filter(job_id=scene.job.pk))
+        for of in ("gpu_seconds", "cost")
+    )
+    assert (booked.context["cost"].gpu_seconds, dict(booked.context["cost"].amounts)) == (
+        seconds,
+        {"EUR": money},
+    )
+    assert "all of it is booked" in booked.content.decode()
+
+
+def test_what_is_not_booked_yet_costs_the_price_of_its_moment(scene: Scene) -> None:
+    lease = scene.world.age(scene.world.lease(scene.job), 1800)
+    Lease.objects.filter(pk=lease.pk).update(held_until=lease.held_from + timedelta(minutes=10))
+    change = lease.held_from + timedelta(minutes=4)
+    Price.objects.filter(generation=lease.generation).update(valid=DateTimeTZRange(LONG_AGO, change))
+    Price.objects.create(
+        generation=lease.generation, per_gpu_hour=Decimal(60), valid=DateTimeTZRange(change, None)
+    )
+    before = Decimal({"V100": "1.20", "A100": "3.00"}[lease.generation.name])
+    total = 9 + 4 * (before * 4 / 60 + 60 * Decimal(6) / 60)
+    cost = cost_of(scene.job, scene.people.bob)
+    assert cost.unbooked == 2400
+    assert float(dict(cost.amounts)["EUR"]) == pytest.approx(float(total), abs=0.001)
 
 
 def test_the_spec_is_shown_as_yaml_and_escaped(scene: Scene, browser_of) -> None:
