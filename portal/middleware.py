@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils import timezone
 
+from scheduling import live
 from scheduling.models import Cluster
 
 View = Callable[..., Any]
@@ -41,6 +42,27 @@ class SignedInMiddleware(LoginRequiredMiddleware):
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("login")})
         return super().handle_no_permission(request, view_func)
+
+
+class LivePositionMiddleware:
+    """Notes where the news stand before a page is read from the database; its stream goes on from there."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view_func: View, view_args: Any, view_kwargs: Any
+    ) -> HttpResponseBase | None:
+        is_page = "text/html" in request.headers.get("Accept", "") and "HX-Request" not in request.headers
+        if is_page and request.method == "GET" and request.user.is_authenticated:
+            request.live_position = live.position()
+        return None
 
 
 class LoopbackOnlyMiddleware:

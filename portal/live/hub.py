@@ -7,9 +7,9 @@ however slow its page is. When Redis is away pages are told so and refresh by th
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
@@ -18,9 +18,10 @@ import redis.asyncio
 from django.conf import settings
 from redis.exceptions import RedisError
 
-from scheduling.live import CHANNEL
+from scheduling.live import NEWS, NOTHING_YET, channel
 
 logger = logging.getLogger(__name__)
+POSITION = re.compile(r"\d{1,20}-\d{1,20}")
 LONGEST_PAUSE = 10.0  # seconds between two attempts to reach Redis
 
 
@@ -29,6 +30,7 @@ class Subscription:
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
+        self.position = ""  # of the latest news that went by
         self._changed: dict[str, None] = {}
         self._relay: str | None = None
         self._news = asyncio.Event()
@@ -37,6 +39,12 @@ class Subscription:
         """The subscribed topics that `topic` concerns: itself, or "jobs:*" for any team's jobs."""
         kind = f"{topic.partition(':')[0]}:*"
         return [name for name in (topic, kind) if name in self.topics]
+
+    def among(self, missed: Iterable[str] | None, changed: Iterable[str]) -> list[str]:
+        """Its topics that are in `missed` (None: any may be) or `changed`, each once."""
+        if missed is None:
+            return sorted(self.topics)
+        return list(dict.fromkeys([name for topic in missed for name in self.wants(topic)] + [*changed]))
 
     def tell(self, topic: str) -> None:
         for name in self.wants(topic):
@@ -103,7 +111,7 @@ class Hub:
             settings.REDIS_URL, socket_connect_timeout=2, health_check_interval=15
         )
         async with client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
-            await pubsub.subscribe(CHANNEL)
+            await pubsub.subscribe(channel())
             # A first answer proves that the subscription stands before pages rely on it.
             await pubsub.get_message(ignore_subscribe_messages=False, timeout=5)
             self._set_state("live")
@@ -113,8 +121,9 @@ class Hub:
                     self._deliver(message["data"])
 
     def _deliver(self, data: bytes) -> None:
-        topic = json.loads(data)["topic"]
+        position, _, topic = data.decode().partition(" ")
         for subscription in self._subscriptions:
+            subscription.position = position
             subscription.tell(topic)
 
     def _set_state(self, state: str) -> None:
@@ -122,6 +131,25 @@ class Hub:
             self._state = state
             for subscription in self._subscriptions:
                 subscription.tell_relay(state)
+
+
+async def missed(since: str) -> tuple[str, list[str] | None]:
+    """Where the news stand, and the topics of those after `since`; None when that cannot be known any more."""
+    client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2)
+    try:
+        async with client:
+            if not POSITION.fullmatch(since):
+                latest = await client.xrevrange(NEWS, count=1)
+                return (latest[0][0].decode() if latest else NOTHING_YET), None
+            found = await client.xrange(NEWS, min=since)
+    except (RedisError, OSError) as error:
+        logger.warning("what a page has missed is not known: %s", error)
+        return "", None
+    if not found:
+        return NOTHING_YET, [] if since == NOTHING_YET else None
+    # As long as the news of that position is kept, all later ones are.
+    whole = found[0][0].decode() == since
+    return found[-1][0].decode(), [fields[b"topic"].decode() for _, fields in found[1:]] if whole else None
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()

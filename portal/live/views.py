@@ -15,18 +15,22 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from accounting.models import User
-from portal.live.hub import hub
+from portal.live.hub import hub, missed
 from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
 from portal.live.topics import MOST_TOPICS, may_hear
 
 
 async def live(request: HttpRequest) -> HttpResponse:
-    """Relays the topics named by `?topics=a,b`; 404 if one of them is not the user's to hear."""
+    """Relays the topics named by `?topics=a,b`; 404 if one of them is not the user's to hear.
+
+    `?since=` is the position of the news when the page was read from the database, or the id of the last
+    event that it got: what came after it is told at first.
+    """
     topics = {topic for topic in request.GET.get("topics", "").split(",") if topic}
     user = await request.auser()
     if not topics or len(topics) > MOST_TOPICS or not await sync_to_async(_check)(user, topics):
         raise Http404
-    return stream(_relay(topics))
+    return stream(_relay(topics, request.GET.get("since", "")))
 
 
 def _check(user: User, topics: set[str]) -> bool:
@@ -36,15 +40,21 @@ def _check(user: User, topics: set[str]) -> bool:
         let_go_of_database()
 
 
-async def _relay(topics: set[str]) -> AsyncIterator[str]:
+async def _relay(topics: set[str], position: str) -> AsyncIterator[str]:
     until = time.monotonic() + LONGEST_STREAM
     async with hub().subscribe(topics) as subscription:
         while time.monotonic() < until:
             relay, changed = await subscription.news(within=HEARTBEAT)
+            if relay == "live":
+                # Asked only now that we listen, so that nothing falls in between.
+                position, topics_missed = await missed(position)
+                changed = subscription.among(topics_missed, changed)
+            elif changed:
+                position = subscription.position
             if relay is not None:
-                yield event(relay, name="relay")
+                yield event(relay, name="relay", event_id=position)
             for topic in changed:
-                yield event({"topic": topic})
+                yield event({"topic": topic}, event_id=position)
             if relay is None and not changed:
                 yield COMMENT
     yield event("again", name="bye")

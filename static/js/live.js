@@ -1,11 +1,13 @@
 // Keeps a page's parts fresh. Each part says what it depends on and how it is fetched:
 //   <section id="x" data-live="jobs:3 cluster:1" hx-get="…" hx-trigger="refresh" hx-swap="outerMorph">
-// One stream per page brings the names of topics that changed; the parts concerned are fetched anew.
-// While the stream or its relay is away, all parts are fetched every 30 s instead.
+// One stream per page brings the names of topics that changed; the parts concerned are fetched anew. It goes on
+// from where the news stood when the page was made, or from the last event, so that nothing is missed between.
+// While the stream or its relay is away, all parts are fetched every 30 s instead. What changes without news,
+// such as an amount that grows with time, says within how many seconds it is fetched: data-live-within="60".
 
 const DEBOUNCE = 300; // ms of quiet before a refresh …
 const LONGEST = 1500; // … but never later than this after the first change
-const POLL = { live: 120_000, away: 30_000 };
+const POLL = { live: 120, away: 30 }; // s
 
 const parts = () => [...document.querySelectorAll("[data-live][id]")];
 const topicsOf = (part) => part.dataset.live.split(/\s+/).filter(Boolean);
@@ -15,12 +17,14 @@ let stream = null;
 let relay = null; // "live" or "away", once we know
 let retry = 0;
 let retryTimer = 0;
-let lastRefresh = Date.now();
+let position = document.body.dataset.liveSince ?? "";
+const opened = Date.now();
+const refreshed = new Map(); // part id -> when
 const waiting = new Map(); // part id -> {timer, first}
 
 function refresh(part) {
   if (document.hidden || part.classList.contains("htmx-request")) return;
-  lastRefresh = Date.now();
+  refreshed.set(part.id, Date.now());
   htmx.trigger(part, "refresh");
 }
 
@@ -56,15 +60,16 @@ function show(state) {
 function open() {
   const topics = [...new Set(parts().flatMap(topicsOf))];
   if (stream || topics.length === 0 || document.hidden) return;
-  stream = new EventSource(`${document.body.dataset.liveUrl}?topics=${encodeURIComponent(topics.join(","))}`);
-  // The relay says "live" at the start of each stream and whenever it is back: what was missed is fetched.
+  const query = new URLSearchParams({ topics: topics.join(","), since: position });
+  stream = new EventSource(`${document.body.dataset.liveUrl}?${query}`);
+  // The relay says "live" at the start of each stream and whenever it is back, and then what was missed.
   stream.addEventListener("relay", (event) => {
-    const wasAway = relay === "away";
     show(event.data);
-    if (event.data === "live" && wasAway) parts().forEach(refreshSoon);
+    position = event.lastEventId || position;
     retry = 0;
   });
   stream.addEventListener("message", (event) => {
+    position = event.lastEventId || position;
     const { topic } = JSON.parse(event.data);
     for (const part of parts()) if (topicsOf(part).some((wanted) => matches(wanted, topic))) refreshSoon(part);
   });
@@ -97,6 +102,9 @@ document.addEventListener("visibilitychange", () => {
 window.addEventListener("pagehide", close);
 window.addEventListener("pageshow", open);
 setInterval(() => {
-  if (Date.now() - lastRefresh >= POLL[relay ?? "away"]) parts().forEach(refresh);
+  for (const part of parts()) {
+    const within = Math.min(POLL[relay ?? "away"], Number(part.dataset.liveWithin) || Infinity);
+    if (Date.now() - (refreshed.get(part.id) ?? opened) >= within * 1000) refresh(part);
+  }
 }, 5_000);
 if (document.body.dataset.liveUrl) open();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -51,7 +52,7 @@ async def until_live(subscription: Subscription) -> None:
 
 def subscriptions_in_redis() -> int:
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        return dict(client.pubsub_numsub(live.CHANNEL))[live.CHANNEL.encode()]
+        return dict(client.pubsub_numsub(live.channel()))[live.channel().encode()]
 
 
 def test_many_pages_share_one_subscription_and_each_hears_its_own_topics() -> None:
@@ -121,18 +122,31 @@ def test_nobody_hears_of_other_teams(scene: Scene) -> None:
     assert topics_of_jobs(people.bob) == f"jobs:{people.astro.pk}"
 
 
+async def ask(user: User, **query: str):
+    client = AsyncClient()
+    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return await client.get(reverse("live"), query)
+
+
+def told(block: bytes | str) -> tuple[str, str]:
+    """What an event says, without its id: (name, data)."""
+    text = block if isinstance(block, str) else block.decode()
+    fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
+    return fields.get("event", "message"), fields["data"]
+
+
+def position_of(block: bytes) -> str:
+    return dict(line.split(": ", 1) for line in block.decode().strip().splitlines())["id"]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scene) -> None:
-    async def ask(user: User, topics: str):
-        client = AsyncClient()
-        await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
-        return await client.get(reverse("live"), {"topics": topics})
-
     async def listen() -> list[bytes]:
         topic = f"job:{scene.job.pk}"
-        assert (await ask(scene.people.charlie, topic)).status_code == 404
-        assert (await ask(scene.people.bob, "")).status_code == 404
-        answer = await ask(scene.people.bob, topic)
+        assert (await ask(scene.people.charlie, topics=topic)).status_code == 404
+        assert (await ask(scene.people.bob, topics="")).status_code == 404
+        since = await sync_to_async(live.position)()
+        answer = await ask(scene.people.bob, topics=topic, since=since)
         stream, blocks = aiter(answer.streaming_content), []
         async with aclosing(stream):
             blocks.append(await anext(stream))
@@ -141,8 +155,91 @@ def test_the_stream_relays_changes_and_refuses_what_is_not_the_users(scene: Scen
         return blocks
 
     relay, change = run(listen)
-    assert relay == b"event: relay\ndata: live\n\n"
-    assert change == b'data: {"topic": "job:%d"}\n\n' % scene.job.pk
+    assert told(relay) == ("relay", "live")
+    assert told(change) == ("message", f'{{"topic": "job:{scene.job.pk}"}}')
+    assert position_of(change) == live.position() != position_of(relay)
+
+
+# --- nothing is missed between a page and its stream, nor between two streams ------------------------
+
+
+def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
+    """What a stream from `since` tells before the news `then`, which come when it says that it is live."""
+
+    async def listen() -> list[str]:
+        heard = []
+        async with aclosing(views._relay(topics | {then}, since)) as stream:
+            assert told(await anext(stream)) == ("relay", "live")
+            await sync_to_async(publish)(then)
+            async for block in stream:
+                if told(block)[1] == f'{{"topic": "{then}"}}':
+                    return heard
+                heard.append(told(block)[1])
+        raise AssertionError("the stream ended")
+
+    return run(listen)
+
+
+def test_a_stream_begins_with_what_changed_since_the_page_was_made(scene: Scene, browser_of) -> None:
+    publish("job:76")
+    page = browser_of(scene.people.bob).get(
+        reverse("job", args=[scene.job.pk]), headers={"Accept": "text/html"}
+    )
+    [since] = re.findall(r'data-live-since="(\d+-\d+)"', page.content.decode())
+    publish("job:77", f"job:{scene.job.pk}", "cluster:1", f"job:{scene.job.pk}")
+    topics = {f"job:{scene.job.pk}", "cluster:2"}
+    assert first_words(topics, since, then="job:5") == [f'{{"topic": "job:{scene.job.pk}"}}']
+
+
+def test_a_stream_of_a_page_that_missed_nothing_tells_nothing() -> None:
+    publish("job:1")
+    assert first_words({"job:1", "cluster:1"}, live.position(), then="job:5") == []
+
+
+@pytest.mark.parametrize("since", ["", "nonsense", "0-0", "12-3"])
+def test_where_it_is_not_known_what_was_missed_everything_may_have_changed(since: str) -> None:
+    publish("job:1")
+    everything = ['{"topic": "cluster:1"}', '{"topic": "job:1"}']
+    assert first_words({"job:1", "cluster:1"}, since, then="jobs:5") == everything
+
+
+def test_the_kept_news_are_bounded_and_an_older_page_refreshes_everything() -> None:
+    publish("job:1")
+    since = live.position()
+    publish(*(f"job:{n}" for n in range(live.KEPT + 2000)))
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        assert client.xlen(live.NEWS) <= live.KEPT + 1000
+    assert first_words({"cluster:1"}, since, then="jobs:5") == ['{"topic": "cluster:1"}']
+
+
+def test_what_came_while_redis_was_away_is_told_when_it_is_back() -> None:
+    async def listen() -> list[tuple[str, str]]:
+        words = []
+        since = await sync_to_async(live.position)()
+        async with aclosing(views._relay({"job:1", "job:2"}, since)) as stream:
+            assert told(await anext(stream)) == ("relay", "live")
+            with redis.Redis.from_url(settings.REDIS_URL) as client:
+                await sync_to_async(client.client_kill_filter)(_type="pubsub")
+                assert told(await anext(stream)) == ("relay", "away")
+                await sync_to_async(publish)("job:2")
+            while not words or words[-1][0] != "message":
+                words.append(told(await anext(stream)))
+        return words
+
+    assert run(listen) == [("relay", "live"), ("message", '{"topic": "job:2"}')]
+
+
+def test_a_portal_on_another_database_of_the_same_redis_hears_nothing_of_ours(settings) -> None:
+    ours = live.channel()
+    settings.REDIS_URL = settings.REDIS_URL.rpartition("/")[0] + "/15"
+    assert live.channel() == "fairlot:live:15" != ours
+
+
+def test_a_page_is_made_all_the_same_when_redis_is_away(scene: Scene, browser_of, settings) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    page = browser_of(scene.people.bob).get(reverse("jobs"), headers={"Accept": "text/html"})
+    assert page.status_code == 200
+    assert 'data-live-since=""' in page.content.decode()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -152,7 +249,7 @@ def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
     monkeypatch.setattr(views, "LONGEST_STREAM", 0.0)
 
     async def listen() -> list[bytes]:
-        return [block async for block in views._relay({"job:1"})]
+        return [block async for block in views._relay({"job:1"}, "")]
 
     assert run(listen) == [b"event: bye\ndata: again\n\n".decode()]
 
