@@ -11,6 +11,7 @@ from accounting.errors import Refused
 from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only
 from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
+from portal.fragments import render_page
 from scheduling.actions import clusters
 from scheduling.models import Cluster, Node
 
@@ -18,12 +19,17 @@ from scheduling.models import Cluster, Node
 def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
     nodes = Node.objects.select_related("generation").annotate(held=held)
+    found = list(Cluster.objects.order_by("name").prefetch_related(Prefetch("nodes", queryset=nodes)))
     context = {
         "tab": "nodes",
-        "clusters": Cluster.objects.order_by("name").prefetch_related(Prefetch("nodes", queryset=nodes)),
+        "clusters": found,
         "generations": Generation.objects.all(),
+        "topics": " ".join(f"cluster:{one.pk}" for one in found),
     }
-    return show(request, "administration/nodes.html", context, refusal=refusal)
+    template = "administration/nodes.html"
+    if refusal is not None:  # which a refresh would wipe out
+        return show(request, template, context, refusal=refusal)
+    return render_page(request, template, context, parts=("nodes-body",))
 
 
 @operators_only

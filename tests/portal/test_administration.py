@@ -6,9 +6,14 @@ import html as html_module
 import re
 
 import pytest
+import redis
+from django.conf import settings
 from django.test import Client
 
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
+from scheduling import live
+from scheduling.actions import drain_node
+from scheduling.backends.base import End, Phase
 from scheduling.models import Cluster, Node
 from tests import make
 from tests.portal.scene import Scene
@@ -96,6 +101,44 @@ def test_for_everybody_else_they_do_not_exist(scene, place, browser_of) -> None:
         assert send(Client(), place, path, form)["Location"].startswith("/account/login/"), path
         assert send(strict, place, path, form).status_code == 403, path
     assert AuditEvent.objects.count() == before
+
+
+def test_the_nodes_page_follows_a_node_that_drains(
+    scene: Scene, browser_of, django_capture_on_commit_callbacks
+) -> None:
+    """Its part hears of the cluster, what empties the node tells the cluster's pages, and it is fetched alone."""
+    olga, node = browser_of(scene.people.olga), scene.world.lease(scene.job).held_gpus.first().node
+    drain_node(actor=scene.people.olga, node=node, reason="new fan")
+
+    def row(html: str) -> str:
+        return " ".join(html.partition(f'id="node-{node.pk}"')[2].partition("</tr>")[0].split())
+
+    page = olga.get("/admin/nodes/").content.decode()
+    topics = re.search(r'id="nodes-body" class="page" data-live="([^"]*)"', page)[1].split()
+    assert "4 of 4" in row(page)
+    lease = scene.world.lease(scene.job)
+    live._send(("cluster:0",))  # a position to go on from, whatever ran before
+    since = live.position()
+    with django_capture_on_commit_callbacks(execute=True):
+        scene.world.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
+    told = {fields[b"topic"].decode() for _, fields in news_since(since)}
+    assert told & set(topics)
+    part = olga.get("/admin/nodes/", headers={"HX-Request": "true", "HX-Target": "div#nodes-body"})
+    html = part.content.decode()
+    assert html.strip().startswith('<div id="nodes-body"')
+    assert "0 of 4" in row(html)
+    assert "Drained" in row(html)
+
+
+def test_what_was_refused_is_not_refreshed_away(scene: Scene, place, browser_of) -> None:
+    refused = send(browser_of(scene.people.olga), place, "/admin/nodes/{node}/drain/", {"reason": " "})
+    assert 'id="nodes-body"' in refused.content.decode()
+    assert "data-live=" not in refused.content.decode()
+
+
+def news_since(position: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        return client.xrange(live.NEWS, min=position)[1:]
 
 
 def test_operators_drain_and_pause(scene, place, browser_of) -> None:
