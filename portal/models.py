@@ -18,11 +18,13 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         """Tokens that `user` may list and revoke: only the own ones."""
         return self.filter(user=user)
 
+    def standing(self) -> Self:
+        """Tokens that are neither revoked nor expired."""
+        return self.filter(models.Q(expires_at=None) | models.Q(expires_at__gt=Now()), revoked_at=None)
+
     def usable(self) -> Self:
-        """Tokens that open the API now: not revoked, not expired, of an active user."""
-        return self.filter(
-            models.Q(expires_at=None) | models.Q(expires_at__gt=Now()), revoked_at=None, user__is_active=True
-        )
+        """Tokens that open the API now: standing, and of an active user."""
+        return self.standing().filter(user__is_active=True)
 
     def last_used_long_ago(self) -> Self:
         """Tokens whose last use is worth writing down again."""

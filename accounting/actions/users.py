@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from zoneinfo import available_timezones
 
 from django.contrib.auth.password_validation import validate_password
@@ -23,6 +24,11 @@ class Credentials:
 
     user: User
     password: str
+    ended: Mapping[str, int] = field(default_factory=dict)  # what else was shut out, and how many of it
+
+
+def _nothing_else(user: User) -> Mapping[str, int]:
+    return audit.NOTHING
 
 
 @transaction.atomic(durable=True)
@@ -103,14 +109,25 @@ def reactivate_user(*, actor: User | None, user: User) -> User:
 
 
 @transaction.atomic(durable=True)
-def reset_password(*, actor: User | None, user: User, password: str | None = None) -> Credentials:
-    """Gives a user a new password, a random one without `password`; ends the user's sessions."""
+def reset_password(
+    *,
+    actor: User | None,
+    user: User,
+    password: str | None = None,
+    shut_out: Callable[[User], Mapping[str, int]] = _nothing_else,
+) -> Credentials:
+    """Gives a user a new password, a random one without `password`; ends the user's sessions.
+
+    `shut_out` ends, in the same transaction, what else opens doors in the user's name, and tells how many
+    of what it ended; that goes into the audit trail.
+    """
     require_admin(actor)
     user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
     password = _give_password(user, password)
     user.save(update_fields=["password"])
-    audit.record(actor=actor, verb="user.reset_password", target=user)
-    return Credentials(user, password)
+    ended = shut_out(user)
+    audit.record(actor=actor, verb="user.reset_password", target=user, after=ended)
+    return Credentials(user, password, ended)
 
 
 @transaction.atomic(durable=True)

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from accounting.actions import set_preferences
 from accounting.errors import Refused
 from accounting.models import User
+from portal.models import ApiToken
 
 
 class Login(LoginView):
@@ -47,5 +48,6 @@ def preferences(request: HttpRequest) -> HttpResponse:
         "problems": problems,
         "themes": User.Theme.choices,
         "time_zones": sorted(available_timezones()),
+        "tokens": ApiToken.objects.of(request.user).usable().count(),
     }
     return render(request, "account/preferences.html", context, status=422 if problems else 200)

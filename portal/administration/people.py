@@ -17,6 +17,7 @@ from accounting.errors import Refused
 from accounting.models import User
 from portal.administration.access import admins_only
 from portal.administration.forms import Refusal, perform, refusal, show
+from portal.tokens import actions as tokens
 
 USERS_PER_PAGE = 50
 
@@ -112,6 +113,6 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
 @never_cache
 @require_POST
 def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
-    """Gives a random password and shows it this one time."""
+    """Gives a random password and shows it this one time; the user's API tokens end with the old one."""
     person = get_object_or_404(User, pk=pk)
-    return _user(request, pk=pk, made=actions.reset_password(actor=request.user, user=person))
+    return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))

@@ -9,6 +9,8 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from accounting import actions as accounts
+from accounting.actions.users import Credentials
 from accounting.audit import record
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
@@ -32,7 +34,9 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise Refused(f"A token works for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     with transaction.atomic(durable=True):
-        User.objects.select_for_update().get(pk=actor.pk)  # two requests at once count one after the other
+        # Two requests at once count one after the other.
+        if User.objects.select_for_update().get(pk=actor.pk).password != actor.password:
+            raise NotAllowed("The password was changed meanwhile.")  # which may have revoked all tokens
         if ApiToken.objects.of(actor).usable().count() >= MOST_TOKENS:
             raise Refused(f"You have {MOST_TOKENS} tokens already; revoke one first.")
         token = ApiToken.objects.create(
@@ -61,6 +65,26 @@ def revoke_token(*, actor: User, token: ApiToken) -> ApiToken:
             record(actor=actor, verb="token.revoke", target=token, before={"prefix": token.prefix})
     token.refresh_from_db()
     return token
+
+
+def revoke_all(*, actor: User) -> int:
+    """Makes all tokens of the actor useless for good; returns how many worked until now."""
+    with transaction.atomic(durable=True):
+        revoked = _revoke_standing(actor)
+        if revoked:
+            record(actor=actor, verb="token.revoke_all", target=actor, after={"tokens_revoked": revoked})
+    return revoked
+
+
+def reset_password(*, actor: User, user: User) -> Credentials:
+    """A new random password for a user whose tokens, which others may know by now, end with the old one."""
+    return accounts.reset_password(
+        actor=actor, user=user, shut_out=lambda found: {"tokens_revoked": _revoke_standing(found)}
+    )
+
+
+def _revoke_standing(user: User) -> int:
+    return ApiToken.objects.of(user).standing().update(revoked_at=Now())
 
 
 def find_token(text: str) -> ApiToken | None:

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import Refused
 from portal.models import ApiToken
-from portal.tokens.actions import create_token, revoke_token
+from portal.tokens.actions import create_token, revoke_all, revoke_token
 
 LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
 
@@ -57,3 +57,15 @@ def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     )
     messages.success(request, f"The token {token.name} no longer works.")
     return redirect("tokens")
+
+
+@require_POST
+def revoke_every(request: HttpRequest) -> HttpResponse:
+    """All of the user's tokens at once."""
+    revoked = revoke_all(actor=request.user)
+    messages.success(request, f"{how_many(revoked)} revoked." if revoked else "No token was left to revoke.")
+    return redirect("preferences")
+
+
+def how_many(tokens: int) -> str:
+    return "1 API token is" if tokens == 1 else f"{tokens} API tokens are"

@@ -40,6 +40,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "healthz": OPEN,
     "tokens": PAGE,
     "revoke_token": POSTED,
+    "revoke_all_tokens": POSTED,
     "jobs": PAGE,
     "job": ASTRO,
     "job_log": ASTRO,

@@ -11,9 +11,9 @@ from django.test import Client
 
 from accounting import actions
 from accounting.errors import NotAllowed
-from accounting.models import AuditEvent
+from accounting.models import AuditEvent, User
 from portal.models import ApiToken
-from portal.tokens.actions import create_token, find_token, revoke_token
+from portal.tokens.actions import create_token, find_token, reset_password, revoke_token
 from tests.portal.scene import Scene
 
 
@@ -89,6 +89,64 @@ def test_nobody_revokes_anothers_token(scene: Scene, browser_of) -> None:
     with pytest.raises(NotAllowed):
         revoke_token(actor=scene.people.ada, token=scene.token)
     assert find_token(scene.secret)
+
+
+def test_a_password_that_an_admin_resets_takes_the_tokens_along(scene: Scene, browser_of) -> None:
+    people = scene.people
+    create_token(actor=people.bob, name="second", may_write=False, days=None)
+    create_token(actor=people.alice, name="hers", may_write=False, days=None)
+    old, _ = create_token(actor=people.bob, name="expired", may_write=False, days=1)
+    ApiToken.objects.filter(pk=old.pk).update(expires_at=Now() - timedelta(seconds=1))
+    html = browser_of(people.ada).post(f"/admin/users/{people.bob.pk}/password/").content.decode()
+    assert "2 API tokens of bob were revoked." in html
+    assert Client().get("/api/v1/me", headers=bearer(scene.secret)).status_code == 401
+    assert not ApiToken.objects.of(people.bob).standing().exists()
+    assert ApiToken.objects.of(people.alice).standing().count() == 1
+    event = AuditEvent.objects.get(verb="user.reset_password")
+    assert event.after == {"tokens_revoked": 2}
+
+
+def test_the_tokens_of_a_deactivated_user_end_with_the_password_too(scene: Scene) -> None:
+    ada, bob = scene.people.ada, scene.people.bob
+    actions.deactivate_user(actor=ada, user=bob)
+    assert reset_password(actor=ada, user=bob).ended == {"tokens_revoked": 1}
+    actions.reactivate_user(actor=ada, user=bob)
+    assert find_token(scene.secret) is None
+
+
+def test_a_session_from_before_a_reset_makes_no_token_after_it(scene: Scene) -> None:
+    before = User.objects.get(pk=scene.people.bob.pk)
+    reset_password(actor=scene.people.ada, user=scene.people.bob)
+    with pytest.raises(NotAllowed):
+        create_token(actor=before, name="late", may_write=True, days=None)
+
+
+def test_who_changes_the_own_password_keeps_the_tokens_and_may_revoke_them_all(
+    scene: Scene, browser_of
+) -> None:
+    bob = scene.people.bob
+    bob.set_password("correct horse battery staple")
+    bob.save(update_fields=["password"])
+    browser = browser_of(bob)
+    form = {
+        "old_password": "correct horse battery staple",
+        "new_password1": "staple battery horse correct",
+        "new_password2": "staple battery horse correct",
+    }
+    html = browser.post("/account/password/", form, follow=True).content.decode()
+    assert "Your password is changed." in html
+    assert "1 <a" in html
+    assert "a change of the password does not end it." in html
+    assert find_token(scene.secret)
+    assert browser.get("/account/tokens/revoke/").status_code == 405
+    done = browser.post("/account/tokens/revoke/", follow=True).content.decode()
+    assert "1 API token is revoked." in done
+    assert "Revoke it" not in done
+    assert find_token(scene.secret) is None
+    event = AuditEvent.objects.get(verb="token.revoke_all")
+    assert (event.actor, event.after) == (bob, {"tokens_revoked": 1})
+    assert "No token was left" in browser.post("/account/tokens/revoke/", follow=True).content.decode()
+    assert AuditEvent.objects.filter(verb="token.revoke_all").count() == 1
 
 
 def test_a_read_only_token_reads_and_cannot_write(scene: Scene) -> None:
