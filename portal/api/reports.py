@@ -15,6 +15,8 @@ from portal.reports.views import read_report, usage_csv
 from portal.share.periods import read_period
 from portal.share.queries import POINTS, read_share
 from portal.share.trades import SeenTrade, read_trades, seen, visible_ids
+from portal.share.views import chosen_cluster
+from scheduling.models import Cluster
 
 router = Router(tags=["Reports"])
 
@@ -37,18 +39,20 @@ def me(request: HttpRequest) -> dict[str, Any]:
 
 
 @router.get("/share", response=schemas.Share, url_name="share")
-def share(request: HttpRequest, team: str, period: PeriodName = "24h") -> dict[str, Any]:
-    """What a team was entitled to and got, with all teams below it."""
+def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
+    """What a team was entitled to and got, with all teams below it, on one cluster (the first by name)."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
+    shared = chosen_cluster(cluster, list(Cluster.objects.order_by("name")))
     stretch = read_period(period)
     return {
         "team": tenant.slug,
+        "cluster": shared.name if shared else None,
         "begins": stretch.begins,
         "ends": stretch.ends,
         "step_seconds": stretch.seconds / POINTS,
         "generations": [
             {"generation": one.generation.name, "total": one.total, "owed": one.owed, "points": one.points}
-            for one in read_share(request.auth, tenant, stretch)
+            for one in (read_share(request.auth, tenant, stretch, shared) if shared else ())
         ],
     }
 

@@ -143,9 +143,10 @@ class ShareOfGeneration(Schema):
 
 
 class Share(Schema):
-    """GPU-seconds in equal stretches of `step_seconds`, oldest first."""
+    """GPU-seconds on one cluster in equal stretches of `step_seconds`, oldest first."""
 
     team: str
+    cluster: str | None = Field(description="Null while there is no cluster.")
     begins: datetime
     ends: datetime
     step_seconds: float

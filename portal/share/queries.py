@@ -11,7 +11,7 @@ from django.db.models import QuerySet, Sum
 
 from accounting.models import Generation, Tenant, User
 from portal.share.periods import Period
-from scheduling.models import ShareBalance, ShareInterval
+from scheduling.models import Cluster, ShareBalance, ShareInterval
 
 MEASURES = ("entitled", "received", "lent", "borrowed", "bought", "sold")
 POINTS = 60
@@ -55,15 +55,18 @@ class Series:
         return sum(self.points, Amounts())
 
 
-def read_share(user: User, tenant: Tenant, period: Period) -> list[Series]:
-    """The share of `tenant` and all tenants below it, as far as `user` may see, per generation.
+def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> list[Series]:
+    """The share of `tenant` and all tenants below it, as far as `user` may see, per generation of `cluster`.
 
-    An interval that crosses the border of two points counts for each by its overlap.
+    Each cluster is shared on its own, so amounts of several are never summed. An interval that crosses the
+    border of two points counts for each by its overlap.
     """
-    sums = dict(_sums(user, tenant, period))
+    sums = dict(_sums(user, tenant, period, cluster))
     owed = {
         row["generation"]: row["owed"]
-        for row in ShareBalance.objects.filter(tenant__in=below(tenant) & Tenant.objects.visible_to(user))
+        for row in ShareBalance.objects.filter(
+            cluster=cluster, tenant__in=below(tenant) & Tenant.objects.visible_to(user)
+        )
         .values("generation")
         .annotate(owed=Sum("owed"))
     }
@@ -89,10 +92,12 @@ def point_times(period: Period) -> list[datetime]:
     return [period.begins + step * point for point in range(POINTS)]
 
 
-def _sums(user: User, tenant: Tenant, period: Period) -> Iterator[tuple[tuple[int, int], Amounts]]:
+def _sums(
+    user: User, tenant: Tenant, period: Period, cluster: Cluster
+) -> Iterator[tuple[tuple[int, int], Amounts]]:
     visible, params = (
         ShareInterval.objects.visible_to(user)
-        .filter(tenant__in=below(tenant), begins__lt=period.ends, ends__gt=period.begins)
+        .filter(cluster=cluster, tenant__in=below(tenant), begins__lt=period.ends, ends__gt=period.begins)
         .order_by()
         .values("generation_id", "begins", "ends", *MEASURES)
         .query.sql_with_params()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from django.core.paginator import Paginator
 from django.db.models import Max
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
@@ -18,7 +18,7 @@ from portal.share.chart import draw
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
 from portal.share.queries import POINTS, Amounts, below, point_times, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
-from scheduling.models import ShareInterval
+from scheduling.models import Cluster, ShareInterval
 
 TRADES_PER_PAGE = 25
 # Shares are written down when a round ends; a younger last round means that nothing is missing yet.
@@ -27,14 +27,22 @@ SETTLED_WITHIN = timedelta(minutes=15)
 
 @require_safe
 def share(request: HttpRequest) -> HttpResponse:
-    """What one team was entitled to, received, lent, borrowed, bought and sold."""
+    """What one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
+    clusters = list(Cluster.objects.order_by("name"))
+    cluster = chosen_cluster(request.GET.get("cluster", ""), clusters)
     tenants = list(Tenant.objects.visible_to(request.user).active())
     period = read_period(request.GET.get("period"), usual=_usual_period(request.user))
-    context = {"tenants": tenants, "periods": PERIODS, "period": period}
-    if tenants:
+    context = {
+        "clusters": clusters,
+        "cluster": cluster,
+        "tenants": tenants,
+        "periods": PERIODS,
+        "period": period,
+    }
+    if tenants and cluster:
         tenant = chosen_tenant(request, default=_usual_tenant(request.user, tenants))
-        period = _until_last_round(request.user, tenant, context["period"])
-        series = read_share(request.user, tenant, period)
+        period = _until_last_round(request.user, tenant, period, cluster)
+        series = read_share(request.user, tenant, period, cluster)
         seconds = period.seconds / POINTS
         times = [localtime(time) for time in point_times(period)]
         context |= {
@@ -83,6 +91,16 @@ def chosen_tenant(request: HttpRequest, default: Tenant | None = None) -> Tenant
     return get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
 
 
+def chosen_cluster(name: str, clusters: list[Cluster]) -> Cluster | None:
+    """The cluster of this name, 404 when there is none; the first one when none is named, if there is any."""
+    if not name:
+        return clusters[0] if clusters else None
+    found = next((cluster for cluster in clusters if cluster.name == name), None)
+    if found is None:
+        raise Http404
+    return found
+
+
 def _usual_period(user: User) -> str:
     """A day, or the last hour while nothing is older than that."""
     hour_ago = now_from_database() - timedelta(hours=1)
@@ -96,9 +114,9 @@ def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:
     return next((tenant for tenant in tenants if tenant.pk in own), tenants[0])
 
 
-def _until_last_round(user: User, tenant: Tenant, period: Period) -> Period:
+def _until_last_round(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> Period:
     """The same length of time, ending with the last round whose shares are known."""
-    intervals = ShareInterval.objects.visible_to(user).filter(tenant__in=below(tenant))
+    intervals = ShareInterval.objects.visible_to(user).filter(cluster=cluster, tenant__in=below(tenant))
     last = intervals.filter(ends__gt=period.ends - SETTLED_WITHIN).aggregate(last=Max("ends"))["last"]
     if last is None or last >= period.ends:
         return period

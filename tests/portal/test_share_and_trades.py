@@ -14,8 +14,9 @@ from portal.share.chart import HEIGHT, draw, nice_step
 from portal.share.periods import Period
 from portal.share.queries import POINTS, Amounts, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
-from scheduling.models import ShareInterval
-from tests.portal.scene import Scene
+from scheduling.models import Cluster, Round, ShareBalance, ShareInterval
+from tests.make import cast
+from tests.portal.scene import Scene, share
 
 amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 6)
 
@@ -27,7 +28,9 @@ def last(hours: float) -> Period:
 
 def test_the_points_add_up_to_the_intervals(scene: Scene) -> None:
     cast = scene.people
-    by_name = {one.generation.name: one for one in read_share(cast.bob, cast.astro, last(24))}
+    by_name = {
+        one.generation.name: one for one in read_share(cast.bob, cast.astro, last(24), scene.world.cluster)
+    }
     v100 = by_name["V100"].total
     assert v100.entitled == pytest.approx(7200)
     assert (v100.received, v100.lent) == (pytest.approx(5400), pytest.approx(1800))
@@ -38,30 +41,81 @@ def test_the_points_add_up_to_the_intervals(scene: Scene) -> None:
 
 def test_an_interval_across_the_border_counts_by_its_overlap(scene: Scene) -> None:
     cast = scene.people
-    half = {one.generation.name: one.total for one in read_share(cast.bob, cast.astro, last(0.5))}
+    half = {
+        one.generation.name: one.total
+        for one in read_share(cast.bob, cast.astro, last(0.5), scene.world.cluster)
+    }
     assert half["V100"].entitled == pytest.approx(3600, rel=0.01)
     steady = half["V100"].entitled / POINTS
-    points = next(s for s in read_share(cast.bob, cast.astro, last(0.5)) if s.generation == cast.v100).points
+    points = next(
+        s
+        for s in read_share(cast.bob, cast.astro, last(0.5), scene.world.cluster)
+        if s.generation == cast.v100
+    ).points
     assert all(point.entitled == pytest.approx(steady, rel=0.05) for point in points[:-1])
 
 
 def test_a_parent_has_what_its_teams_have_and_nobody_sees_others(scene: Scene) -> None:
     cast = scene.people
-    whole = sum(one.total.entitled for one in read_share(cast.ada, cast.uni, last(24)))
+    whole = sum(one.total.entitled for one in read_share(cast.ada, cast.uni, last(24), scene.world.cluster))
     assert whole == pytest.approx(7200 + 7200 + 3600, rel=0.01)
-    assert sum(one.total.entitled for one in read_share(cast.charlie, cast.astro, last(24))) == 0
+    assert (
+        sum(one.total.entitled for one in read_share(cast.charlie, cast.astro, last(24), scene.world.cluster))
+        == 0
+    )
 
 
 def test_the_number_of_queries_does_not_grow(scene: Scene, django_assert_num_queries) -> None:
     cast, day = scene.people, last(24)
     with django_assert_num_queries(3):
-        read_share(cast.bob, cast.astro, day)
+        read_share(cast.bob, cast.astro, day, scene.world.cluster)
     interval = ShareInterval.objects.filter(tenant=cast.astro).first()
     for k in range(50):
         interval.pk, interval.round = None, _round(scene, 1000 + k)
         interval.save()
     with django_assert_num_queries(3):
-        read_share(cast.bob, cast.astro, day)
+        read_share(cast.bob, cast.astro, day, scene.world.cluster)
+
+
+def test_each_cluster_has_a_share_of_its_own(scene: Scene, browser_of) -> None:
+    cast, lab = scene.people, scene.world.cluster
+    far = Cluster.objects.create(name="far")
+    now = now_from_database()
+    elsewhere = Round.objects.get(pk=scene.trade.round_id)
+    elsewhere.pk, elsewhere.cluster = None, far
+    elsewhere.save()
+    share(elsewhere, cast.astro, cast.v100, ends=now, entitled=36_000, received=36_000)
+    ShareBalance.objects.create(cluster=far, tenant=cast.astro, user=cast.bob, generation=cast.v100, owed=99)
+    entitled = {
+        of.name: [
+            (one.generation.name, round(one.total.entitled))
+            for one in read_share(cast.bob, cast.astro, last(24), of)
+        ]
+        for of in (lab, far)
+    }
+    assert here["V100"] == pytest.approx(7200)
+    assert there == {"V100": pytest.approx(36_000)}
+    browser = browser_of(cast.bob)
+    pages = {name: browser.get(f"/share/?cluster={name}") for name in ("lab", "far")}
+    assert [round(page.context["total"].entitled) for page in pages.values()] == [10_800, 36_000]
+    assert pages["far"].context["owed"] == 99
+    assert "<option selected>far</option>" in pages["far"].content.decode()
+    assert browser.get("/share/").context["cluster"] == far  # the first by name
+    assert browser.get("/share/?cluster=nowhere").status_code == 404
+    api = browser.get("/api/v1/share?team=astro&cluster=lab").json()
+    assert (api["cluster"], {one["generation"] for one in api["generations"]}) == ("lab", {"A100", "V100"})
+    assert browser.get("/api/v1/share?team=astro&cluster=nowhere").status_code == 404
+
+
+def test_one_cluster_needs_no_choice(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.bob)
+    assert 'id="cluster"' not in browser.get("/share/").content.decode()
+
+
+def test_without_a_cluster_the_page_says_so(db: None, browser_of) -> None:
+    browser = browser_of(cast().bob)
+    assert "There is no cluster yet" in browser.get("/share/").content.decode()
+    assert browser.get("/api/v1/share?team=astro").json()["cluster"] is None
 
 
 def _round(scene: Scene, number: int):
