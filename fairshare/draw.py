@@ -59,12 +59,16 @@ class Stride:
         """The account was given a gang's GPUs for a quantum."""
         self._pass[account][generation] += gpus * self._quantum / self._weight[account][generation]
 
-    def prefers(self, account: int, generation: int, present: int) -> bool:
-        """Whether moving a running gang away from its `present` generation is worth what it costs."""
+    def prefers(self, account: int, generation: int, present: int, gpus: int) -> bool:
+        """Whether moving a running gang of `gpus` GPUs away from its `present` generation is worth its cost.
+
+        A turn more or less there is the common back and forth of turns; only what is beyond counts.
+        """
         if not self._claims[account][present]:
             return True
         passes = self._pass[account]
-        return passes[generation] + self._switch_cost < passes[present]
+        turn = gpus * self._quantum / self._weight[account][present]
+        return passes[generation] + turn + self._switch_cost < passes[present]
 
 
 class Lottery(Stride):

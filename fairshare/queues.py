@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.demand import sets_of
-from fairshare.model import Bools, Ints, Jobs
+from fairshare.model import NOWHERE, Bools, Ints, Jobs
 
 
 @dataclass(slots=True)
@@ -22,7 +22,8 @@ class Group:
     ranks: list[int]  # of each job, in the account's order
     workers: int
     gpus: int  # of a worker
-    running_on: int
+    running_on: int  # the generation where they hold GPUs, or NOWHERE
+    at: int  # the generation where their processes are, running or suspended, or NOWHERE
     head: int = 0
 
     @property
@@ -33,6 +34,10 @@ class Group:
     @property
     def first(self) -> int:
         return self.jobs[self.head]
+
+    def is_suspended_off(self, generation: int) -> bool:
+        """Whether the processes sleep on another generation."""
+        return self.running_on == NOWHERE and self.at not in {NOWHERE, generation}
 
     @property
     def rank(self) -> int:
@@ -61,24 +66,35 @@ def job_order(jobs: Jobs) -> Ints:
     return rank
 
 
-def queues_of(jobs: Jobs, able: Bools, order: Ints) -> dict[tuple[int, int], Queue]:
-    """By account and generation, the jobs that may run there: `able` (J, K). `order` as from job_order."""
+def whereabouts(jobs: Jobs, node_generation: Ints) -> Ints:
+    """(J,) the generation where each job's processes are, running or suspended; NOWHERE if it has none."""
+    at = jobs.running_on.copy()
+    suspended = np.flatnonzero((at == NOWHERE) & (np.diff(jobs.place_start) > 0))
+    at[suspended] = node_generation[jobs.place_node[jobs.place_start[suspended]]]
+    return at
+
+
+def queues_of(jobs: Jobs, able: Bools, order: Ints, at: Ints) -> dict[tuple[int, int], Queue]:
+    """By account and generation, the jobs that may run there: `able` (J, K).
+
+    `order` as from job_order, `at` as from whereabouts.
+    """
     accepts = sets_of(able)
     some = np.flatnonzero(accepts)
-    alike = (jobs.running_on, accepts, jobs.gpus, jobs.workers, jobs.account)
+    alike = (jobs.running_on, at, accepts, jobs.gpus, jobs.workers, jobs.account)
     ordered = some[np.lexsort([key[some] for key in (order, *alike)])]
     begins = np.ones(len(ordered), dtype=bool)
     begins[1:] = np.any([key[ordered[1:]] != key[ordered[:-1]] for key in alike], axis=0)
     starts = np.flatnonzero(begins)
     first = ordered[starts]
-    columns = (jobs.account, jobs.workers, jobs.gpus, jobs.running_on)
+    columns = (jobs.account, jobs.workers, jobs.gpus, jobs.running_on, at)
     rows = zip(*(column[first].tolist() for column in columns), strict=True)
     bounds = [*starts.tolist(), len(ordered)]
     listed, ranks, generations = ordered.tolist(), order[ordered].tolist(), able[first].tolist()
     queues: dict[tuple[int, int], Queue] = {}
-    for i, (account, workers, gpus, running_on) in enumerate(rows):
+    for i, (account, *alike_in) in enumerate(rows):
         members = slice(bounds[i], bounds[i + 1])
-        group = Group(listed[members], ranks[members], workers, gpus, running_on)
+        group = Group(listed[members], ranks[members], *alike_in)
         for k, may in enumerate(generations[i]):
             if may:
                 queues.setdefault((account, k), Queue([])).groups.append(group)

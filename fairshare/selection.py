@@ -9,7 +9,7 @@ import numpy as np
 from fairshare.draw import Standing, Stride
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
-from fairshare.queues import Group, Queue, queues_of
+from fairshare.queues import Group, Queue, queues_of, whereabouts
 from fairshare.quotas import Quotas
 from fairshare.tree import Tree
 
@@ -37,7 +37,9 @@ class Selection:
         self.generation = np.full(len(snapshot.jobs), NOWHERE, dtype=np.int64)  # of picked jobs
         self._taken = bytearray(len(snapshot.jobs))
         self._keep(holds)
-        self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order)
+        at = whereabouts(snapshot.jobs, snapshot.cluster.node_generation)
+        self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order, at)
+        self._priority: list[int] = snapshot.jobs.priority.tolist()
         self._last_running = _last_running(snapshot.jobs, able.shape[1], order)
         # While turns are taken: the heap of turns, who is left for them, and shapes that found no room.
         self._turns: list[Turn] = []
@@ -108,18 +110,26 @@ class Selection:
             heapq.heappush(self._turns, (stage, number, -group.size, account, k))
 
     def _next(self, stage: int, account: int, k: int) -> Group | None:
-        """The group whose first job the account would run next on the generation."""
+        """The group whose first job the account would run next on the generation.
+
+        Of the same priority, gangs go first that are not suspended on another generation, from where they
+        would have to begin anew.
+        """
         queue = self._candidates[account, k]
         queue.drop(self._taken)
         candidates = queue.groups
         if stage == CLAIM:
             candidates = [group for group in candidates if not self._kept_elsewhere(group, account, k)]
-        return min(candidates, key=lambda group: group.rank, default=None)
+        return min(
+            candidates,
+            key=lambda group: (-self._priority[group.first], group.is_suspended_off(k), group.rank),
+            default=None,
+        )
 
     def _kept_elsewhere(self, group: Group, account: int, k: int) -> bool:
         """Whether the group's jobs run on another generation and are better left there."""
         present = group.running_on
-        return present not in {NOWHERE, k} and not self._draw.prefers(account, k, present)
+        return present not in {NOWHERE, k} and not self._draw.prefers(account, k, present, group.size)
 
     def _standing(self, group: Group, account: int, k: int) -> Standing:
         if group.running_on == k:
