@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from scheduling import live
+from scheduling.bulk import insert_rows, update_rows
 from scheduling.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
 
@@ -55,9 +56,8 @@ class History:
 
     def save(self) -> None:
         """Writes everything and tells open pages after commit."""
-        if self._jobs:
-            Job.objects.bulk_update(self._jobs.values(), sorted(self._fields), batch_size=2000)
-        JobEvent.objects.bulk_create(self._events, batch_size=2000)
+        update_rows(self._jobs.values(), sorted(self._fields))
+        insert_rows(self._events)
         topics: dict[str, None] = {}
         for job in self._jobs.values():
             topics |= {

@@ -17,6 +17,7 @@ from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
 from scheduling.backends.base import End, Observation, Phase
+from scheduling.bulk import insert_rows, update_rows
 from scheduling.history import History
 from scheduling.lifecycle import Event, IllegalTransition
 from scheduling.locks import lock_schedule
@@ -131,7 +132,7 @@ def bill_running(*, cluster_id: int) -> int:
         .select_related("job__owner", "job__tenant", "generation")
     )
     _bill(leases, until=hour)
-    Lease.objects.bulk_update(leases, ["billed_until"], batch_size=2000)
+    update_rows(leases, ["billed_until"])
     return len(leases)
 
 
@@ -191,11 +192,11 @@ def _begin(leases: Sequence[Lease], *, now: datetime, history: History) -> None:
             frozen=False,
             first_started_at=job.first_started_at or now,
         )
-    Lease.objects.bulk_update(leases, ["state", "held_from", "last_seen_at"], batch_size=2000)
+    update_rows(leases, ["state", "held_from", "last_seen_at"])
     for at in set(begins.values()):
         together = [lease for lease in leases if begins[lease.pk] == at]
         HeldGpu.objects.filter(lease__in=together).update(during=DateTimeTZRange(at, None, "[)"))
-    Operation.objects.bulk_create(operations, batch_size=2000)
+    insert_rows(operations)
 
 
 def _free_from(leases: Sequence[Lease], now: datetime) -> dict[int, datetime]:
@@ -225,8 +226,8 @@ def ask_to_stop(
         verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
         history.move(lease.job, event, at=now, text=text)
-    Lease.objects.bulk_update(stopping, ["state", "stop_asked_at"], batch_size=2000)
-    Operation.objects.bulk_create(operations, batch_size=2000, ignore_conflicts=True)
+    update_rows(stopping, ["state", "stop_asked_at"])
+    insert_rows(operations, ignore_conflicts=True)
     if operations:
         wake_operations(operations[0].cluster_id)
 
@@ -428,11 +429,7 @@ class _Desk:
         if self._closed:
             self._free_gpus()
             _bill(self._closed, until=None)
-        Lease.objects.bulk_update(
-            self._touched.values(),
-            LEASE_FIELDS,
-            batch_size=2000,
-        )
+        update_rows(self._touched.values(), LEASE_FIELDS)
         self._save_progress()
         self._save_switch_cost()
         if self._closed:

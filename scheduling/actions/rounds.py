@@ -17,6 +17,7 @@ from fairshare.policy import decide
 from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.shares import describe_shares, save_shares, settle_shares
+from scheduling.bulk import insert_rows, number_rows
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
@@ -213,7 +214,7 @@ class _Commit:
         newcomers = {job: pick for job, pick in picks.items() if job not in self.leases}
         jobs = {job.pk: job for job in Job.objects.filter(pk__in=newcomers)}
         numbers = _GpuNumbers(self.cluster)
-        leases, gpus = [], []
+        given: list[tuple[Lease, list[tuple[int, int, int]]]] = []
         for job_id, (generation, nodes) in newcomers.items():
             job = jobs[job_id]
             places = numbers.take(job, nodes)
@@ -228,11 +229,16 @@ class _Commit:
                 gpus=job.gpus,
                 decided_at=self.now,
             )
-            leases.append(lease)
-            gpus += [HeldGpu(lease=lease, node_id=node, rank=rank, gpu_index=i) for rank, node, i in places]
-        Lease.objects.bulk_create(leases, batch_size=2000)
-        HeldGpu.objects.bulk_create(gpus, batch_size=5000)
-        return len(leases)
+            given.append((lease, places))
+        leases = [lease for lease, _ in given]
+        number_rows(leases)
+        insert_rows(leases)
+        insert_rows(
+            HeldGpu(lease=lease, node_id=node, rank=rank, gpu_index=number)
+            for lease, places in given
+            for rank, node, number in places
+        )
+        return len(given)
 
     def _write_reasons(self, picked: set[int]) -> None:
         """Stores why each job waits, where that changed; picked ones that still wait have a promise."""

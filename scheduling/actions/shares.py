@@ -14,6 +14,7 @@ from django.db.models.functions import Coalesce
 from accounting.ledger import book_trade
 from fairshare import model as fs
 from fairshare.balance import settle
+from scheduling.bulk import insert_rows, update_rows
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.snapshot import Legend
 
@@ -174,7 +175,7 @@ def _close_interval(
     }
     nothing = {"entitled": 0.0, "lent": 0.0, "borrowed": 0.0, "bought": 0.0, "sold": 0.0}
     seconds = (now - since).total_seconds()
-    ShareInterval.objects.bulk_create(
+    insert_rows(
         ShareInterval(
             cluster=cluster,
             round=last,
@@ -236,4 +237,4 @@ def _settle_balances(
     settled = settle(owed, share, got, seconds, fs.Settings().memory, active)
     for row, place in zip(rows, where, strict=True):
         row.owed = float(settled[place])
-    ShareBalance.objects.bulk_update(rows, ["owed"], batch_size=2000)
+    update_rows(rows, ["owed"])

@@ -16,6 +16,7 @@ from django.db import connection
 
 from accounting.models import Generation, Membership, Tenant, User
 from scheduling.actions import run_round
+from scheduling.bulk import insert_rows
 from scheduling.models import Cluster, Job, Node, Round
 from scheduling.spec import JobSpec
 
@@ -130,7 +131,7 @@ def make_cluster(gpus: int, jobs: int, *, seed: int) -> Cluster:
     shapes = random.choice(len(SIZES), size=jobs, p=[part for *_, part in SIZES])
     owners = random.integers(len(members), size=jobs)
     kinds = random.integers(4, size=jobs)  # three accept one generation each, the fourth any
-    Job.objects.bulk_create(
+    insert_rows(
         (
             Job(
                 cluster=cluster,
@@ -143,8 +144,7 @@ def make_cluster(gpus: int, jobs: int, *, seed: int) -> Cluster:
                 generation_ids=[] if kind == 3 else [generations[kind].pk],
             )
             for shape, owner, kind in zip(shapes, owners, kinds, strict=True)
-        ),
-        batch_size=5000,
+        )
     )
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

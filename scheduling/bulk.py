@@ -1,0 +1,151 @@
+"""Many rows in one statement.
+
+Django's `bulk_update` writes a CASE with a branch for each row, and building and parsing that takes far
+longer than writing the rows. PostgreSQL takes whole columns as arrays, which is what this does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import connection, models
+from django.db.backends.postgresql.psycopg_any import Range
+from django.db.models.expressions import DatabaseDefault
+
+_Field: TypeAlias = "models.Field[Any, Any]"
+M = TypeVar("M", bound=models.Model)
+
+
+def update_rows(rows: Iterable[M], names: Sequence[str]) -> None:
+    """Writes the named fields of `rows`, which are stored already, each of them once."""
+    rows = list(rows)
+    if not rows:
+        return
+    key = _key(type(rows[0]))
+    fields = [_field(type(rows[0]), name) for name in names]
+    sets = ", ".join(f"{_column(field)} = {_new(field)}" for field in fields)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {_table(rows[0])} AS old SET {sets} FROM {_rows_new([key, *fields])}"  # noqa: S608 - own names
+            f" WHERE old.{_column(key)} = {_new(key)}",
+            _columns(rows, [key, *fields]),
+        )
+
+
+def insert_rows(rows: Iterable[M], *, ignore_conflicts: bool = False) -> None:
+    """Stores new rows. Those without a primary key get one in the database, and do not learn which.
+
+    What the first leaves to a default of the database, all must leave to it.
+    """
+    rows = list(rows)
+    if not rows:
+        return
+    fields = [field for field in rows[0]._meta.concrete_fields if not _is_left_out(rows[0], field)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {_table(rows[0])} ({', '.join(map(_column, fields))})"  # noqa: S608 - own names
+            f" SELECT {', '.join(map(_new, fields))} FROM {_rows_new(fields)}"
+            f"{' ON CONFLICT DO NOTHING' if ignore_conflicts else ''}",
+            _columns(rows, fields),
+        )
+
+
+def number_rows(rows: Sequence[models.Model]) -> None:
+    """Gives new rows their primary keys, in order, before they are stored."""
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, %s)",
+            [rows[0]._meta.db_table, _key(type(rows[0])).column, len(rows)],
+        )
+        for row, (key,) in zip(rows, cursor.fetchall(), strict=True):
+            row.pk = key
+
+
+def array(values: Iterable[Any]) -> str:
+    """The values as PostgreSQL writes an array, to be cast to its type."""
+    return f"{{{','.join(map(_element, values))}}}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, int | float | Decimal):
+        return str(value)
+    if isinstance(value, Range):
+        value = _range(value)
+    elif hasattr(value, "resolve_expression"):
+        raise TypeError(f"an expression is not a value: {value}")
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _range(value: Range) -> str:
+    if value.isempty:
+        return "empty"
+    lower, upper = ("" if end is None else end for end in (value.lower, value.upper))
+    return f"{'[' if value.lower_inc else '('}{lower},{upper}{']' if value.upper_inc else ')'}"
+
+
+def _is_left_out(row: models.Model, field: _Field) -> bool:
+    value = getattr(row, field.attname)
+    return isinstance(value, DatabaseDefault) or (field.primary_key and value is None)
+
+
+def _columns(rows: Sequence[models.Model], fields: Sequence[_Field]) -> list[str]:
+    """The rows' values, field by field, as arrays."""
+    columns = []
+    for field in fields:
+        values: list[Any] = [getattr(row, field.attname) for row in rows]
+        if isinstance(field, models.JSONField):
+            values = [json.dumps(value, cls=field.encoder) for value in values]
+        elif isinstance(field, ArrayField):
+            values = [None if value is None else array(value) for value in values]
+        columns.append(array(values))
+    return columns
+
+
+def _rows_new(fields: Sequence[_Field]) -> str:
+    """The rows that the arrays make, under the name `new`."""
+    arrays = ", ".join(f"%s::{_type(field)}[]" for field in fields)
+    return f"unnest({arrays}) AS new ({', '.join(map(_column, fields))})"
+
+
+def _new(field: _Field) -> str:
+    """The field's value in the row `new`, as its column takes it."""
+    name = f"new.{_column(field)}"
+    return f"{name}::{field.db_type(connection)}" if isinstance(field, ArrayField) else name
+
+
+def _type(field: _Field) -> str:
+    # There are no arrays of arrays of different lengths; these come as text.
+    if isinstance(field, ArrayField):
+        return "text"
+    # Without its length, to which a cast would cut in silence; the column refuses what is too long.
+    return (field.db_type(connection) or "").partition("(")[0]
+
+
+def _table(row: models.Model) -> str:
+    return connection.ops.quote_name(row._meta.db_table)
+
+
+def _column(field: _Field) -> str:
+    return connection.ops.quote_name(str(field.column))
+
+
+def _key(model: type[models.Model]) -> _Field:
+    return _field(model, "pk")
+
+
+@cache
+def _field(model: type[models.Model], name: str) -> _Field:
+    field = model._meta.pk if name == "pk" else model._meta.get_field(name)
+    if not isinstance(field, models.Field):
+        raise TypeError(f"{name} of {model.__name__} is no column")
+    return field
