@@ -86,13 +86,10 @@ def test_each_cluster_has_a_share_of_its_own(scene: Scene, browser_of) -> None:
     elsewhere.save()
     share(elsewhere, cast.astro, cast.v100, ends=now, entitled=36_000, received=36_000)
     ShareBalance.objects.create(cluster=far, tenant=cast.astro, user=cast.bob, generation=cast.v100, owed=99)
-    entitled = {
-        of.name: [
-            (one.generation.name, round(one.total.entitled))
-            for one in read_share(cast.bob, cast.astro, last(24), of)
-        ]
+    here, there = (
+        {one.generation.name: one.total.entitled for one in read_share(cast.bob, cast.astro, last(24), of)}
         for of in (lab, far)
-    }
+    )
     assert here["V100"] == pytest.approx(7200)
     assert there == {"V100": pytest.approx(36_000)}
     browser = browser_of(cast.bob)
