@@ -13,7 +13,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, User
 from scheduling import live
-from scheduling.actions.leases import ask_to_stop, end_frozen, withdraw
+from scheduling.actions.leases import ask_to_stop, end_frozen
+from scheduling.actions.promises import withdraw
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule

@@ -9,7 +9,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
 from scheduling import live
-from scheduling.actions.leases import ask_to_stop, end_frozen, withdraw
+from scheduling.actions.leases import ask_to_stop, end_frozen
+from scheduling.actions.promises import withdraw
 from scheduling.backends import environments_of
 from scheduling.history import History
 from scheduling.lifecycle import Event

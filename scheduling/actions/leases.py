@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DataError, IntegrityError, transaction
-from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Prefetch
 
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
+from scheduling.actions.promises import advance, write_times
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.bulk import insert_rows, update_rows
 from scheduling.history import History
@@ -146,74 +145,6 @@ def hand_over(*, cluster_id: int) -> int:
     return begun
 
 
-def advance(cluster_id: int, *, now: datetime, history: History) -> int:
-    """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
-
-    Runs inside the caller's transaction; the caller holds the lock and saves `history`.
-    """
-    promised = list(
-        Lease.objects.filter(cluster=cluster_id, state=Lease.State.PROMISED)
-        .select_related("job", "generation")
-        .prefetch_related(Prefetch("held_gpus", HeldGpu.objects.select_related("node")))
-        .order_by("id")
-    )
-    if not promised:
-        return 0
-    held = HeldGpu.objects.filter(lease__cluster=cluster_id, lease__state__in=Lease.HOLDING)
-    taken = set(held.values_list("node_id", "gpu_index"))
-    begun: list[Lease] = []
-    for lease in promised:
-        wanted = {(gpu.node_id, gpu.gpu_index) for gpu in lease.held_gpus.all()}
-        if wanted & taken:
-            continue
-        taken |= wanted
-        begun.append(lease)
-    _begin(begun, now=now, history=history)
-    if begun:
-        wake_operations(cluster_id)
-    return len(begun)
-
-
-def _begin(leases: Sequence[Lease], *, now: datetime, history: History) -> None:
-    """The leases' GPUs are theirs from `now`; their processes are to be started."""
-    operations = []
-    begins = _free_from(leases, now)
-    for lease in leases:
-        job, at = lease.job, begins[lease.pk]
-        lease.state, lease.held_from, lease.last_seen_at = Lease.State.STARTING, at, at
-        verb = Operation.Verb.THAW if job.frozen else Operation.Verb.START
-        operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
-        history.move(
-            job,
-            Event.PICKED,
-            at=now,
-            text=f"Given {lease.gpus} {lease.generation.name} on {describe_nodes(lease)}",
-            reason=0,
-            frozen=False,
-            first_started_at=job.first_started_at or now,
-        )
-    update_rows(leases, ["state", "held_from", "last_seen_at"])
-    for at in set(begins.values()):
-        together = [lease for lease in leases if begins[lease.pk] == at]
-        HeldGpu.objects.filter(lease__in=together).update(during=DateTimeTZRange(at, None, "[)"))
-    insert_rows(operations)
-
-
-def _free_from(leases: Sequence[Lease], now: datetime) -> dict[int, datetime]:
-    """From when each lease's GPUs are its own: now, or later where a clock set back has billed them on."""
-    ends: dict[tuple[int, int], datetime] = {}
-    nodes = {gpu.node_id for lease in leases for gpu in lease.held_gpus.all()}
-    later = HeldGpu.objects.filter(node__in=nodes, during__overlap=DateTimeTZRange(now, None, "[)"))
-    for node, number, upper in later.filter(lease__state=Lease.State.CLOSED).values_list(
-        "node_id", "gpu_index", "lease__held_until"
-    ):
-        ends[node, number] = max(ends.get((node, number), now), upper or now)
-    return {
-        lease.pk: max([now, *(ends.get((gpu.node_id, gpu.gpu_index), now) for gpu in lease.held_gpus.all())])
-        for lease in leases
-    }
-
-
 def ask_to_stop(
     leases: Sequence[Lease], *, event: Event, text: str, now: datetime, history: History, freeze: bool = False
 ) -> None:
@@ -232,14 +163,6 @@ def ask_to_stop(
         wake_operations(operations[0].cluster_id)
 
 
-def withdraw(leases: Sequence[Lease], *, now: datetime, why: str) -> None:
-    """Takes promises back; nothing had been held."""
-    HeldGpu.objects.filter(lease__in=leases).delete()
-    Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.PROMISED).update(
-        state=Lease.State.CLOSED, end_reason=why
-    )
-
-
 def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
     """Orders the end of a job's frozen processes; inside the caller's transaction and lock."""
     lease = (
@@ -248,17 +171,6 @@ def end_frozen(job: Job, *, verb: Operation.Verb) -> None:
     if lease is not None:
         Operation.objects.get_or_create(cluster_id=lease.cluster_id, lease=lease, verb=verb)
         wake_operations(lease.cluster_id)
-
-
-def describe_nodes(lease: Lease) -> str:
-    """ "v100-0 (GPU 0, 1) and v100-1 (GPU 3)"."""
-    by_node: dict[str, list[int]] = defaultdict(list)
-    for gpu in lease.held_gpus.all():
-        by_node[gpu.node.name].append(gpu.gpu_index)
-    parts = [
-        f"{node} (GPU {', '.join(map(str, sorted(set(gpus))))})" for node, gpus in sorted(by_node.items())
-    ]
-    return " and ".join(parts) if len(parts) <= 3 else f"{len(parts)} nodes"
 
 
 class _Desk:
@@ -427,30 +339,18 @@ class _Desk:
     def save(self) -> None:
         """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
         if self._closed:
-            self._free_gpus()
             _bill(self._closed, until=None)
         update_rows(self._touched.values(), LEASE_FIELDS)
         self._save_progress()
         self._save_switch_cost()
         if self._closed:
+            write_times(lease.pk for lease in self._closed)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
             advance(self.cluster_id, now=self.now, history=self.history)
             Cluster.objects.filter(pk=self.cluster_id).update(round_wanted_at=self.now)
             wake_rounds(self.cluster_id)
         self.history.save()
-
-    def _free_gpus(self) -> None:
-        """Ends the GPUs' ranges at each lease's own moment; a lease of no length leaves no rows."""
-        by_moment: dict[tuple[datetime | None, datetime | None], list[Lease]] = defaultdict(list)
-        for lease in self._closed:
-            by_moment[lease.held_from, lease.held_until].append(lease)
-        for (begins, ends), leases in by_moment.items():
-            held = HeldGpu.objects.filter(lease__in=leases)
-            if begins == ends:
-                held.update(during=DateTimeTZRange(empty=True))
-            else:
-                held.update(during=DateTimeTZRange(begins, ends, "[)"))
 
     def _moment(self, lease: Lease, age: float) -> datetime:
         """An age as a moment of the database's clock, never before what is billed already."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
-from django.db import transaction
+from django.db import connection, transaction
 
 from accounting.clock import now_from_database
+from accounting.models import Generation
 from fairshare import codec
 from fairshare import model as fs
 from fairshare.policy import decide
 from scheduling import live
 from scheduling.actions import leases as lease_actions
+from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
 from scheduling.actions.shares import describe_shares, save_shares, settle_shares
-from scheduling.bulk import insert_rows, number_rows
+from scheduling.bulk import array
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
@@ -88,7 +92,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Rou
     decision = decide(snapshot, seed)
     decide_ms = stopwatch.lap_ms()
     cluster.round_number += 1
-    commit = _Commit(cluster, snapshot, legend, decision, now)
+    commit = _Commit(cluster, legend, decision, now)
     started, stopped = commit.apply()
     up = int(snapshot.cluster.capacity.sum())
     jobs = snapshot.jobs
@@ -138,83 +142,90 @@ def _record_trades(round_: Round, decision: fs.Decision, legend: Legend, now: da
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An open lease, and where its GPUs are."""
+
+    id: int
+    state: str
+    generation: int
+    places: list[Place]
+
+
 class _Commit:
     """Turns a decision into leases, orders and reasons."""
 
-    def __init__(
-        self, cluster: Cluster, snapshot: fs.Snapshot, legend: Legend, decision: fs.Decision, now: datetime
-    ) -> None:
+    def __init__(self, cluster: Cluster, legend: Legend, decision: fs.Decision, now: datetime) -> None:
         self.cluster, self.legend, self.decision, self.now = cluster, legend, decision, now
-        self.snapshot = snapshot
         self.history = History()
-        open_leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related(
-            "job", "generation"
-        )
-        self.leases = {lease.job_id: lease for lease in open_leases}
+        self.open = _read_open(cluster)  # by job
 
     def apply(self) -> tuple[int, int]:
         """Writes everything; returns how many gangs were promised GPUs and how many must stop."""
         picks = self._picks()
-        keep, leave = self._sort_present(picks)
-        self._stop(leave)
-        started = self._promise({job: pick for job, pick in picks.items() if job not in keep})
-        # Saved first: the hand-over moves some of the same jobs on.
-        self.history.save()
-        lease_actions.advance(self.cluster.pk, now=self.now, history=self.history)
+        leave = self._leaving(picks)
+        stopped = self._stop(leave)
+        # A gang that moves first has to leave where it is; it is picked again once it has.
+        started = self._promise({job: pick for job, pick in picks.items() if job not in self.open})
+        advance(self.cluster.pk, now=self.now, history=self.history)
         self.history.save()
         self._write_reasons(set(picks))
-        stopping = [lease for lease in leave if lease.state != Lease.State.PROMISED]
-        return started, len(stopping)
+        return started, stopped
 
     def _picks(self) -> dict[int, tuple[int, list[int]]]:
         """Job → generation and the nodes of its workers, all by primary key."""
         decision, legend = self.decision, self.legend
         picks = {}
-        for p, job in enumerate(decision.run):
-            begins, ends = decision.place_start[p], decision.place_start[p + 1]
-            nodes = [legend.nodes[n] for n in decision.place_node[begins:ends]]
-            picks[legend.jobs[job]] = (legend.generations[decision.generation[p]], nodes)
+        nodes = [legend.nodes[n] for n in decision.place_node.tolist()]
+        bounds = decision.place_start.tolist()
+        for p, (job, kind) in enumerate(
+            zip(decision.run.tolist(), decision.generation.tolist(), strict=True)
+        ):
+            picks[legend.jobs[job]] = (legend.generations[kind], nodes[bounds[p] : bounds[p + 1]])
         return picks
 
-    def _sort_present(self, picks: dict[int, tuple[int, list[int]]]) -> tuple[set[int], list[Lease]]:
-        """Which present leases stay as they are (by job), and which must leave."""
-        nodes_of: dict[int, dict[int, int]] = defaultdict(dict)
-        held = HeldGpu.objects.filter(lease__in=self.leases.values())
-        for lease_id, rank, node in held.values_list("lease_id", "rank", "node_id"):
-            nodes_of[lease_id][rank] = node
-        keep, leave = set(), []
-        for job_id, lease in self.leases.items():
+    def _leaving(self, picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
+        """The present leases that do not stay as they are, by job."""
+        leave = {}
+        for job, lease in self.open.items():
             if lease.state == Lease.State.STOPPING:
                 continue
-            generation, nodes = picks.get(job_id, (None, []))
-            present = sorted(nodes_of[lease.pk].values())
-            if generation == lease.generation_id and sorted(nodes) == present:
-                keep.add(job_id)
-            else:
-                leave.append(lease)
-        return keep, leave
+            generation, nodes = picks.get(job, (None, []))
+            present = {place.rank: place.node for place in lease.places}
+            if generation != lease.generation or sorted(nodes) != sorted(present.values()):
+                leave[job] = lease
+        return leave
 
-    def _stop(self, leave: list[Lease]) -> None:
-        promised = [lease for lease in leave if lease.state == Lease.State.PROMISED]
-        lease_actions.withdraw(promised, now=self.now, why="withdrawn")
+    def _stop(self, leave: dict[int, _Open]) -> int:
+        """Takes promises back and orders the others to stop; returns how many those are."""
+        leases = list(
+            Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
+            .select_related("job")
+            .defer("job__spec")
+        )
+        promised = [lease for lease in leases if lease.state == Lease.State.PROMISED]
+        holding = [lease for lease in leases if lease.state != Lease.State.PROMISED]
+        withdraw(promised, now=self.now, why="withdrawn")
         for lease in promised:
-            del self.leases[lease.job_id]
+            del self.open[lease.job_id]
         lease_actions.ask_to_stop(
-            [lease for lease in leave if lease.state != Lease.State.PROMISED],
+            holding,
             event=Event.PREEMPTED,
             text="Asked to give its GPUs to others; it goes on at its next turn",
             now=self.now,
             history=self.history,
             freeze=self.cluster.slicing == Cluster.Slicing.FREEZE,
         )
+        for lease in holding:
+            self.open[lease.job_id] = replace(self.open[lease.job_id], state=lease.state)
+        return len(holding)
 
-    def _promise(self, picks: dict[int, tuple[int, list[int]]]) -> int:
-        """Creates promised leases with GPU numbers for the picked that hold nothing yet."""
-        # A gang that moves first has to leave where it is; it is picked again once it has.
-        newcomers = {job: pick for job, pick in picks.items() if job not in self.leases}
-        jobs = {job.pk: job for job in Job.objects.filter(pk__in=newcomers)}
-        numbers = _GpuNumbers(self.cluster)
-        given: list[tuple[Lease, list[tuple[int, int, int]]]] = []
+    def _promise(self, newcomers: dict[int, tuple[int, list[int]]]) -> int:
+        """Gives leases with GPU numbers to the picked that hold nothing yet; returns to how many."""
+        jobs = {job.pk: job for job in Job.objects.filter(pk__in=newcomers).defer("spec")}
+        generations = Generation.objects.in_bulk(self.legend.generations)
+        numbers = _GpuNumbers(self.cluster, self.open.values())
+        new = []
         for job_id, (generation, nodes) in newcomers.items():
             job = jobs[job_id]
             places = numbers.take(job, nodes)
@@ -225,76 +236,80 @@ class _Commit:
                 job=job,
                 cluster=self.cluster,
                 epoch=job.epoch,
-                generation_id=generation,
+                generation=generations[generation],
                 gpus=job.gpus,
                 decided_at=self.now,
             )
-            given.append((lease, places))
-        leases = [lease for lease, _ in given]
-        number_rows(leases)
-        insert_rows(leases)
-        insert_rows(
-            HeldGpu(lease=lease, node_id=node, rank=rank, gpu_index=number)
-            for lease, places in given
-            for rank, node, number in places
-        )
-        return len(given)
+            new.append(Promise(lease, places))
+        promise(new, busy=numbers.busy, now=self.now, history=self.history)
+        return len(new)
 
     def _write_reasons(self, picked: set[int]) -> None:
         """Stores why each job waits, where that changed; picked ones that still wait have a promise."""
-        wanted: dict[int, list[int]] = defaultdict(list)
-        present = dict(Job.objects.filter(cluster=self.cluster).waiting().values_list("id", "reason"))
-        for i, job_id in enumerate(self.legend.jobs):
-            if job_id not in present:
-                continue
-            reason = int(self.decision.reason[i])
-            if job_id in picked:
-                reason = int(fs.Reason.GPUS_DRAINING)
-            if present[job_id] != reason:
-                wanted[reason].append(job_id)
-        for reason, job_ids in wanted.items():
-            Job.objects.filter(pk__in=job_ids).update(reason=reason)
+        reasons = self.decision.reason.copy()
+        reasons[[job in picked for job in self.legend.jobs]] = fs.Reason.GPUS_DRAINING
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                UPDATE scheduling_job AS job SET reason = new.reason
+                  FROM unnest(%s::bigint[], %s::smallint[]) AS new (id, reason)
+                 WHERE job.id = new.id AND job.reason <> new.reason AND job.state = ANY(%s)
+                """,
+                [array(self.legend.jobs), array(reasons.tolist()), list(Job.WAITING)],
+            )
+
+
+def _read_open(cluster: Cluster) -> dict[int, _Open]:
+    leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN)
+    found = {
+        pk: (job, _Open(pk, state, generation, []))
+        for pk, job, state, generation in leases.values_list("id", "job_id", "state", "generation_id")
+    }
+    gpus = HeldGpu.objects.filter(lease__cluster=cluster, lease__state__in=Lease.OPEN).order_by()
+    for lease, rank, node, gpu in gpus.values_list("lease_id", "rank", "node_id", "gpu_index"):
+        found[lease][1].places.append(Place(rank, node, gpu))
+    return dict(found.values())
 
 
 class _GpuNumbers:
     """Chooses GPU numbers on the nodes that a decision named: own former ones first, then free ones."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
+        """`leases`: all open ones of the cluster."""
         size = dict(Node.objects.filter(cluster=cluster).values_list("id", "gpus"))
         self.open = {node: set(range(gpus)) for node, gpus in size.items()}
-        self.busy: dict[int, set[int]] = defaultdict(set)
-        held = HeldGpu.objects.filter(lease__cluster=cluster, lease__state__in=Lease.OPEN)
-        for node, number, state in held.values_list("node_id", "gpu_index", "lease__state"):
-            if state == Lease.State.STOPPING:
-                self.busy[node].add(number)
-            else:
-                self.open[node].discard(number)
-        self.former: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.busy: set[tuple[int, int]] = set()  # (node, number) that are still held, but will be free
+        for lease in leases:
+            for place in lease.places:
+                if lease.state == Lease.State.STOPPING:
+                    self.busy.add((place.node, place.gpu))
+                else:
+                    self.open[place.node].discard(place.gpu)
+        self.former: dict[int, set[tuple[int, int]]] = defaultdict(set)
         frozen = Lease.objects.filter(cluster=cluster).of_frozen_processes()
-        places = HeldGpu.objects.filter(lease__in=frozen.values("pk"))
+        places = HeldGpu.objects.filter(lease__in=frozen.values("pk")).order_by()
         for job, node, number in places.values_list("lease__job_id", "node_id", "gpu_index"):
-            self.former[job].append((node, number))
+            self.former[job].add((node, number))
 
-    def take(self, job: Job, nodes: list[int]) -> list[tuple[int, int, int]] | None:
-        """(rank, node, number) for each GPU; None when the node's GPUs are not to be had after all."""
-        places: list[tuple[int, int, int]] = []
-        former = set(self.former.get(job.pk, ()))
+    def take(self, job: Job, nodes: list[int]) -> list[Place] | None:
+        """A place for each GPU; None when the nodes' GPUs are not to be had after all."""
+        places: list[Place] = []
+        former = self.former.get(job.pk, set())
         for rank, node in enumerate(nodes):
             numbers = self._preferred(node, former)[: job.gpus_per_worker]
             if len(numbers) < job.gpus_per_worker:
-                for _, taken_node, number in places:
-                    self.open[taken_node].add(number)
+                for place in places:
+                    self.open[place.node].add(place.gpu)
                 return None
             self.open[node] -= set(numbers)
-            places += [(rank, node, number) for number in numbers]
+            places += [Place(rank, node, number) for number in numbers]
         return places
 
     def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
         """Open numbers of a node: where the gang was, then free ones, then those that must be waited for."""
         return sorted(
             self.open[node],
-            key=lambda number: ((node, number) not in former, number in self.busy[node], number),
+            key=lambda number: ((node, number) not in former, (node, number) in self.busy, number),
         )
 
 

@@ -11,7 +11,8 @@ from django.db import transaction
 
 from accounting.clock import now_from_database
 from scheduling.actions import perform_operations
-from scheduling.actions.leases import ask_to_stop, withdraw
+from scheduling.actions.leases import ask_to_stop
+from scheduling.actions.promises import withdraw
 from scheduling.backends import backend_for
 from scheduling.backends.base import Phase
 from scheduling.history import History
