@@ -157,6 +157,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
     "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},
+    "files": {"task": "scheduling.tasks.remove_files", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
 }
 
@@ -168,6 +169,10 @@ FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)
 # Whole inputs of rounds, with which they can be drawn again, and the single turns of a job's history.
 FAIRLOT_KEEP_ROUND_RECORDS_DAYS = env.int("FAIRLOT_KEEP_ROUND_RECORDS_DAYS", 14)
 FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
+# Logs and checkpoints of ended jobs; 0 keeps them for ever.
+FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
+if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
+    raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
 # Named environments of the local backend: what PATH a job gets.
 FAIRLOT_ENVIRONMENTS = {
     "python": f"{BASE_DIR / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",

@@ -80,3 +80,10 @@ def prune() -> None:
         records=timedelta(days=settings.FAIRLOT_KEEP_ROUND_RECORDS_DAYS),
         turns=timedelta(days=settings.FAIRLOT_KEEP_TURNS_DAYS),
     )
+
+
+@shared_task
+def remove_files() -> None:
+    """Deletes logs and checkpoints of jobs that ended longer ago than the setting keeps them; 0 keeps all."""
+    if days := settings.FAIRLOT_KEEP_JOB_FILES_DAYS:
+        actions.remove_files(after=timedelta(days=days))

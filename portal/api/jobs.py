@@ -174,7 +174,7 @@ def place_of(user: User, new: schemas.NewJob) -> tuple[Tenant, Cluster]:
 def show_job(job: Job) -> dict[str, Any]:
     same = (
         "id", "name", "state", "workers", "gpus_per_worker", "gpus", "priority", "spec", "created_at",
-        "first_started_at", "ended_at", "exit_code", "end_reason", "end_message", "steps_done",
+        "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason", "end_message", "steps_done",
     )  # fmt: skip
     return {name: getattr(job, name) for name in same} | {
         "team": job.tenant.slug,

@@ -46,6 +46,7 @@ class Job(Schema):
     created_at: datetime
     first_started_at: datetime | None
     ended_at: datetime | None
+    files_removed_at: datetime | None = Field(description="When its log and checkpoints were deleted.")
     exit_code: int | None
     end_reason: str
     end_message: str

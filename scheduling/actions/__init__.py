@@ -14,7 +14,7 @@ from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
-from scheduling.actions.retention import prune
+from scheduling.actions.retention import prune, remove_files
 from scheduling.actions.rounds import run_round
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "pause_cluster",
     "perform_operations",
     "prune",
+    "remove_files",
     "remove_node",
     "resume_cluster",
     "return_node",

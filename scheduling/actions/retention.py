@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
-from django.db import models
+from django.db import models, transaction
+from django.db.models.functions import Now
 
 from accounting.clock import now_from_database
+from scheduling import live
+from scheduling.backends import backend_for
+from scheduling.backends.base import BackendError
 from scheduling.lifecycle import Event
-from scheduling.models import JobEvent, Lease, Operation, RoundRecord
+from scheduling.models import Job, JobEvent, Lease, Operation, RoundRecord
+
+logger = logging.getLogger(__name__)
 
 # Few enough for one statement that nobody has to wait for.
 AT_ONCE = 1000
@@ -30,6 +37,40 @@ def prune(*, records: timedelta, turns: timedelta) -> int:
         + _delete(old_orders)
         + _delete(old_turns)
     )
+
+
+def remove_files(*, after: timedelta) -> int:
+    """Deletes logs and checkpoints of jobs that ended longer than `after` ago; returns of how many.
+
+    A job is marked when its files are gone, so cut short it is completed the next time. What cannot be
+    deleted now is logged and tried again then.
+    """
+    old = (
+        Job.objects.filter(
+            state__in=Job.ENDED, ended_at__lt=now_from_database() - after, files_removed_at=None
+        )
+        .exclude(leases__state__in=Lease.OPEN)
+        .select_related("cluster")
+        .order_by("pk")
+    )
+    total, last = 0, 0
+    while found := list(old.filter(pk__gt=last)[:AT_ONCE]):
+        for job in found:
+            total += _remove_files(job)
+        last = found[-1].pk
+    return total
+
+
+def _remove_files(job: Job) -> bool:
+    try:
+        backend_for(job.cluster).remove_files(job_id=job.pk)
+    except BackendError as error:
+        logger.warning("the files of job %s stay for now: %s", job.pk, error)
+        return False
+    with transaction.atomic(durable=True):
+        Job.objects.filter(pk=job.pk).update(files_removed_at=Now())
+        live.publish(f"job:{job.pk}")
+    return True
 
 
 def _delete(old: models.QuerySet[Any]) -> int:

@@ -115,6 +115,9 @@ class Backend(Protocol):
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
         """Drops what is kept about an ended lease; logs and checkpoints stay."""
 
+    def remove_files(self, *, job_id: int) -> None:
+        """Deletes logs and checkpoints of a job that has ended; twice has the effect of once."""
+
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`."""
 

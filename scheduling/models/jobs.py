@@ -78,6 +78,7 @@ class Job(models.Model):
     state_since = models.DateTimeField(db_default=Now())
     first_started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    files_removed_at = models.DateTimeField(null=True, help_text="When log and checkpoints were deleted.")
     exit_code = models.IntegerField(null=True)
     end_reason = models.CharField(
         max_length=40, blank=True
@@ -94,6 +95,9 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
+            models.Index(
+                fields=["ended_at"], condition=models.Q(files_removed_at=None), name="job_with_files"
+            ),
             models.Index(
                 fields=["cluster"],
                 condition=models.Q(reason=0, state__in=["queued", "suspended"]),

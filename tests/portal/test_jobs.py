@@ -219,6 +219,23 @@ def test_how_it_ended_is_told(scene: Scene, browser_of) -> None:
     assert "Worker 0 exited with code 3" in text
 
 
+def test_a_job_whose_files_were_removed_says_so_on_each_tab(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.bob)
+    scene.world.see(
+        scene.world.lease(scene.job), Phase.ENDED, end=End.FAILED, ended_age=0.0, message="worker 0 exited"
+    )
+    urls = [reverse(tab, args=[scene.job.pk]) for tab in TABS]
+    said = "Its log and its checkpoints were removed"
+    assert not any(said in browser.get(url).content.decode() for url in urls)
+    assert "Read its log" in browser.get(urls[0]).content.decode()
+    Job.objects.filter(pk=scene.job.pk).update(files_removed_at=now_from_database())
+    pages = [browser.get(url).content.decode() for url in urls]
+    assert all(said in page for page in pages)
+    assert not any("Read its log" in page or "/log/raw" in page for page in pages)
+    assert "The log was removed" in pages[1]
+    assert browser.get(f"/api/v1/jobs/{scene.job.pk}").json()["files_removed_at"]
+
+
 def multiply(job: Job, times: int) -> None:
     for number in range(times):
         job.pk, job._state.adding, job.request_key = None, True, None

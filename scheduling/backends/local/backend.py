@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Worker
-from scheduling.backends.local import processes, reports
+from scheduling.backends.local import processes, removal, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 from scheduling.backends.local.watch import renames_in
 
@@ -100,6 +100,16 @@ class LocalBackend:
                 files.gang.unlink()
                 files.beat.unlink(missing_ok=True)
             files.status(epoch).unlink()
+
+    def remove_files(self, *, job_id: int) -> None:
+        """Deletes logs, checkpoints and reports of a job that has ended; BackendError while it runs."""
+        files = JobFiles(self.root, job_id)
+        try:
+            removal.remove(files)
+        except Busy as error:
+            raise BackendError(str(error)) from None
+        except OSError as error:
+            raise BackendError(f"the folder of job {job_id} cannot be removed: {error}") from error
 
     # --- reports -------------------------------------------------------------------------------
 

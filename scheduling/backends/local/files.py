@@ -8,6 +8,7 @@
     <root>/<job>/run.lock        held by the supervisor as long as it lives: a gang never runs twice
     <root>/.status/<job>-<epoch>.json    reports; replaced only when something changes
     <root>/.beats/<job>.json             the supervisor's heartbeat, each second
+    <root>/.removed/<job>, <job>.<n>     what is being deleted (removal.py)
 
 Files are replaced atomically, so a reader sees the old or the new one, whole.
 """

@@ -1,0 +1,118 @@
+"""Deletes what is kept of an ended job.
+
+What jobs leave behind may be anything: links to elsewhere, folders that they closed, trees of any depth.
+Everything is reached from the open root folder, name by name; a link is deleted and never followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+
+from scheduling.backends.local.files import Busy, JobFiles, try_lock
+
+REMOVED = ".removed"
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def remove(files: JobFiles) -> None:
+    """Deletes the job's folder and its reports; Busy while it runs, OSError when the disk refuses.
+
+    The folder is moved aside at first, so that the job has its files or none. Doing it twice has no effect
+    but to delete what was left aside when the first time was cut short.
+    """
+    if not files.root.is_dir():
+        return
+    name = str(files.job_id)
+    with _opened(os.open(files.root, FOLDER)) as root, _aside(root) as aside:
+        _clear(name, aside)
+        with _not_running(files, root), suppress(FileNotFoundError):
+            os.rename(name, name, src_dir_fd=root, dst_dir_fd=aside)
+        for report in (files.beat, *files.status(0).parent.glob(f"{name}-*.json")):
+            report.unlink(missing_ok=True)
+        _clear(name, aside)
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _aside(root: int) -> Iterator[int]:
+    """The folder of what is being deleted, for one process at a time."""
+    with suppress(FileExistsError):
+        os.mkdir(REMOVED, 0o700, dir_fd=root)
+    with _opened(os.open(REMOVED, FOLDER | os.O_NOFOLLOW, dir_fd=root)) as aside:
+        if not try_lock(aside):
+            raise Busy("another process is deleting folders of jobs")
+        yield aside
+
+
+@contextmanager
+def _not_running(files: JobFiles, root: int) -> Iterator[None]:
+    """Holds the job's run lock, if there is one; Busy when a supervisor does."""
+    try:
+        is_folder = stat.S_ISDIR(os.lstat(str(files.job_id), dir_fd=root).st_mode)
+    except FileNotFoundError:
+        is_folder = False
+    if not is_folder:
+        yield
+        return
+    with _opened(_open_up(str(files.job_id), root)) as folder:
+        try:
+            run_lock = os.open("run.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except FileNotFoundError:  # it was never started
+            yield
+            return
+        with _opened(run_lock):
+            if not try_lock(run_lock):
+                raise Busy(f"processes of job {files.job_id} still run")
+            yield
+
+
+def _open_up(name: str, parent: int) -> int:
+    """Opens the folder `name`, which its job may have closed even to its owner."""
+    path_only = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with _opened(os.open(name, path_only, dir_fd=parent)) as place:
+        os.chmod(f"/proc/self/fd/{place}", 0o700)
+        return os.open(".", FOLDER, dir_fd=place)
+
+
+def _clear(name: str, aside: int) -> None:
+    """Deletes `name` from the folder `aside`, and the parts of it that are there already.
+
+    Folders are moved out of their parents and emptied one by one: however deep they were, one is open.
+    """
+    todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))
+    taken = set(todo)
+    free = (part for part in map(f"{name}.{{}}".format, count()) if part not in taken)
+    while todo:
+        part = todo.popleft()
+        if _unlinked(part, aside):
+            continue
+        with _opened(_open_up(part, aside)) as folder:
+            for entry in os.listdir(folder):
+                if _unlinked(entry, folder):
+                    continue
+                os.close(_open_up(entry, folder))  # who moves a folder must be allowed to write into it
+                part_of_it = next(free)
+                os.rename(entry, part_of_it, src_dir_fd=folder, dst_dir_fd=aside)
+                todo.append(part_of_it)
+        os.rmdir(part, dir_fd=aside)
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Deletes what is no folder; whether it was none."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        return False
+    return True
