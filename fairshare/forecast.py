@@ -52,18 +52,26 @@ def received_gpus(snapshot: Snapshot, decision: Decision) -> Floats:
 
 
 def _moved(jobs: Jobs, decision: Decision, quantum: float) -> Jobs:
+    """The picked gangs where they were put; the others suspended, with the nodes where they ran last."""
+    count, old = np.arange(len(jobs)), np.diff(jobs.place_start)
     running_on = np.full(len(jobs), NOWHERE, dtype=np.int64)
     running_on[decision.run] = decision.generation
-    stays = running_on == jobs.running_on
-    resident = np.where(running_on == NOWHERE, 0.0, np.where(stays, jobs.resident, 0.0) + quantum)
-    sizes = np.zeros(len(jobs), dtype=np.int64)
+    picked = running_on != NOWHERE
+    sizes = old.copy()
     sizes[decision.run] = np.diff(decision.place_start)
-    order = np.argsort(decision.run, kind="stable")
-    nodes = [decision.place_node[decision.place_start[p] : decision.place_start[p + 1]] for p in order]
+    # Whose node each entry of place_node is: before, in the decision, and now.
+    before, now = np.repeat(count, old), np.repeat(count, sizes)
+    decided = np.repeat(decision.run, np.diff(decision.place_start))
+    place_node = np.empty(len(now), dtype=np.int64)
+    place_node[~picked[now]] = jobs.place_node[~picked[before]]
+    place_node[picked[now]] = decision.place_node[np.argsort(decided, kind="stable")]
+    stays = picked & (running_on == jobs.running_on) & (sizes == old)
+    elsewhere = place_node[stays[now]] != jobs.place_node[stays[before]]
+    stays[now[stays[now]][elsewhere]] = False
     return replace(
         jobs,
         running_on=running_on,
-        resident=resident,
+        resident=np.where(picked, np.where(stays, jobs.resident, 0.0) + quantum, 0.0),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        place_node=np.concatenate([*nodes, np.empty(0, dtype=np.int64)]).astype(np.int64),
+        place_node=place_node,
     )

@@ -1,0 +1,80 @@
+"""Playing rounds ahead keeps all that the next round would see: where gangs run, and where they ran last."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from fairshare.forecast import after_quantum, rounds_until_start
+from fairshare.model import NOWHERE, Snapshot
+from fairshare.policy import decide
+from tests.fairshare.build import Account, Job, place_of, snapshot, snapshots
+
+
+def nodes_of(given: Snapshot, job: int) -> list[int]:
+    return given.jobs.place_node[given.jobs.place_start[job] : given.jobs.place_start[job + 1]].tolist()
+
+
+@for_all(snapshots(), st.integers(0, 3), st.integers(1, 4))
+def test_each_gang_is_where_it_was_put_last(given: Snapshot, seed: int, rounds: int) -> None:
+    for number in range(rounds):
+        decision = decide(given, seed + number)
+        then = after_quantum(given, decision)
+        for job in range(len(given.jobs)):
+            if job not in decision.run:
+                assert nodes_of(then, job) == nodes_of(given, job)
+                assert (then.jobs.running_on[job], then.jobs.resident[job]) == (NOWHERE, 0.0)
+                continue
+            put = place_of(decision, job)
+            generation = decision.generation[decision.run.tolist().index(job)]
+            assert (nodes_of(then, job), then.jobs.running_on[job]) == (put, generation)
+            stays = given.jobs.running_on[job] == generation and nodes_of(given, job) == put
+            had = given.jobs.resident[job] if stays else 0.0
+            assert then.jobs.resident[job] == had + given.settings.quantum
+        assert then.jobs.place_start[0] == 0
+        assert then.jobs.place_start[-1] == len(then.jobs.place_node)
+        given = then
+
+
+@for_all(snapshots(), st.integers(0, 3))
+def test_a_round_decided_on_a_forecast_is_a_round(given: Snapshot, seed: int) -> None:
+    then = after_quantum(given, decide(given, seed))
+    decision = decide(then, seed + 1)
+    used = np.zeros(len(then.cluster.capacity), dtype=np.int64)
+    for job in decision.run.tolist():
+        np.add.at(used, place_of(decision, job), then.jobs.gpus[job])
+    assert (used <= then.cluster.capacity).all()
+
+
+def test_suspended_gangs_remember_their_nodes_until_they_come_back() -> None:
+    """Two teams take turns on whichever node was theirs, however many rounds are played."""
+    given = snapshot(
+        nodes=[(0, 4), (0, 4)],
+        accounts=[Account(), Account(), Account()],
+        jobs=[Job(0, gpus=4, on=(1,)), Job(1, gpus=4, on=(0,)), Job(2, gpus=4)],
+        trading=False,
+    )
+    last = {0: [1], 1: [0]}
+    resumed = 0
+    for number in range(12):
+        decision = decide(given, number)
+        for job in decision.run.tolist():
+            if given.jobs.running_on[job] == NOWHERE and job in last:
+                resumed += 1
+            last[job] = place_of(decision, job)
+        given = after_quantum(given, decision)
+        assert all(nodes_of(given, job) == nodes for job, nodes in last.items())
+    assert resumed > 3
+
+
+def test_rounds_until_start_of_a_gang_that_must_wait_its_turn() -> None:
+    given = snapshot(
+        nodes=[(0, 4)],
+        accounts=[Account(), Account()],
+        jobs=[Job(0, gpus=4, on=(0,)), Job(1, gpus=4)],
+        trading=False,
+    )
+    number = rounds_until_start(given, 1, seed=0, most=10)
+    assert number is not None
+    assert 0 < number <= 3
