@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,18 +38,31 @@ class Legend:
 
 
 @dataclass(frozen=True, slots=True)
-class _JobRow:
-    """The columns of a job that matter to a round."""
+class _JobColumns:
+    """What matters to a round of each job, in the order of their ids."""
 
-    id: int
-    tenant_id: int
-    owner_id: int
-    workers: int
-    gpus_per_worker: int
-    generation_ids: list[int]
-    priority: int
-    state: str
-    not_before: datetime | None
+    id: Sequence[int] = ()
+    tenant: Sequence[int] = ()
+    owner: Sequence[int] = ()
+    workers: Sequence[int] = ()
+    gpus_per_worker: Sequence[int] = ()
+    generation_ids: Sequence[list[int]] = ()
+    priority: Sequence[int] = ()
+    not_before: Sequence[datetime | None] = ()
+
+    @classmethod
+    def read(cls, cluster: Cluster) -> Self:
+        in_play = [*Job.WAITING, Job.State.STARTING, Job.State.RUNNING]
+        rows = Job.objects.filter(cluster=cluster, state__in=in_play).order_by("id").values_list(
+            "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
+            "not_before",
+        )  # fmt: skip
+        return cls(*zip(*rows, strict=True))
+
+    @property
+    def accounts(self) -> list[tuple[int, int]]:
+        """(tenant, user) of each job."""
+        return list(zip(self.tenant, self.owner, strict=True))
 
 
 def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tuple[fs.Snapshot, Legend]:
@@ -61,23 +74,13 @@ def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tupl
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
     column = {generation: k for k, generation in enumerate(generations)}
-    jobs = [
-        _JobRow(*row)
-        for row in Job.objects.filter(
-            cluster=cluster, state__in=[*Job.WAITING, Job.State.STARTING, Job.State.RUNNING]
-        )
-        .order_by("id")
-        .values_list(
-            "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
-            "state", "not_before",
-        )
-    ]  # fmt: skip
+    jobs = _JobColumns.read(cluster)
     accounts, leaf_of = _read_accounts(cluster, jobs, column)
     legend = Legend(
         generations=generations,
         nodes=[node.pk for node in nodes],
         accounts=accounts.keys,
-        jobs=[job.id for job in jobs],
+        jobs=list(jobs.id),
     )
     snapshot = fs.Snapshot(
         cluster=_hardware(nodes, column, generation_names),
@@ -118,10 +121,10 @@ class _Accounts:
 
 
 def _read_accounts(
-    cluster: Cluster, jobs: Iterable[_JobRow], column: Mapping[int, int]
+    cluster: Cluster, jobs: _JobColumns, column: Mapping[int, int]
 ) -> tuple[_Accounts, dict[tuple[int, int], int]]:
     """The ticket tree above everyone who has a job here: tenants first, then their users as leaves."""
-    pairs = sorted({(job.tenant_id, job.owner_id) for job in jobs})
+    pairs = sorted(set(jobs.accounts))
     with_jobs = {tenant for tenant, _ in pairs}
     by_id = {tenant.pk: tenant for tenant in Tenant.objects.all()}
     needed = {int(step) for tenant in with_jobs for step in by_id[tenant].path.split("/") if step}
@@ -166,20 +169,15 @@ def _read_accounts(
 
 def _read_jobs(
     cluster: Cluster,
-    jobs: list[_JobRow],
+    jobs: _JobColumns,
     leaf_of: Mapping[tuple[int, int], int],
     column: Mapping[int, int],
     legend: Legend,
     *,
     now: datetime,
 ) -> fs.Jobs:
-    count, kinds = len(jobs), len(column)
-    row = {job.id: i for i, job in enumerate(jobs)}
-    accepts = np.ones((count, kinds), dtype=bool)
-    for i, job in enumerate(jobs):
-        if job.generation_ids:
-            accepts[i] = False
-            accepts[i, [column[g] for g in job.generation_ids if g in column]] = True
+    count, kinds = len(jobs.id), len(column)
+    row = {job: i for i, job in enumerate(jobs.id)}
     rate = np.full((count, kinds), np.nan)
     for job_id, generation, steps, seconds in JobSpeed.objects.filter(
         job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING], seconds__gt=0
@@ -200,20 +198,33 @@ def _read_jobs(
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
             resident[i] = (now - lease.held_from).total_seconds() if lease.held_from else 0.0
-    sizes = np.array([len(places.get(i, ())) for i in range(count)], dtype=np.int64)
+    sizes = np.zeros(count, dtype=np.int64)
+    for i, nodes in places.items():
+        sizes[i] = len(nodes)
     return fs.Jobs(
-        account=np.array([leaf_of[job.tenant_id, job.owner_id] for job in jobs], dtype=np.int64),
-        workers=np.array([job.workers for job in jobs], dtype=np.int64),
-        gpus=np.array([job.gpus_per_worker for job in jobs], dtype=np.int64),
-        accepts=accepts,
+        account=np.array([leaf_of[pair] for pair in jobs.accounts], dtype=np.int64),
+        workers=np.array(jobs.workers, dtype=np.int64),
+        gpus=np.array(jobs.gpus_per_worker, dtype=np.int64),
+        accepts=_accepted(jobs, column),
         rate=rate,
-        priority=np.array([job.priority for job in jobs], dtype=np.int64),
+        priority=np.array(jobs.priority, dtype=np.int64),
         running_on=running_on,
         resident=resident,
         blocked=_blocked(cluster, jobs, running_on, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
     )
+
+
+def _accepted(jobs: _JobColumns, column: Mapping[int, int]) -> fs.Bools:
+    """(J, K). Few of all possible choices occur, so each is worked out once."""
+    choices: dict[tuple[int, ...], int] = {}
+    chosen = [choices.setdefault(tuple(ids), len(choices)) for ids in jobs.generation_ids]
+    accepts = np.array(
+        [[not choice or generation in choice for generation in column] for choice in choices], dtype=bool
+    )
+    found: fs.Bools = accepts.reshape(len(choices), len(column))[chosen]
+    return found
 
 
 def with_candidate(
@@ -291,7 +302,7 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
     """Where gangs are, or are promised to be; and where frozen ones were."""
     leases: dict[int, _Place] = {}
     ranks: dict[int, dict[int, int]] = {}
-    held = HeldGpu.objects.filter(lease__cluster=cluster)
+    held = HeldGpu.objects.filter(lease__cluster=cluster).order_by()
     live = held.filter(lease__state__in=Lease.OPEN)
     asleep = Lease.objects.filter(cluster=cluster).of_frozen_processes()
     frozen = held.filter(lease__in=asleep.values("pk"))
@@ -310,29 +321,26 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
     return latest.values()
 
 
-def _blocked(cluster: Cluster, jobs: list[_JobRow], running_on: fs.Ints, *, now: datetime) -> fs.Ints:
+def _blocked(cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, *, now: datetime) -> fs.Ints:
     """Jobs that may not start now, whatever their share: each a Reason."""
-    blocked = np.zeros(len(jobs), dtype=np.int64)
-    for i, job in enumerate(jobs):
-        if running_on[i] != fs.NOWHERE:
-            continue
-        if cluster.paused_at:
-            blocked[i] = fs.Reason.CLUSTER_PAUSED
-        elif job.not_before and job.not_before > now:
-            blocked[i] = fs.Reason.BACKING_OFF
-    return blocked
+    if cluster.paused_at:
+        blocked = np.full(len(jobs.id), int(fs.Reason.CLUSTER_PAUSED))
+    else:
+        backs_off = np.array([at is not None and at > now for at in jobs.not_before], dtype=bool)
+        blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
+    return np.where(running_on == fs.NOWHERE, blocked, 0).astype(np.int64)
 
 
 def _without_spent_hours(
-    snapshot: fs.Snapshot, jobs: list[_JobRow], legend: Legend, *, now: datetime
+    snapshot: fs.Snapshot, jobs: _JobColumns, legend: Legend, *, now: datetime
 ) -> fs.Snapshot:
     """No job may run where its tenant's hours are spent, and none at all where only such places would do."""
     spent = tenants_without_hours(now=now)
     if not spent:
         return snapshot
     accepts, blocked = snapshot.jobs.accepts.copy(), snapshot.jobs.blocked.copy()
-    for i, job in enumerate(jobs):
-        kinds = spent.get(job.tenant_id, set())
+    for i, tenant in enumerate(jobs.tenant):
+        kinds = spent.get(tenant, set())
         for k, generation in enumerate(legend.generations):
             if None in kinds or generation in kinds:
                 accepts[i, k] = False
