@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
+from django.db.models import Q
 
 from accounting.models import Membership, Tenant
 from accounting.quotas import effective_limits, gpu_hours_left, month_of
@@ -27,6 +28,8 @@ class Legend:
     nodes: list[int]
     accounts: list[tuple[int, int | None]]  # (tenant, user); a team itself has no user
     jobs: list[int]
+    # Of each job, as stored so far; not part of what the indices mean, hence not of the record.
+    reasons: fs.Ints
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -49,13 +52,18 @@ class _JobColumns:
     generation_ids: Sequence[list[int]] = ()
     priority: Sequence[int] = ()
     not_before: Sequence[datetime | None] = ()
+    reason: Sequence[int] = ()
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
         in_play = [*Job.WAITING, Job.State.STARTING, Job.State.RUNNING]
-        rows = Job.objects.filter(cluster=cluster, state__in=in_play).order_by("id").values_list(
+        moving = Lease.objects.filter(
+            cluster=cluster, state=Lease.State.PROMISED, job__state=Job.State.STOPPING
+        )
+        jobs = Job.objects.filter(Q(state__in=in_play) | Q(pk__in=moving.values("job")), cluster=cluster)
+        rows = jobs.order_by("id").values_list(
             "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
-            "not_before",
+            "not_before", "reason",
         )  # fmt: skip
         return cls(*zip(*rows, strict=True))
 
@@ -68,7 +76,8 @@ class _JobColumns:
 def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tuple[fs.Snapshot, Legend]:
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
-    Gangs that are being stopped are not in it: their GPUs count as free to be promised.
+    Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
+    them that move are where they were promised to go.
     """
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
@@ -81,6 +90,7 @@ def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tupl
         nodes=[node.pk for node in nodes],
         accounts=accounts.keys,
         jobs=list(jobs.id),
+        reasons=np.array(jobs.reason, dtype=np.int64),
     )
     snapshot = fs.Snapshot(
         cluster=_hardware(nodes, column, generation_names),

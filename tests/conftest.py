@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import django
@@ -55,8 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     django.setup()
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config) -> Lanes:
-    return Lanes(config)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes:
+    return Lanes(config, log)
 
 
 def serve_static_files_as_they_are(scratch: Path) -> None:

@@ -69,7 +69,8 @@ class GenerationCost:
 
 def present_lease(job: Job) -> Lease | None:
     """The lease that is open now, with its GPUs."""
-    return _with_gpus(job.leases.filter(state__in=Lease.OPEN)).first()
+    # While it moves it has two: what it holds comes before what it is promised.
+    return _with_gpus(job.leases.filter(state__in=Lease.OPEN).order_by("epoch")).first()
 
 
 def leases_of(job: Job) -> QuerySet[Lease]:

@@ -107,6 +107,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
         outcome = {"end_reason": "cancelled", "end_message": text, "frozen": False}
         history.move(job, Event.CANCEL, at=now, text=text, **outcome)
     else:
+        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), now=now, why="cancelled")
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
         if lease.state == Lease.State.STOPPING:
             history.move(job, Event.CANCEL, at=now, text=text)

@@ -14,7 +14,7 @@ from django.db.models import Prefetch
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
-from scheduling.actions.promises import advance, write_times
+from scheduling.actions.promises import advance, withdraw, write_times
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.bulk import insert_rows, update_rows
 from scheduling.history import History
@@ -347,10 +347,19 @@ class _Desk:
             write_times(lease.pk for lease in self._closed)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
+            self._withdraw_promises()
             advance(self.cluster_id, now=self.now, history=self.history)
             Cluster.objects.filter(pk=self.cluster_id).update(round_wanted_at=self.now)
             wake_rounds(self.cluster_id)
         self.history.save()
+
+    def _withdraw_promises(self) -> None:
+        """A gang that was to move has ended instead, or has to wait after a failed start."""
+        jobs = [lease.job for lease in self._closed]
+        out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > self.now)]
+        promised = Lease.objects.filter(job__in=out, state=Lease.State.PROMISED)
+        if out:
+            withdraw(list(promised), now=self.now, why="not needed any more")
 
     def _moment(self, lease: Lease, age: float) -> datetime:
         """An age as a moment of the database's clock, never before what is billed already."""

@@ -16,7 +16,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from scheduling.bulk import array, insert_rows, number_rows, update_rows
 from scheduling.history import History
 from scheduling.lifecycle import Event
-from scheduling.models import HeldGpu, Lease, Node, Operation
+from scheduling.models import HeldGpu, Job, Lease, Node, Operation
 from scheduling.wake import wake_operations
 
 
@@ -38,11 +38,16 @@ class Promise:
 
 
 def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime, history: History) -> None:
-    """Stores new leases. Those of which no GPU is `busy` (node, number) begin at once."""
+    """Stores new leases. Those begin at once whose gang waits and of which no GPU is `busy` (node, number)."""
     if not new:
         return
     number_rows([one.lease for one in new])
-    ready = [one for one in new if not any((place.node, place.gpu) in busy for place in one.places)]
+    ready = [
+        one
+        for one in new
+        if one.lease.job.state in Job.WAITING
+        and not any((place.node, place.gpu) in busy for place in one.places)
+    ]
     operations = _begin(ready, now=now, history=history)
     begun = {one.lease.pk for one in ready}
     insert_rows(one.lease for one in new)
@@ -61,15 +66,20 @@ def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime
 
 
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
-    """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began."""
+    """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
+
+    A gang that moves begins only when it has left where it was.
+    """
     promised = Lease.objects.filter(cluster=cluster_id, state=Lease.State.PROMISED)
-    wanted: dict[int, list[Place]] = {pk: [] for pk in promised.order_by("id").values_list("pk", flat=True)}
+    waiting = promised.filter(job__state__in=Job.WAITING).order_by("id").values_list("pk", flat=True)
+    wanted: dict[int, list[Place]] = {pk: [] for pk in waiting}
     if not wanted:
         return 0
     gpus = HeldGpu.objects.filter(lease__cluster=cluster_id).order_by()
     places = gpus.filter(lease__state=Lease.State.PROMISED)
     for lease, rank, node, gpu in places.values_list("lease_id", "rank", "node_id", "gpu_index"):
-        wanted[lease].append(Place(rank, node, gpu))
+        if lease in wanted:
+            wanted[lease].append(Place(rank, node, gpu))
     taken = set(gpus.filter(lease__state__in=Lease.HOLDING).values_list("node_id", "gpu_index"))
     ready: list[int] = []
     for pk, its_places in wanted.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -147,6 +147,7 @@ class _Open:
     """An open lease, and where its GPUs are."""
 
     id: int
+    job: int
     state: str
     generation: int
     places: list[Place]
@@ -158,19 +159,21 @@ class _Commit:
     def __init__(self, cluster: Cluster, legend: Legend, decision: fs.Decision, now: datetime) -> None:
         self.cluster, self.legend, self.decision, self.now = cluster, legend, decision, now
         self.history = History()
-        self.open = _read_open(cluster)  # by job
+        self.open = _read_open(cluster)  # by id
 
     def apply(self) -> tuple[int, int]:
         """Writes everything; returns how many gangs were promised GPUs and how many must stop."""
         picks = self._picks()
-        leave = self._leaving(picks)
-        stopped = self._stop(leave)
-        # A gang that moves first has to leave where it is; it is picked again once it has.
-        started = self._promise({job: pick for job, pick in picks.items() if job not in self.open})
+        # A job that is being stopped may have a promise beside; all others have one lease at most.
+        present = {one.job: one for one in self.open.values() if one.state != Lease.State.STOPPING}
+        leave = self._leaving(present, picks)
+        stopping = self._stop(leave, movers=picks.keys() & leave.keys())
+        newcomers = {job: pick for job, pick in picks.items() if job not in present or job in leave}
+        started = self._promise(newcomers, stopping)
         advance(self.cluster.pk, now=self.now, history=self.history)
         self.history.save()
-        self._write_reasons(set(picks))
-        return started, stopped
+        self._write_reasons()
+        return started, len(stopping)
 
     def _picks(self) -> dict[int, tuple[int, list[int]]]:
         """Job → generation and the nodes of its workers, all by primary key."""
@@ -184,20 +187,19 @@ class _Commit:
             picks[legend.jobs[job]] = (legend.generations[kind], nodes[bounds[p] : bounds[p + 1]])
         return picks
 
-    def _leaving(self, picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
+    @staticmethod
+    def _leaving(present: dict[int, _Open], picks: dict[int, tuple[int, list[int]]]) -> dict[int, _Open]:
         """The present leases that do not stay as they are, by job."""
         leave = {}
-        for job, lease in self.open.items():
-            if lease.state == Lease.State.STOPPING:
-                continue
+        for job, lease in present.items():
             generation, nodes = picks.get(job, (None, []))
-            present = {place.rank: place.node for place in lease.places}
-            if generation != lease.generation or sorted(nodes) != sorted(present.values()):
+            here = {place.rank: place.node for place in lease.places}
+            if generation != lease.generation or sorted(nodes) != sorted(here.values()):
                 leave[job] = lease
         return leave
 
-    def _stop(self, leave: dict[int, _Open]) -> int:
-        """Takes promises back and orders the others to stop; returns how many those are."""
+    def _stop(self, leave: dict[int, _Open], *, movers: Set[int]) -> dict[int, Job]:
+        """Takes promises back and orders the others to stop; returns the jobs of those."""
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
             .select_related("job")
@@ -207,22 +209,28 @@ class _Commit:
         holding = [lease for lease in leases if lease.state != Lease.State.PROMISED]
         withdraw(promised, now=self.now, why="withdrawn")
         for lease in promised:
-            del self.open[lease.job_id]
-        lease_actions.ask_to_stop(
-            holding,
-            event=Event.PREEMPTED,
-            text="Asked to give its GPUs to others; it goes on at its next turn",
-            now=self.now,
-            history=self.history,
-            freeze=self.cluster.slicing == Cluster.Slicing.FREEZE,
-        )
+            del self.open[lease.pk]
+        for moves, text in (
+            (False, "Asked to give its GPUs to others; it goes on at its next turn"),
+            (True, "Asked to save and stop here; it goes on elsewhere"),
+        ):
+            lease_actions.ask_to_stop(
+                [lease for lease in holding if (lease.job_id in movers) == moves],
+                event=Event.PREEMPTED,
+                text=text,
+                now=self.now,
+                history=self.history,
+                # What sleeps here cannot go on elsewhere.
+                freeze=self.cluster.slicing == Cluster.Slicing.FREEZE and not moves,
+            )
         for lease in holding:
-            self.open[lease.job_id] = replace(self.open[lease.job_id], state=lease.state)
-        return len(holding)
+            self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
+        return {lease.job_id: lease.job for lease in holding}
 
-    def _promise(self, newcomers: dict[int, tuple[int, list[int]]]) -> int:
-        """Gives leases with GPU numbers to the picked that hold nothing yet; returns to how many."""
-        jobs = {job.pk: job for job in Job.objects.filter(pk__in=newcomers).defer("spec")}
+    def _promise(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
+        """Gives leases with GPU numbers to the picked that have none there yet; returns to how many."""
+        read = Job.objects.filter(pk__in=newcomers.keys() - stopping.keys()).defer("spec")
+        jobs = stopping | {job.pk: job for job in read}
         generations = Generation.objects.in_bulk(self.legend.generations)
         numbers = _GpuNumbers(self.cluster, self.open.values())
         new = []
@@ -244,31 +252,33 @@ class _Commit:
         promise(new, busy=numbers.busy, now=self.now, history=self.history)
         return len(new)
 
-    def _write_reasons(self, picked: set[int]) -> None:
+    def _write_reasons(self) -> None:
         """Stores why each job waits, where that changed; picked ones that still wait have a promise."""
         reasons = self.decision.reason.copy()
-        reasons[[job in picked for job in self.legend.jobs]] = fs.Reason.GPUS_DRAINING
+        reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
+        changed = np.flatnonzero(reasons != self.legend.reasons)
+        jobs = [self.legend.jobs[i] for i in changed.tolist()]
         with connection.cursor() as cursor:
             cursor.execute(
                 """
                 UPDATE scheduling_job AS job SET reason = new.reason
                   FROM unnest(%s::bigint[], %s::smallint[]) AS new (id, reason)
-                 WHERE job.id = new.id AND job.reason <> new.reason AND job.state = ANY(%s)
+                 WHERE job.id = new.id AND job.state = ANY(%s)
                 """,
-                [array(self.legend.jobs), array(reasons.tolist()), list(Job.WAITING)],
+                [array(jobs), array(reasons[changed].tolist()), list(Job.WAITING)],
             )
 
 
 def _read_open(cluster: Cluster) -> dict[int, _Open]:
     leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN)
     found = {
-        pk: (job, _Open(pk, state, generation, []))
+        pk: _Open(pk, job, state, generation, [])
         for pk, job, state, generation in leases.values_list("id", "job_id", "state", "generation_id")
     }
     gpus = HeldGpu.objects.filter(lease__cluster=cluster, lease__state__in=Lease.OPEN).order_by()
     for lease, rank, node, gpu in gpus.values_list("lease_id", "rank", "node_id", "gpu_index"):
-        found[lease][1].places.append(Place(rank, node, gpu))
-    return dict(found.values())
+        found[lease].places.append(Place(rank, node, gpu))
+    return found
 
 
 class _GpuNumbers:

@@ -69,7 +69,13 @@ class Lease(models.Model):
             models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
             # A gang never runs twice, whatever any process believes.
             models.UniqueConstraint(
-                name="one_open_lease_a_job", fields=["job"], condition=~models.Q(state="closed")
+                name="one_held_lease_a_job",
+                fields=["job"],
+                condition=models.Q(state__in=["starting", "running", "stopping"]),
+            ),
+            # Besides what it leaves, a gang that moves has a promise of where it goes.
+            models.UniqueConstraint(
+                name="one_promised_lease_a_job", fields=["job"], condition=models.Q(state="promised")
             ),
             models.CheckConstraint(
                 name="a_lease_ends_after_it_began",

@@ -185,6 +185,8 @@ class Walk:
             elif job.has_ended:
                 assert states == [], self.done
                 assert not job.frozen, self.done
+            elif job.state == Job.State.STOPPING:  # perhaps on the way to where it is promised to go
+                assert sorted(states) in (["stopping"], ["promised", "stopping"]), self.done
             else:
                 assert states == [HOLDING_STATE[job.state]], self.done
             if job.frozen:

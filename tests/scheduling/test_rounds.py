@@ -282,12 +282,17 @@ def test_the_database_refuses_two_holders_of_one_gpu() -> None:
         )
 
 
-def test_the_database_refuses_a_second_open_lease_of_a_job() -> None:
+def test_the_database_refuses_two_held_or_two_promised_leases_of_a_job() -> None:
     lab = world(v100=2)
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.fill()
-    with pytest.raises(IntegrityError, match="one_open_lease_a_job"), transaction.atomic():
-        Lease.objects.create(job=job, cluster=lab.cluster, epoch=9, generation=lab.people.v100, gpus=1)
+    facts = {"job": job, "cluster": lab.cluster, "generation": lab.people.v100, "gpus": 1}
+    for state in Lease.HOLDING:
+        with pytest.raises(IntegrityError, match="one_held_lease_a_job"), transaction.atomic():
+            Lease.objects.create(epoch=9, state=state, **facts)
+    Lease.objects.create(epoch=9, **facts)
+    with pytest.raises(IntegrityError, match="one_promised_lease_a_job"), transaction.atomic():
+        Lease.objects.create(epoch=10, **facts)
 
 
 @pytest.mark.django_db(transaction=True)
