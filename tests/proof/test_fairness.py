@@ -9,9 +9,8 @@ from tests.proof.portal import ROOT, RunningPortal
 
 pytestmark = pytest.mark.slow
 
-QUANTUM = 3.0
-# A little less than two ticks of the clock that starts rounds, so that every quantum lasts two.
-SHORT_QUANTUM = 1.9
+# Each a little less than some ticks of the clock that starts rounds, so that quanta last just so many.
+QUANTUM, SHORT_QUANTUM = 2.9, 1.9
 # The smallest team has a little more than one of eight GPUs. At the end it may be a turn or two ahead or
 # behind on each generation: 70 quanta make that little against 5 %.
 QUANTA = 70
