@@ -41,7 +41,9 @@ format: bootstrap ## put Python and templates into shape
 	bin/templates format
 
 bench: bootstrap ## timings; never part of a test that must pass
-	@exec $(python) -m embedded run -- $(python) manage.py bench $(ARGS)
+	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
+	@$(python) -m tests.fairshare.bench_decide
+	@$(python) -m tests.ground.bench_up
 
 lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml
 	.venv/bin/uv lock

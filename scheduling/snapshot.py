@@ -156,10 +156,13 @@ def _read_accounts(
     tickets = [float(t.tickets) for t in tenants]
     tickets += [float(user_tickets.get(pair, DEFAULT_TICKETS)) for pair in pairs]
     owed = np.zeros((count, kinds))
-    for balance in ShareBalance.objects.filter(cluster=cluster):
-        leaf = leaf_of.get((balance.tenant_id, balance.user_id))
-        if leaf is not None and balance.generation_id in column:
-            owed[leaf, column[balance.generation_id]] = balance.owed
+    balances = ShareBalance.objects.filter(cluster=cluster)
+    for tenant, user, generation, amount in balances.values_list(
+        "tenant_id", "user_id", "generation_id", "owed"
+    ):
+        leaf = leaf_of.get((tenant, user))
+        if leaf is not None and generation in column:
+            owed[leaf, column[generation]] = amount
     cap, cap_total = np.full((count, kinds), np.inf), np.full(count, np.inf)
     for tenant_id, limits in effective_limits(tenants).items():
         cap_total[index[tenant_id]] = limits.total if limits.total is not None else np.inf

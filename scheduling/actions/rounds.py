@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -29,6 +31,19 @@ from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round, RoundRe
 from scheduling.snapshot import Legend, read_snapshot
 
 
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Looking for cycles, of which a round makes none, among all that it reads takes a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_garbage_collected()
 @transaction.atomic(durable=True)
 def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | None:
     """Decides for one cluster if a round is due (or `force` says so); None if not, or if another does it.

@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce
 from accounting.ledger import book_trade
 from fairshare import model as fs
 from fairshare.balance import settle
-from scheduling.bulk import insert_rows, update_rows
+from scheduling.bulk import array, insert_rows
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.snapshot import Legend
 
@@ -79,26 +79,34 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Legend) -> fs.Floats:
 
 def save_shares(cluster: Cluster, decision: fs.Decision, legend: Legend) -> None:
     """Keeps each user's share until the next round, which settles what is owed by it."""
-    ShareBalance.objects.filter(cluster=cluster).update(share=0.0)
-    rows = [
-        ShareBalance(
-            cluster=cluster,
-            tenant_id=tenant,
-            user_id=user,
-            generation_id=generation,
-            share=float(decision.share[t, k]),
-        )
-        for t, (tenant, user) in enumerate(legend.accounts)
+    places = [
+        (t, k)
+        for t, (_, user) in enumerate(legend.accounts)
         if user is not None
-        for k, generation in enumerate(legend.generations)
+        for k in range(len(legend.generations))
     ]
-    ShareBalance.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        update_fields=["share"],
-        unique_fields=["cluster", "tenant", "user", "generation"],
-        batch_size=2000,
-    )
+    keys = [array(legend.accounts[t][i] for t, _ in places) for i in (0, 1)]
+    keys.append(array(legend.generations[k] for _, k in places))
+    shares = array(float(decision.share[place]) for place in places)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_sharebalance SET share = 0
+             WHERE cluster_id = %s AND share <> 0 AND (tenant_id, user_id, generation_id) NOT IN
+                   (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]))
+            """,
+            [cluster.pk, *keys],
+        )
+        cursor.execute(
+            """
+            INSERT INTO scheduling_sharebalance (cluster_id, tenant_id, user_id, generation_id, owed, share)
+            SELECT %s, new.tenant, new.person, new.generation, 0, new.share
+              FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::float8[])
+                AS new (tenant, person, generation, share)
+            ON CONFLICT (cluster_id, tenant_id, user_id, generation_id) DO UPDATE SET share = excluded.share
+            """,
+            [cluster.pk, *keys, shares],
+        )
 
 
 def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
@@ -222,19 +230,25 @@ def _settle_balances(
     cluster: Cluster, received: dict[tuple[int, int, int], float], *, seconds: float
 ) -> None:
     """Brings forward what every user of a tenant is owed; see fairshare.balance."""
-    rows = list(ShareBalance.objects.filter(cluster=cluster))
+    balances = ShareBalance.objects.filter(cluster=cluster)
+    rows = list(balances.values_list("id", "tenant_id", "user_id", "generation_id", "owed", "share"))
     if not rows:
         return
-    leaves = {pair: t for t, pair in enumerate(sorted({(row.tenant_id, row.user_id) for row in rows}))}
-    kinds = {generation: k for k, generation in enumerate(sorted({row.generation_id for row in rows}))}
-    where = [(leaves[row.tenant_id, row.user_id], kinds[row.generation_id]) for row in rows]
+    leaves = {pair: t for t, pair in enumerate(sorted({(tenant, user) for _, tenant, user, *_ in rows}))}
+    kinds = {generation: k for k, generation in enumerate(sorted({row[3] for row in rows}))}
+    where = [(leaves[tenant, user], kinds[generation]) for _, tenant, user, generation, *_ in rows]
     owed, share, got = (np.zeros((len(leaves), len(kinds))) for _ in range(3))
-    for row, (t, k) in zip(rows, where, strict=True):
-        owed[t, k], share[t, k] = row.owed, row.share
-        got[t, k] = received.get((row.tenant_id, row.user_id, row.generation_id), 0.0)
+    for (_, tenant, user, generation, before, gpus), place in zip(rows, where, strict=True):
+        owed[place], share[place] = before, gpus
+        got[place] = received.get((tenant, user, generation), 0.0)
     # A leaf is active on all generations for as long as any gives it a share.
     active: fs.Bools = np.any(share > 0, axis=1)
     settled = settle(owed, share, got, seconds, fs.Settings().memory, active)
-    for row, place in zip(rows, where, strict=True):
-        row.owed = float(settled[place])
-    update_rows(rows, ["owed"])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_sharebalance AS old SET owed = new.owed
+              FROM unnest(%s::bigint[], %s::float8[]) AS new (id, owed) WHERE old.id = new.id
+            """,
+            [array(row[0] for row in rows), array(float(settled[place]) for place in where)],
+        )

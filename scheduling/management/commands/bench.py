@@ -1,7 +1,8 @@
 """`make bench`: the time of one round at several cluster sizes, split into reading, deciding, committing.
 
-Works in a database of its own, which is dropped at the end. The first round fills an empty cluster; the
-next ones are those of a full cluster at the end of a quantum, as they go on for ever after.
+Works in a database of its own, which is dropped at the end. The first round fills an empty cluster and
+tells all others why they wait. The busy ones are those of a full cluster at the end of a quantum, as they go
+on for ever after. The quiet ones only give away what ten gangs have left that ended.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scheduling.models import Cluster, Job, Node, Round
 from scheduling.spec import JobSpec
 
 GPUS_PER_NODE = 8
+ENDS_BEFORE_A_QUIET_ROUND = 10
 GENERATIONS = ("V100", "A100", "H100")
 # Gang sizes and how often they come: most jobs of the published traces are small.
 SIZES = ((1, 1, 0.70), (1, 2, 0.10), (1, 4, 0.15), (1, 8, 0.04), (2, 8, 0.01))  # workers, GPUs each, part
@@ -32,7 +34,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--gpus", type=int, nargs="+", default=[100, 1_000, 10_000])
         parser.add_argument("--jobs-per-gpu", type=int, default=10)
-        parser.add_argument("--rounds", type=int, default=5, help="Full rounds to time; medians are printed.")
+        parser.add_argument("--rounds", type=int, default=5, help="Rounds of each kind; medians are printed.")
 
     def handle(self, *args: Any, gpus: list[int], jobs_per_gpu: int, rounds: int, **options: Any) -> None:
         name = connection.settings_dict["NAME"]
@@ -54,7 +56,12 @@ class Command(BaseCommand):
         for _ in range(rounds):
             carry_out(cluster)
             laps.append(timed_round(cluster))
-        self._row(gpus, jobs, "full", laps)
+        self._row(gpus, jobs, "busy", laps)
+        laps = []
+        for _ in range(rounds):
+            carry_out(cluster, ends=ENDS_BEFORE_A_QUIET_ROUND)
+            laps.append(timed_round(cluster, Round.Kind.FILL))
+        self._row(gpus, jobs, "quiet", laps)
 
     def _row(self, gpus: int, jobs: int, kind: str, laps: list[tuple[Round, float]]) -> None:
         read = statistics.median(round_.read_ms for round_, _ in laps)
@@ -70,18 +77,18 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def timed_round(cluster: Cluster) -> tuple[Round, float]:
-    """One quantum round with its commit, and the milliseconds it took."""
+def timed_round(cluster: Cluster, kind: Round.Kind = Round.Kind.QUANTUM) -> tuple[Round, float]:
+    """One round with its commit, and the milliseconds it took."""
     begun = time.perf_counter()
-    round_ = run_round(cluster_id=cluster.pk, force=Round.Kind.QUANTUM)
+    round_ = run_round(cluster_id=cluster.pk, force=kind)
     elapsed = (time.perf_counter() - begun) * 1000.0
     if round_ is None:
         raise RuntimeError("somebody else works in the benchmark's database")
     return round_, elapsed
 
 
-def carry_out(cluster: Cluster) -> None:
-    """Everything that was ordered has happened, and a quantum has passed."""
+def carry_out(cluster: Cluster, *, ends: int = 0) -> None:
+    """Everything that was ordered has happened, a quantum has passed, and `ends` gangs have succeeded."""
     quantum = cluster.quantum_seconds
     with connection.cursor() as cursor:
         cursor.execute(
@@ -90,8 +97,7 @@ def carry_out(cluster: Cluster) -> None:
                    billed_until = now() WHERE cluster_id = %(c)s AND state = 'stopping';
             UPDATE scheduling_heldgpu gpu SET during = tstzrange(lower(during), upper_of.held_until)
               FROM scheduling_lease upper_of WHERE upper_of.id = gpu.lease_id
-               AND upper_of.cluster_id = %(c)s AND upper_of.state = 'closed' AND upper(gpu.during) IS NULL
-               AND gpu.during IS NOT NULL;
+               AND upper_of.cluster_id = %(c)s AND upper_of.state = 'closed' AND upper_inf(gpu.during);
             UPDATE scheduling_job SET state = 'suspended' WHERE cluster_id = %(c)s AND state = 'stopping';
             UPDATE scheduling_heldgpu gpu SET during = tstzrange(now(), NULL)
               FROM scheduling_lease lease WHERE lease.id = gpu.lease_id
@@ -106,8 +112,18 @@ def carry_out(cluster: Cluster) -> None:
             UPDATE scheduling_round SET at = at - %(q)s * interval '1 second' WHERE cluster_id = %(c)s;
             UPDATE scheduling_cluster SET last_round_at = last_round_at - %(q)s * interval '1 second'
              WHERE id = %(c)s;
+            WITH over AS (
+                UPDATE scheduling_lease SET state = 'closed', held_until = now(), billed_until = now()
+                 WHERE id IN (SELECT id FROM scheduling_lease WHERE cluster_id = %(c)s AND state = 'running'
+                              ORDER BY id LIMIT %(ends)s)
+                RETURNING id, job_id, held_from, held_until),
+            freed AS (
+                UPDATE scheduling_heldgpu gpu SET during = tstzrange(lower(during), over.held_until)
+                  FROM over WHERE gpu.lease_id = over.id)
+            UPDATE scheduling_job job SET state = 'succeeded', ended_at = now() FROM over
+             WHERE job.id = over.job_id;
             """,
-            {"c": cluster.pk, "q": quantum},
+            {"c": cluster.pk, "q": quantum, "ends": ends},
         )
 
 
@@ -134,9 +150,9 @@ def make_cluster(gpus: int, jobs: int, *, seed: int) -> Cluster:
     insert_rows(
         (
             Job(
-                cluster=cluster,
-                tenant=members[owner][0],
-                owner=members[owner][1],
+                cluster_id=cluster.pk,
+                tenant_id=members[owner][0].pk,
+                owner_id=members[owner][1].pk,
                 name="bench",
                 spec=spec,
                 workers=SIZES[shape][0],

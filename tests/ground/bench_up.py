@@ -1,0 +1,39 @@
+"""How long `make up` takes until the portal serves: `python -m tests.ground.bench_up`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.ground.test_up import Up
+
+REPEATS = 3
+
+
+def seconds_until_web_serves(folder: Path) -> float:
+    """Of one start in `folder`, which is stopped again once all its services run."""
+    run = Up(folder)
+    try:
+        run.wait_for(r"^web +running", seconds=300)
+        took = time.monotonic() - run.started_at
+        run.wait_until_running()
+    finally:
+        run.stop()
+    return took
+
+
+if __name__ == "__main__":
+    var = Path(tempfile.mkdtemp(prefix="fairlot-up-"))
+    var.chmod(0o711)
+    try:
+        first = seconds_until_web_serves(var)
+        later = [seconds_until_web_serves(var) for _ in range(REPEATS)]
+    finally:
+        shutil.rmtree(var)
+    sys.stdout.write(
+        f"make up until the portal serves: {first:.1f} s the first time, when the demo is made;"
+        f" {min(later):.1f} to {max(later):.1f} s with its data there ({REPEATS} starts)\n"
+    )
