@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -105,10 +106,13 @@ def shedding_root(*must_reach: Path) -> tuple[str, ...]:
         return ()
     account = pwd.getpwnam(UNPRIVILEGED)
     plain = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
-    capable = (*plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+    # access(2), which initdb asks about its own programs, heeds the capability only with this secure bit.
+    capable = (
+        *plain, "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"
+    )  # fmt: skip
+    probe = "import os, sys; sys.exit(not all(os.access(path, os.R_OK | os.X_OK) for path in sys.argv[1:]))"
     for options in (plain, capable):
-        probe = 'for path; do test -r "$path" -a -x "$path" || exit 1; done'
-        argv = [_program("setpriv"), *options, "sh", "-c", probe, "probe", *map(str, must_reach)]
+        argv = [_program("setpriv"), *options, sys.executable, "-I", "-c", probe, *map(str, must_reach)]
         if subprocess.run(argv, cwd="/", capture_output=True, check=False).returncode == 0:
             return options
     raise StartError(

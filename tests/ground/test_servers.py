@@ -122,6 +122,21 @@ def test_root_hands_them_to_an_unprivileged_user_even_below_a_closed_folder(var)
         os.umask(umask)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user to become")
+def test_root_may_have_all_of_it_in_a_folder_of_its_own(var, monkeypatch):
+    """A checkout in /root: the servers' programs lie where nobody else may enter, too."""
+    closed = var / "closed"
+    closed.mkdir(mode=0o700)
+    package = Postgres(var).programs.parents[1]
+    for folder in (package, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(folder, closed / folder.name, symlinks=True)
+    shutil.copy(Valkey(var).program, closed / "valkey-server")
+    monkeypatch.setenv("FAIRLOT_POSTGRES_BIN", str(closed / package.name / "pginstall" / "bin"))
+    monkeypatch.setenv("FAIRLOT_VALKEY_SERVER", str(closed / "valkey-server"))
+    with both(closed / "var", careless=True) as servers:
+        assert query(servers[0], "SELECT 1") == [(1,)]
+
+
 @pytest.mark.parametrize("milliseconds", [20, 120, 300])
 def test_a_kill_during_initdb_heals_at_the_next_start(var, milliseconds):
     starting = subprocess.Popen(
