@@ -20,10 +20,11 @@ class Group:
 
     jobs: list[int]
     ranks: list[int]  # of each job, in the account's order
+    turns: list[int]  # of each job: its rank, with room above those of its priority for as many jobs again
     workers: int
     gpus: int  # of a worker
     running_on: int  # the generation where they hold GPUs, or NOWHERE
-    at: int  # the generation where their processes are, running or suspended, or NOWHERE
+    suspended_on: int  # the generation where their processes sleep, or NOWHERE
     head: int = 0
 
     @property
@@ -34,10 +35,6 @@ class Group:
     @property
     def first(self) -> int:
         return self.jobs[self.head]
-
-    def is_suspended_off(self, generation: int) -> bool:
-        """Whether the processes sleep on another generation."""
-        return self.running_on == NOWHERE and self.at not in {NOWHERE, generation}
 
     @property
     def rank(self) -> int:
@@ -53,10 +50,15 @@ class Queue:
 
     def drop(self, taken: bytearray) -> None:
         """Pass over the jobs that are `taken`, and forget groups of which none is left."""
+        ended = False
         for group in self.groups:
-            while group.head < len(group.jobs) and taken[group.jobs[group.head]]:
-                group.head += 1
-        self.groups = [group for group in self.groups if group.head < len(group.jobs)]
+            jobs, head = group.jobs, group.head
+            while head < len(jobs) and taken[jobs[head]]:
+                head += 1
+            group.head = head
+            ended = ended or head == len(jobs)
+        if ended:
+            self.groups = [group for group in self.groups if group.head < len(group.jobs)]
 
 
 def job_order(jobs: Jobs) -> Ints:
@@ -66,35 +68,38 @@ def job_order(jobs: Jobs) -> Ints:
     return rank
 
 
-def whereabouts(jobs: Jobs, node_generation: Ints) -> Ints:
-    """(J,) the generation where each job's processes are, running or suspended; NOWHERE if it has none."""
-    at = jobs.running_on.copy()
-    suspended = np.flatnonzero((at == NOWHERE) & (np.diff(jobs.place_start) > 0))
-    at[suspended] = node_generation[jobs.place_node[jobs.place_start[suspended]]]
-    return at
+def suspended_on(jobs: Jobs, node_generation: Ints) -> Ints:
+    """(J,) the generation where each job's processes sleep; NOWHERE if it runs or has none."""
+    where = np.full(len(jobs), NOWHERE, dtype=np.int64)
+    asleep = np.flatnonzero((jobs.running_on == NOWHERE) & (np.diff(jobs.place_start) > 0))
+    where[asleep] = node_generation[jobs.place_node[jobs.place_start[asleep]]]
+    return where
 
 
-def queues_of(jobs: Jobs, able: Bools, order: Ints, at: Ints) -> dict[tuple[int, int], Queue]:
+def queues_of(jobs: Jobs, able: Bools, order: Ints, asleep: Ints) -> dict[tuple[int, int], Queue]:
     """By account and generation, the jobs that may run there: `able` (J, K).
 
-    `order` as from job_order, `at` as from whereabouts.
+    `order` as from job_order, `asleep` as from suspended_on.
     """
     accepts = sets_of(able)
     some = np.flatnonzero(accepts)
-    alike = (jobs.running_on, at, accepts, jobs.gpus, jobs.workers, jobs.account)
+    alike = (jobs.running_on, asleep, accepts, jobs.gpus, jobs.workers, jobs.account)
     ordered = some[np.lexsort([key[some] for key in (order, *alike)])]
     begins = np.ones(len(ordered), dtype=bool)
     begins[1:] = np.any([key[ordered[1:]] != key[ordered[:-1]] for key in alike], axis=0)
     starts = np.flatnonzero(begins)
     first = ordered[starts]
-    columns = (jobs.account, jobs.workers, jobs.gpus, jobs.running_on, at)
+    columns = (jobs.account, jobs.workers, jobs.gpus, jobs.running_on, asleep)
     rows = zip(*(column[first].tolist() for column in columns), strict=True)
     bounds = [*starts.tolist(), len(ordered)]
+    _, level = np.unique(-jobs.priority, return_inverse=True)
+    turns = order + level * 2 * len(jobs)
     listed, ranks, generations = ordered.tolist(), order[ordered].tolist(), able[first].tolist()
+    turn_of = turns[ordered].tolist()
     queues: dict[tuple[int, int], Queue] = {}
-    for i, (account, *alike_in) in enumerate(rows):
+    for i, (account, *shape) in enumerate(rows):
         members = slice(bounds[i], bounds[i + 1])
-        group = Group(listed[members], ranks[members], *alike_in)
+        group = Group(listed[members], ranks[members], turn_of[members], *shape)
         for k, may in enumerate(generations[i]):
             if may:
                 queues.setdefault((account, k), Queue([])).groups.append(group)

@@ -9,7 +9,7 @@ import numpy as np
 from fairshare.draw import Standing, Stride
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
-from fairshare.queues import Group, Queue, queues_of, whereabouts
+from fairshare.queues import Group, Queue, queues_of, suspended_on
 from fairshare.quotas import Quotas
 from fairshare.tree import Tree
 
@@ -36,10 +36,12 @@ class Selection:
         ]
         self.generation = np.full(len(snapshot.jobs), NOWHERE, dtype=np.int64)  # of picked jobs
         self._taken = bytearray(len(snapshot.jobs))
+        # What an account would run next stays the same until one of its gangs is picked or dropped.
+        self._picks = [0] * len(snapshot.accounts.parent)
+        self._best: dict[tuple[int, int, int], tuple[int, Group | None]] = {}
         self._keep(holds)
-        at = whereabouts(snapshot.jobs, snapshot.cluster.node_generation)
-        self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order, at)
-        self._priority: list[int] = snapshot.jobs.priority.tolist()
+        asleep = suspended_on(snapshot.jobs, snapshot.cluster.node_generation)
+        self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order, asleep)
         self._last_running = _last_running(snapshot.jobs, able.shape[1], order)
         # While turns are taken: the heap of turns, who is left for them, and shapes that found no room.
         self._turns: list[Turn] = []
@@ -74,6 +76,7 @@ class Selection:
     def _pick(self, job: int, account: int, generation: int, size: int) -> None:
         self.generation[job] = generation
         self._taken[job] = 1
+        self._picks[account] += 1
         self.quotas.use(account, generation, size)
         self._draw.charge(account, generation, size)
         present = int(self._jobs.running_on[job])
@@ -84,6 +87,7 @@ class Selection:
         """Take turns until none is left. A shape that could not be placed is not tried again."""
         self._candidates = {key: Queue(list(queue.groups)) for key, queue in self._queues.items()}
         self._failed = [set() for _ in self.packings]
+        self._best = {}
         self._turns = []
         for account, k in self._candidates:
             stage = CLAIM if self._draw.has_claim(account, k) else LEFTOVER
@@ -115,16 +119,22 @@ class Selection:
         Of the same priority, gangs go first that are not suspended on another generation, from where they
         would have to begin anew.
         """
+        known = self._best.get((stage, account, k))
+        if known is not None and known[0] == self._picks[account]:
+            return known[1]
         queue = self._candidates[account, k]
         queue.drop(self._taken)
-        candidates = queue.groups
-        if stage == CLAIM:
-            candidates = [group for group in candidates if not self._kept_elsewhere(group, account, k)]
-        return min(
-            candidates,
-            key=lambda group: (-self._priority[group.first], group.is_suspended_off(k), group.rank),
-            default=None,
-        )
+        best, lowest = None, None
+        for group in queue.groups:
+            if stage == CLAIM and self._kept_elsewhere(group, account, k):
+                continue
+            turn = group.turns[group.head]
+            if group.suspended_on not in {NOWHERE, k}:
+                turn += len(self._jobs)  # after all others of its priority
+            if lowest is None or turn < lowest:
+                best, lowest = group, turn
+        self._best[stage, account, k] = (self._picks[account], best)
+        return best
 
     def _kept_elsewhere(self, group: Group, account: int, k: int) -> bool:
         """Whether the group's jobs run on another generation and are better left there."""
@@ -147,6 +157,8 @@ class Selection:
                 return
             self._failed[k].add(shape)
         self._candidates[account, k].groups.remove(group)
+        for stage in (CLAIM, LEFTOVER):
+            self._best.pop((stage, account, k), None)
 
 
 def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
