@@ -7,6 +7,7 @@ import heapq
 import numpy as np
 
 from fairshare.draw import Standing, Stride
+from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
 from fairshare.queues import Group, Queue, queues_of, suspended_on
@@ -43,6 +44,7 @@ class Selection:
         asleep = suspended_on(snapshot.jobs, snapshot.cluster.node_generation)
         self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order, asleep)
         self._last_running = _last_running(snapshot.jobs, able.shape[1], order)
+        self._room_for_all: list[list[bool]] = _room_for_all(snapshot, able).tolist()
         # While turns are taken: the heap of turns, who is left for them, and shapes that found no room.
         self._turns: list[Turn] = []
         self._candidates: dict[tuple[int, int], Queue] = {}
@@ -137,9 +139,16 @@ class Selection:
         return best
 
     def _kept_elsewhere(self, group: Group, account: int, k: int) -> bool:
-        """Whether the group's jobs run on another generation and are better left there."""
+        """Whether the group's jobs run on another generation and are better left there.
+
+        Where all find room there is no turn to give up; but who has no share there goes where it has one.
+        """
         present = group.running_on
-        return present not in {NOWHERE, k} and not self._draw.prefers(account, k, present, group.size)
+        if present in {NOWHERE, k}:
+            return False
+        if self._draw.has_claim(account, present) and self._room_for_all[account][present]:
+            return True
+        return not self._draw.prefers(account, k, present, group.size)
 
     def _standing(self, group: Group, account: int, k: int) -> Standing:
         if group.running_on == k:
@@ -167,6 +176,18 @@ def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
     if may_preempt and len(jobs) and able.shape[1]:
         holds = holds & able[np.arange(len(jobs)), jobs.running_on]
     return holds
+
+
+def _room_for_all(snapshot: Snapshot, able: Bools) -> Bools:
+    """(T, K) whether all other accounts' jobs find room on a generation beside what an account runs there."""
+    jobs = snapshot.jobs
+    size = (jobs.workers * jobs.gpus).astype(np.float64)
+    wanted, held = np.zeros_like(snapshot.accounts.owed), np.zeros_like(snapshot.accounts.owed)
+    np.add.at(wanted, jobs.account, able * size[:, None])
+    running = np.flatnonzero(jobs.running_on != NOWHERE)
+    np.add.at(held, (jobs.account[running], jobs.running_on[running]), size[running])
+    room: Bools = wanted.sum(axis=0) - wanted + held <= capacity_of(snapshot.cluster)
+    return room
 
 
 def _last_running(jobs: Jobs, generations: int, order: Ints) -> Ints:

@@ -218,6 +218,16 @@ def test_a_gang_changes_generation_only_for_more_than_a_turn_and_a_switch():
     assert where(turn + 11.0) == [1]
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_gang_stays_where_it_is_while_there_is_room_for_all(others):
+    """It would be owed time of the other generation, which nobody keeps it from and it has no use for."""
+    accounts = [Account() for _ in range(others + 1)]
+    jobs = [Job(0, on=(0,)), *(Job(t) for t in range(1, others + 1))]
+    given = snapshot([(0, 4), (1, 4)], accounts, jobs, switch_cost=2.0)
+    for _, decision, _ in play(given, 60):
+        assert dict(zip(decision.run.tolist(), decision.generation.tolist(), strict=True))[0] == 0
+
+
 def test_a_turn_goes_to_a_gang_that_need_not_leave_its_suspended_processes():
     jobs = [Job(0), Job(0), Job(1, on=(0,))]
     given = snapshot([(0, 1), (1, 1)], [Account(), Account()], jobs, owed={(1, 0): 500.0})
