@@ -128,9 +128,12 @@ class Cluster(Schema):
 
 
 class Amounts(Schema):
+    """Of a team with teams below it, what these lend and sell each other is left out."""
+
     entitled: float
     received: float
-    lent: float
+    lent: float = Field(description="Not needed by the team, used by others.")
+    unused: float = Field(description="Not needed by the team, used by nobody.")
     borrowed: float
     bought: float
     sold: float

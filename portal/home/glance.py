@@ -74,7 +74,9 @@ def share_now(teams: list[Tenant]) -> list[ShareNow]:
         last = Round.objects.filter(cluster=cluster).only("shares").first()
         for rate in last.shares if last else []:
             if rate["tenant"] in below:
-                given = rate["borrowed"] + rate["bought"] - rate["lent"] - rate["sold"]
+                given = (
+                    rate["borrowed"] + rate["bought"] - rate["lent"] - rate["sold"] - rate.get("unused", 0)
+                )
                 entitled[rate["generation"]] += rate["entitled"]
                 due[rate["generation"]] += rate["entitled"] + given
     held = _held(Q(job__tenant__in=below))

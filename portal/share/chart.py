@@ -13,13 +13,14 @@ from portal.share.queries import Amounts, Series
 
 HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # what was received, by where it came from
-BELOW = ("lent", "sold")  # what was given up
+BELOW = ("lent", "sold", "unused")  # what was given up
 LABELS = {
     "own": "received of our own",
     "bought": "received, bought",
     "borrowed": "received, borrowed",
     "lent": "lent (below zero)",
     "sold": "sold (below zero)",
+    "unused": "used by nobody (below zero)",
 }
 # Where the plot lies in the picture, in per cent of its height; the rest is for the time axis.
 TOP, BOTTOM = 5.0, 86.0
@@ -97,6 +98,7 @@ def _split(point: Amounts) -> dict[str, float]:
         "borrowed": borrowed,
         "lent": point.lent,
         "sold": point.sold,
+        "unused": point.unused,
     }
 
 

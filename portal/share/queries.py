@@ -13,7 +13,14 @@ from accounting.models import Generation, Tenant, User
 from portal.share.periods import Period
 from scheduling.models import Cluster, ShareBalance, ShareInterval
 
-MEASURES = ("entitled", "received", "lent", "borrowed", "bought", "sold")
+MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sold")
+# Of what goes both ways within a round only the difference crosses the tenant's border.
+NET = {
+    "lent": "greatest(sum(lent) - sum(borrowed), 0)",
+    "borrowed": "greatest(sum(borrowed) - sum(lent), 0)",
+    "sold": "greatest(sum(sold) - sum(bought), 0)",
+    "bought": "greatest(sum(bought) - sum(sold), 0)",
+}
 POINTS = 60
 
 
@@ -24,6 +31,7 @@ class Amounts:
     entitled: float = 0.0
     received: float = 0.0
     lent: float = 0.0
+    unused: float = 0.0
     borrowed: float = 0.0
     bought: float = 0.0
     sold: float = 0.0
@@ -34,7 +42,7 @@ class Amounts:
     @property
     def due(self) -> float:
         """What should have been received, after lending, borrowing and trades."""
-        return self.entitled - self.lent + self.borrowed + self.bought - self.sold
+        return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
 
     @property
     def delivered(self) -> float | None:
@@ -58,7 +66,8 @@ class Series:
 def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> list[Series]:
     """The share of `tenant` and all tenants below it, as far as `user` may see, per generation of `cluster`.
 
-    Each cluster is shared on its own, so amounts of several are never summed. An interval that crosses the
+    What the tenants below it lend and sell each other in a round is no loan or sale of `tenant`, hence left
+    out. Each cluster is shared on its own, so amounts of several are never summed. An interval that crosses the
     border of two points counts for each by its overlap.
     """
     sums = dict(_sums(user, tenant, period, cluster))
@@ -99,23 +108,28 @@ def _sums(
         ShareInterval.objects.visible_to(user)
         .filter(cluster=cluster, tenant__in=below(tenant), begins__lt=period.ends, ends__gt=period.begins)
         .order_by()
-        .values("generation_id", "begins", "ends", *MEASURES)
+        .values("round_id", "generation_id", "begins", "ends", *MEASURES)
         .query.sql_with_params()
     )
     parts = ", ".join(f"sum({name} * part) AS {name}" for name in MEASURES)
+    net = ", ".join(f"{NET.get(name, 'sum({})').format(name)} AS {name}" for name in MEASURES)
     # The column names and the inner query come from Django and from MEASURES alone.
     sql = f"""
         WITH visible AS ({visible}),
+        netted AS (
+            SELECT generation_id, begins, ends, {net} FROM visible
+            GROUP BY round_id, generation_id, begins, ends
+        ),
         points AS (
             SELECT point, %s::timestamptz + point * %s::interval AS a,
                    %s::timestamptz + (point + 1) * %s::interval AS b
             FROM generate_series(0, {POINTS - 1}) AS point
         ),
         parts AS (
-            SELECT visible.*, point,
+            SELECT netted.*, point,
                    extract(epoch FROM least(ends, b) - greatest(begins, a))::float8
                    / nullif(extract(epoch FROM ends - begins)::float8, 0) AS part
-            FROM visible JOIN points ON begins < b AND ends > a
+            FROM netted JOIN points ON begins < b AND ends > a
         )
         SELECT generation_id, point, {parts} FROM parts GROUP BY generation_id, point
     """  # noqa: S608

@@ -30,6 +30,7 @@ class ShareRate(TypedDict):
     generation: int
     entitled: float
     lent: float
+    unused: float
     borrowed: float
     bought: float
     sold: float
@@ -38,7 +39,8 @@ class ShareRate(TypedDict):
 def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Legend) -> list[Any]:
     """The rates of every tenant with jobs of its own, for Round.shares.
 
-    Each counts what its own members have; what tenants below it have is theirs.
+    Each counts what its own members have; what tenants below it have is theirs. Of what tenants leave of
+    their entitlement that is lent which others use, in proportion; nobody uses the rest.
     """
     bought, sold = np.zeros_like(decision.share), np.zeros_like(decision.share)
     for trade in decision.trades:
@@ -47,23 +49,31 @@ def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Legend
         bought[trade.seller, trade.slow] += trade.slow_gpus
         sold[trade.seller, trade.fast] += trade.fast_gpus
     all_entitled, share = _own(decision.entitled, snapshot, legend), _own(decision.share, snapshot, legend)
-    rates: list[Any] = []
-    for t in np.flatnonzero(snapshot.accounts.trades):
-        for k, generation in enumerate(legend.generations):
-            entitled = float(all_entitled[t, k])
-            before_trades = max(0.0, float(share[t, k] - bought[t, k] + sold[t, k]))
-            rates.append(
-                ShareRate(
-                    tenant=legend.accounts[t][0],
-                    generation=generation,
-                    entitled=entitled,
-                    lent=max(0.0, entitled - before_trades),
-                    borrowed=max(0.0, before_trades - entitled),
-                    bought=float(bought[t, k]),
-                    sold=float(sold[t, k]),
-                )
-            )
-    return rates
+    before_trades = np.maximum(share - bought + sold, 0.0)
+    teams = np.flatnonzero(snapshot.accounts.trades)
+    left = np.maximum(all_entitled - before_trades, 0.0)
+    borrowed = np.maximum(before_trades - all_entitled, 0.0)
+    lent = left * _part_in_use(left[teams].sum(axis=0), borrowed[teams].sum(axis=0))
+    return [
+        ShareRate(
+            tenant=legend.accounts[t][0],
+            generation=generation,
+            entitled=float(all_entitled[t, k]),
+            lent=float(lent[t, k]),
+            unused=float(left[t, k] - lent[t, k]),
+            borrowed=float(borrowed[t, k]),
+            bought=float(bought[t, k]),
+            sold=float(sold[t, k]),
+        )
+        for t in teams
+        for k, generation in enumerate(legend.generations)
+    ]
+
+
+def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
+    """(K,) how much of what all tenants leave of a generation is borrowed, 0 to 1."""
+    part: fs.Floats = np.divide(borrowed, left, out=np.zeros_like(left), where=left > 0)
+    return np.minimum(part, 1.0)  # both are sums of rounded numbers
 
 
 def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Legend) -> fs.Floats:
@@ -181,7 +191,7 @@ def _close_interval(
     rates: dict[tuple[int, int], dict[str, float]] = {
         (rate["tenant"], rate["generation"]): rate for rate in last.shares
     }
-    nothing = {"entitled": 0.0, "lent": 0.0, "borrowed": 0.0, "bought": 0.0, "sold": 0.0}
+    nothing = dict.fromkeys(("entitled", "lent", "unused", "borrowed", "bought", "sold"), 0.0)
     seconds = (now - since).total_seconds()
     insert_rows(
         ShareInterval(
@@ -192,7 +202,7 @@ def _close_interval(
             begins=since,
             ends=now,
             received=by_tenant.get((tenant, generation), 0.0),
-            **{name: rates.get((tenant, generation), nothing)[name] * seconds for name in nothing},
+            **{name: (nothing | rates.get((tenant, generation), {}))[name] * seconds for name in nothing},
         )
         for tenant, generation in rates.keys() | by_tenant.keys()
     )

@@ -78,9 +78,10 @@ class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
 class ShareInterval(models.Model):
     """From one round to the next, per tenant and generation, in GPU-seconds.
 
-    entitled: by tickets among the active tenants. lent and borrowed: given up for lack of demand
-    and taken from what others gave up. bought and sold: by trades. received: held, as observed.
-    entitled - lent + borrowed + bought - sold is what the tenant should have received.
+    entitled: by tickets among the active tenants. lent and unused: given up for lack of demand, and
+    taken by others or by nobody. borrowed: taken from what others gave up; of each round and generation
+    as much is lent as is borrowed. bought and sold: by trades. received: held, as observed.
+    entitled - lent - unused + borrowed + bought - sold is what the tenant should have received.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
@@ -92,6 +93,7 @@ class ShareInterval(models.Model):
     entitled = models.FloatField()
     received = models.FloatField()
     lent = models.FloatField()
+    unused = models.FloatField(default=0, db_default=0)
     borrowed = models.FloatField()
     bought = models.FloatField()
     sold = models.FloatField()

@@ -80,7 +80,7 @@ def share(
     of: Round, tenant: Tenant, generation: Generation, *, ends: datetime, **amounts: float
 ) -> ShareInterval:
     """An hour's interval that ends now; amounts in GPU-seconds."""
-    rest = dict.fromkeys(("entitled", "received", "lent", "borrowed", "bought", "sold"), 0.0)
+    rest = dict.fromkeys(("entitled", "received", "lent", "unused", "borrowed", "bought", "sold"), 0.0)
     return ShareInterval.objects.update_or_create(
         round=of,
         tenant=tenant,

@@ -18,7 +18,7 @@ from scheduling.models import Cluster, Round, ShareBalance, ShareInterval
 from tests.make import cast
 from tests.portal.scene import Scene, share
 
-amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 6)
+amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 7)
 
 
 def last(hours: float) -> Period:
@@ -59,6 +59,28 @@ def test_a_parent_has_what_its_teams_have_and_nobody_sees_others(scene: Scene) -
         sum(one.total.entitled for one in read_share(cast.charlie, cast.astro, last(24), scene.world.cluster))
         == 0
     )
+
+
+def test_what_teams_lend_and_sell_each_other_is_no_loan_of_their_parent(scene: Scene) -> None:
+    cast, lab = scene.people, scene.world.cluster
+    of = Round.objects.get(pk=scene.trade.round_id)
+    ends = ShareInterval.objects.filter(round=of).latest("ends").ends
+    share(
+        of, cast.astro, cast.v100, ends=ends, entitled=7200, received=3600, lent=2400, unused=1200, bought=0
+    )
+    share(of, cast.bio, cast.a100, ends=ends, entitled=3600, received=5400, bought=1800)
+
+    def v100_and_a100(user, tenant) -> tuple[Amounts, Amounts]:
+        by_name = {one.generation.name: one.total for one in read_share(user, tenant, last(24), lab)}
+        return by_name["V100"], by_name["A100"]
+
+    slow, fast = v100_and_a100(cast.ada, cast.uni)
+    # Bio borrowed 1800 of the 2400 that Astro lent; Astro sold Bio all that was sold.
+    assert (slow.lent, slow.borrowed, slow.unused) == (pytest.approx(600), 0, pytest.approx(1200))
+    assert (fast.sold, fast.bought) == (0, 0)
+    own_slow, own_fast = v100_and_a100(cast.bob, cast.astro)
+    assert (own_slow.lent, own_fast.sold) == (pytest.approx(2400), pytest.approx(1800))
+    assert slow.due == pytest.approx(sum(v100_and_a100(cast.ada, t)[0].due for t in (cast.astro, cast.bio)))
 
 
 def test_the_number_of_queries_does_not_grow(scene: Scene, django_assert_num_queries) -> None:

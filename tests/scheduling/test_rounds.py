@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from decimal import Decimal
+from importlib import import_module
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -27,6 +28,7 @@ from scheduling.models import (
     ShareInterval,
     Trade,
 )
+from tests import make
 from tests.scheduling.world import world
 
 pytestmark = pytest.mark.django_db
@@ -144,6 +146,53 @@ def test_intervals_say_what_each_team_was_entitled_to_and_received() -> None:
     assert interval.entitled == pytest.approx(4 * seconds)
     assert interval.received == pytest.approx(4 * seconds, rel=0.05)
     assert (interval.lent, interval.borrowed, interval.bought, interval.sold) == (0, 0, 0, 0)
+
+
+def test_what_nobody_uses_is_not_lent() -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.bob, lab.people.astro)
+    [alone] = lab.quantum().shares
+    assert (alone["entitled"], alone["lent"], alone["unused"]) == (4, 0, 3)
+
+
+def test_as_much_is_lent_as_is_borrowed_of_each_generation() -> None:
+    lab = world(v100=8)
+    vision = make.tenant("Vision", parent=lab.people.uni)
+    dana = make.user("dana")
+    make.membership(dana, vision)
+    lab.submit(lab.people.bob, lab.people.astro)  # entitled to 8/3, needs 1
+    lab.submit(dana, vision)
+    for _ in range(4):  # needs 4
+        lab.submit(lab.people.charlie, lab.people.bio)
+    rates = {rate["tenant"]: rate for rate in lab.quantum().shares}
+    assert sum(rate["lent"] for rate in rates.values()) == pytest.approx(4 / 3)
+    assert sum(rate["borrowed"] for rate in rates.values()) == pytest.approx(4 / 3)
+    for lender in (lab.people.astro, vision):
+        assert rates[lender.pk]["lent"] == pytest.approx(2 / 3)
+        assert rates[lender.pk]["unused"] == pytest.approx(1)
+    lab.carry_out()
+    lab.pass_time(60)
+    lab.quantum()
+    interval = ShareInterval.objects.filter(tenant=vision).earliest("begins")
+    seconds = (interval.ends - interval.begins).total_seconds()
+    assert interval.unused == pytest.approx(seconds)
+    assert interval.lent == pytest.approx(2 / 3 * seconds)
+
+
+def test_intervals_of_before_are_split_into_lent_and_unused() -> None:
+    lab = world(v100=4)
+    lab.submit(lab.people.bob, lab.people.astro)
+    of, now = lab.quantum(), now_from_database()
+    for team, lent, borrowed in ((lab.people.astro, 80, 0), (lab.people.uni, 40, 0), (lab.people.bio, 0, 30)):
+        ShareInterval.objects.create(
+            cluster=lab.cluster, round=of, tenant=team, generation=lab.people.v100, begins=now, ends=now,
+            entitled=100, received=0, lent=lent, borrowed=borrowed, bought=0, sold=0,
+        )  # fmt: skip
+    split = import_module("scheduling.migrations.0006_what_nobody_uses_is_not_lent").SPLIT
+    with connection.cursor() as cursor:
+        cursor.execute(split)
+    amounts = ShareInterval.objects.order_by("-lent").values_list("lent", "unused", "borrowed")
+    assert list(amounts) == [(20, 60, 0), (10, 30, 0), (0, 0, 30)]
 
 
 def test_teams_with_different_speed_ups_trade_and_the_ledger_books_it() -> None:
