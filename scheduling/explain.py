@@ -228,7 +228,7 @@ _ACTIVE: Mapping[str, Callable[[Job], str]] = {
     Job.State.STARTING: lambda job: "Its GPUs are held and its processes are being started.",
     Job.State.RUNNING: lambda job: "Running.",
     Job.State.STOPPING: lambda job: "Giving its GPUs to others; it goes on at its next turn.",
-    Job.State.CANCELLING: lambda job: "Being cancelled; its processes are being ended.",
+    Job.State.CANCELLING: lambda job: f"{job.end_message or 'Cancelled'}; its processes are being ended.",
     Job.State.SUCCEEDED: lambda job: job.end_message or "Succeeded.",
     Job.State.FAILED: lambda job: job.end_message or "Failed.",
     Job.State.CANCELLED: lambda job: job.end_message or "Cancelled.",

@@ -33,15 +33,20 @@ class History:
         self._fields: set[str] = set(ALWAYS_SAVED)
         self._events: list[JobEvent] = []
 
-    def move(self, job: Job, event: Event, *, at: datetime, text: str, **changes: Any) -> None:
-        """Applies `event` to `job` with `changes`; raises IllegalTransition when the table has no such move."""
+    def move(
+        self, job: Job, event: Event, *, at: datetime, text: str, turn: int | None = None, **changes: Any
+    ) -> None:
+        """Applies `event` to `job` with `changes`; raises IllegalTransition when the table has no such move.
+
+        `turn` is the epoch of the lease that this is about: a gang that moves has its next one already.
+        """
         job.state = next_state(job.state, event)
         job.state_since = at
         if job.has_ended:
             job.ended_at = at
             job.reason = 0
         self.change(job, **changes)
-        self.note(job, event.value, text, at=at)
+        self.note(job, event.value, text, at=at, turn=turn)
 
     def change(self, job: Job, **changes: Any) -> None:
         """Sets fields without moving the job."""
@@ -50,9 +55,12 @@ class History:
         self._fields |= changes.keys()
         self._jobs[job.pk] = job
 
-    def note(self, job: Job, kind: str, text: str, *, at: datetime, **detail: Any) -> None:
-        """Adds a line to the job's history."""
-        self._events.append(JobEvent(job=job, at=at, epoch=job.epoch, kind=kind, text=text, detail=detail))
+    def note(
+        self, job: Job, kind: str, text: str, *, at: datetime, turn: int | None = None, **detail: Any
+    ) -> None:
+        """Adds a line to the job's history, of its latest turn unless `turn` says of which."""
+        epoch = job.epoch if turn is None else turn
+        self._events.append(JobEvent(job=job, at=at, epoch=epoch, kind=kind, text=text, detail=detail))
 
     def save(self) -> None:
         """Writes everything and tells open pages after commit."""

@@ -8,12 +8,14 @@ from decimal import Decimal
 from itertools import groupby
 
 from django.conf import settings
-from django.db.models import F, Prefetch, Q, QuerySet, Sum
+from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, UsageSegment, User
 from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
+from portal.wording import LEASE_ENDS
+from scheduling.backends.base import End
 from scheduling.models import HeldGpu, Job, Lease
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
@@ -74,8 +76,19 @@ def present_lease(job: Job) -> Lease | None:
 
 
 def leases_of(job: Job) -> QuerySet[Lease]:
-    """All its leases, newest first, with their GPUs (see `places`)."""
-    return _with_gpus(job.leases.order_by("-epoch"))
+    """All its leases, newest first, with their GPUs (see `places`) and where they were moved (see `why_ended`)."""
+    goes_on = job.leases.filter(decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
+    goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # that promise was withdrawn
+    moved_to = Subquery(goes_on.values("generation__name")[:1])
+    return _with_gpus(job.leases.order_by("-epoch").annotate(moved_to=moved_to))
+
+
+def why_ended(lease: Lease) -> str:
+    """Why a lease from `leases_of` ended, in plain words; empty while it is open."""
+    if lease.moved_to and lease.end_reason == str(End.STOPPED):
+        same = lease.moved_to == lease.generation.name
+        return "moved to other GPUs" if same else f"moved to {lease.moved_to}"
+    return LEASE_ENDS.get(lease.end_reason, lease.end_reason)
 
 
 def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from fairshare.model import Reason
 from portal import wording
 from portal.jobs.story import places as places_of
+from portal.jobs.story import why_ended
 from scheduling.explain import SHORT
 from scheduling.models import Job, Lease
 
@@ -129,9 +130,9 @@ def places(lease: Lease) -> list[tuple[str, str]]:
 
 
 @register.filter
-def lease_end(why: str) -> str:
-    """Why a lease ended, in plain words."""
-    return wording.LEASE_ENDS.get(why, why) or "–"
+def lease_end(lease: Lease) -> str:
+    """Why a lease that was read with its GPUs ended, in plain words."""
+    return why_ended(lease) or "–"
 
 
 @register.filter

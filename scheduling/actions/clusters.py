@@ -13,7 +13,7 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, User
 from scheduling import live
-from scheduling.actions.leases import ask_to_stop, end_frozen
+from scheduling.actions.leases import STARTS_AGAIN, ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
 from scheduling.history import History
 from scheduling.lifecycle import Event
@@ -187,7 +187,7 @@ def _clear(node: Node, *, text: str) -> None:
     for lease in Lease.objects.filter(pk__in=asleep.values("pk"), held_gpus__node=node).distinct():
         end_frozen(lease.job, verb=Operation.Verb.STOP)
         history.change(lease.job, frozen=False)
-        history.note(lease.job, "unfrozen", f"{text}; it goes on from its checkpoint", at=now)
+        history.note(lease.job, "unfrozen", f"{text}; {STARTS_AGAIN}", at=now, turn=lease.epoch)
     history.save()
 
 

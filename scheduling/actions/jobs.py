@@ -109,8 +109,9 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     else:
         withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), now=now, why="cancelled")
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
+        history.change(job, end_message=text)
         if lease.state == Lease.State.STOPPING:
-            history.move(job, Event.CANCEL, at=now, text=text)
+            history.move(job, Event.CANCEL, at=now, text=text, turn=lease.epoch)
             # It may have been told to freeze only, or given a long grace; another stop shortens that.
             again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
             Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)

@@ -33,6 +33,8 @@ BACK_OFF_SECONDS = (5, 30, 120)
 # A run that vanished sooner than this counts as a start that did not last.
 STEADY = timedelta(seconds=60)
 BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
+# Whether a program has written a checkpoint, only it knows.
+STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
 # What the database or the rules of a job's life refuse.
 UNFIT = (IntegrityError, DataError, BookedOtherwise, IllegalTransition)
 # How much one new measurement moves the smoothed cost of a switch.
@@ -156,7 +158,7 @@ def ask_to_stop(
         lease.state, lease.stop_asked_at = Lease.State.STOPPING, now
         verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
-        history.move(lease.job, event, at=now, text=text)
+        history.move(lease.job, event, at=now, text=text, turn=lease.epoch)
     update_rows(stopping, ["state", "stop_asked_at"])
     insert_rows(operations, ignore_conflicts=True)
     if operations:
@@ -211,8 +213,9 @@ class _Desk:
             self.history.note(
                 lease.job,
                 "unfrozen",
-                "Its frozen processes are gone; it will go on from its last checkpoint",
+                f"Its frozen processes are gone; {STARTS_AGAIN}",
                 at=self.now,
+                turn=lease.epoch,
             )
 
     def _started(self, lease: Lease, seen: Observation) -> None:
@@ -224,6 +227,7 @@ class _Desk:
             Event.STARTED,
             at=at,
             text=f"Running on {lease.gpus} {lease.generation.name}",
+            turn=lease.epoch,
         )
         if lease.held_from:
             self._switches.append((at - lease.held_from).total_seconds())
@@ -233,7 +237,7 @@ class _Desk:
         if lease.job.state == Job.State.STOPPING:
             self.close(lease, at=at, why=FROZEN)
             text = "Frozen; goes on at its next turn"
-            self.history.move(lease.job, Event.RELEASED, at=at, text=text, frozen=True, failed_starts=0)
+            self._release(lease, at=at, text=text, frozen=True, failed_starts=0)
 
     def _ended(self, lease: Lease, seen: Observation) -> None:
         at = self._moment(lease, seen.ended_age or 0.0)
@@ -244,26 +248,30 @@ class _Desk:
             end = End.LOST  # it did start
         self.close(lease, at=at, why=str(end))
         outcome = {"exit_code": seen.exit_code, "end_reason": str(end), "end_message": seen.message}
+        turn = lease.epoch
         if end is End.SUCCEEDED:
-            self.history.move(job, Event.SUCCEEDED, at=at, text=seen.message or "Succeeded", **outcome)
+            self.history.move(
+                job, Event.SUCCEEDED, at=at, text=seen.message or "Succeeded", turn=turn, **outcome
+            )
         elif job.state == Job.State.CANCELLING:
             self.history.move(
                 job,
                 Event.GONE,
                 at=at,
                 text="Cancelled; all its processes are gone",
-                **(outcome | {"end_reason": "cancelled", "end_message": "Cancelled"}),
+                turn=turn,
+                **(outcome | _cancelled(job)),
             )
         elif end is End.FAILED:
-            self.history.move(job, Event.FAILED, at=at, text=seen.message or "Failed", **outcome)
+            self.history.move(job, Event.FAILED, at=at, text=seen.message or "Failed", turn=turn, **outcome)
         elif end is End.START_FAILED:
             self._start_failed(lease, at=at, message=seen.message)
         elif end is End.LOST:
             self._lost(lease, at=at, message=seen.message)
         else:
             failed_starts = job.failed_starts if lease.running_from is None else 0
-            text = "Stopped; goes on from its checkpoint at its next turn"
-            self._release(job, at=at, text=text, failed_starts=failed_starts)
+            text = f"Stopped; at its next turn {STARTS_AGAIN}"
+            self._release(lease, at=at, text=text, failed_starts=failed_starts)
 
     def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
         job = lease.job
@@ -273,36 +281,39 @@ class _Desk:
             Event.START_FAILED,
             at=at,
             text=f"Could not be started: {message}",
+            turn=lease.epoch,
             failed_starts=tries,
             not_before=self._back_off(tries),
         )
         if tries >= MAX_FAILED_STARTS:
-            self._give_up(job, at=at, end=End.START_FAILED, message=message)
+            self._give_up(lease, at=at, end=End.START_FAILED, message=message)
 
     def _lost(self, lease: Lease, *, at: datetime, message: str) -> None:
         """Vanished processes go on from their checkpoint, but not for ever without lasting a while."""
         job = lease.job
-        text = f"Its processes vanished; it will go on from its checkpoint. {message}"
+        text = f"Its processes vanished; {STARTS_AGAIN}. {message}"
         if job.state == Job.State.STOPPING or (lease.running_from and at - lease.running_from >= STEADY):
-            self._release(job, at=at, text=text, failed_starts=0)
+            self._release(lease, at=at, text=text, failed_starts=0)
             return
         tries = job.failed_starts + 1
         if tries >= MAX_LOST_STARTS:
             self.history.change(job, failed_starts=tries)
-            self._give_up(job, at=at, end=End.LOST, message=message)
+            self._give_up(lease, at=at, end=End.LOST, message=message)
         else:
             # Once may be chance: the first time it goes on at once.
             later = self._back_off(tries - 1) if tries > 1 else None
-            self._release(job, at=at, text=text, failed_starts=tries, not_before=later)
+            self._release(lease, at=at, text=text, failed_starts=tries, not_before=later)
 
     def _back_off(self, tries: int) -> datetime:
         return self.now + timedelta(seconds=BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1])
 
-    def _give_up(self, job: Job, *, at: datetime, end: End, message: str) -> None:
+    def _give_up(self, lease: Lease, *, at: datetime, end: End, message: str) -> None:
+        job = lease.job
         self.history.move(
             job,
             Event.FAILED,
             at=at,
+            turn=lease.epoch,
             text=f"Given up after {job.failed_starts} starts in a row that failed or did not last",
             end_reason=str(end),
             end_message=message,
@@ -314,18 +325,22 @@ class _Desk:
         """The job waits again, or is cancelled if that was asked; what was to be thawed is still frozen."""
         job = lease.job
         if job.state == Job.State.CANCELLING:
-            outcome = {"end_reason": "cancelled", "end_message": "Cancelled"}
-            self.history.move(job, Event.GONE, at=at, text="Cancelled before it had started", **outcome)
+            text = "Cancelled before it had started"
+            self.history.move(job, Event.GONE, at=at, text=text, turn=lease.epoch, **_cancelled(job))
             if thaws:
                 end_frozen(job, verb=Operation.Verb.KILL)
             return
         stays = thaws and not lease.held_gpus.exclude(node__state=Node.State.READY).exists()
         if thaws and not stays:
             end_frozen(job, verb=Operation.Verb.STOP)
-        self._release(job, at=at, text="Its GPUs were given back before it had started", frozen=stays)
+        self._release(lease, at=at, text="Its GPUs were given back before it had started", frozen=stays)
 
-    def _release(self, job: Job, *, at: datetime, text: str, frozen: bool = False, **changes: Any) -> None:
-        self.history.move(job, Event.RELEASED, at=at, text=text, frozen=frozen, **changes)
+    def _release(
+        self, lease: Lease, *, at: datetime, text: str, frozen: bool = False, **changes: Any
+    ) -> None:
+        self.history.move(
+            lease.job, Event.RELEASED, at=at, text=text, turn=lease.epoch, frozen=frozen, **changes
+        )
 
     def close(self, lease: Lease, *, at: datetime, why: str) -> None:
         """The lease's GPUs are free again from `at`."""
@@ -409,6 +424,11 @@ class _Desk:
         for seconds in self._switches:
             cost += SMOOTHING * (seconds - cost)
         Cluster.objects.filter(pk=self.cluster_id).update(switch_seconds=cost)
+
+
+def _cancelled(job: Job) -> dict[str, str]:
+    """The outcome of a cancelled job; by whom was noted when it was asked for."""
+    return {"end_reason": "cancelled", "end_message": job.end_message or "Cancelled"}
 
 
 def _bill(leases: Sequence[Lease], *, until: datetime | None) -> None:

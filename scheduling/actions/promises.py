@@ -137,6 +137,7 @@ def _begin(begun: Sequence[Promise], *, now: datetime, history: History) -> list
             Event.PICKED,
             at=now,
             text=f"Given {lease.gpus} {lease.generation.name} on {describe_places(one.places, names)}",
+            turn=lease.epoch,
             reason=0,
             frozen=False,
             first_started_at=job.first_started_at or now,

@@ -8,13 +8,14 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota
 from fairshare.model import Reason
 from scheduling.actions import cancel_job, drain_node, submit_job
+from scheduling.backends.base import End, Phase
 from scheduling.explain import SHORT, Explainer, explain
 from scheduling.lifecycle import TRANSITIONS, Event, IllegalTransition, next_state
 from scheduling.models import Job, Operation
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec, SpecError
 from tests.make import membership, user
-from tests.scheduling.world import World, world
+from tests.scheduling.world import World, start, world
 
 pytestmark = pytest.mark.django_db
 
@@ -100,6 +101,19 @@ def test_a_running_job_is_told_to_stop(lab: World) -> None:
     lab.carry_out()
     assert cancel_job(actor=lab.people.olga, job=job).state == Job.State.CANCELLING
     assert lab.lease(job).operations.filter(verb=Operation.Verb.STOP).exists()
+    job.refresh_from_db()
+    assert explain(job).sentence == "Cancelled by olga; its processes are being ended."
+    lab.carry_out()
+    job.refresh_from_db()
+    assert (job.state, job.end_message) == (Job.State.CANCELLED, "Cancelled by olga")
+
+
+def test_what_succeeds_while_it_is_cancelled_has_succeeded(lab: World) -> None:
+    job = start(lab)
+    cancel_job(actor=lab.people.olga, job=job)
+    lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0, exit_code=0)
+    job.refresh_from_db()
+    assert (job.state, job.end_message) == (Job.State.SUCCEEDED, "")
 
 
 def test_charlie_cancels_nothing_of_astro(lab: World) -> None:

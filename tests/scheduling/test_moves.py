@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from portal.jobs.story import leases_of, why_ended
 from scheduling.actions import cancel_job, drain_node
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, JobSpeed, Lease, Operation
-from tests.scheduling.world import World, world
+from tests.scheduling.world import World, start, world
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +56,32 @@ def test_a_round_before_they_have_left_changes_nothing() -> None:
     lab.quantum()
     assert [opened(job) for job in jobs] == before
     assert [lab.lease(job).pk for job in jobs] == newest
+
+
+def test_each_line_of_the_history_is_of_the_turn_that_it_speaks_of() -> None:
+    lab, jobs = two_that_swap()
+    lab.carry_out()
+    for job in jobs:
+        lines = job.events.exclude(kind="submitted").values_list("kind", "epoch")
+        assert list(lines) == [
+            ("picked", 1), ("started", 1), ("preempted", 1), ("released", 1), ("picked", 2), ("started", 2),
+        ]  # fmt: skip
+        old = leases_of(job).get(epoch=1)
+        assert why_ended(old) == f"moved to {lab.lease(job).generation.name}"
+
+
+def test_who_is_stopped_for_others_has_not_moved_wherever_it_goes_on_later() -> None:
+    lab = world(v100=1, a100=1)
+    job = start(lab)
+    held = lab.lease(job).generation
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(generation=held), reason="fan")
+    lab.carry_out()
+    lab.fill()
+    lab.carry_out()
+    assert lab.lease(job).generation != held
+    assert why_ended(leases_of(job).get(epoch=1)) == "others' turn"
+    released = job.events.get(kind="released").text
+    assert released == "Stopped; at its next turn it starts again, from its checkpoint if it wrote one"
 
 
 def test_a_gang_that_moves_is_stopped_and_not_frozen() -> None:
