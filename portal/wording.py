@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from accounting.models import Membership
 from scheduling.models import Job
 
-# Name of the URL, label, icon, and who may open it ("" everybody).
+# Name of the URL, label, icon, and for whom it is ("" everybody).
 NAVIGATION = (
     ("home", "Home", "home", ""),
-    ("submit", "Submit", "plus", ""),
+    ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
     ("cluster", "Cluster", "cluster", ""),
     ("share", "Our share", "share", ""),
@@ -48,8 +49,10 @@ def section_of(url_name: str | None) -> str:
     return next((name for start, name in SECTIONS.items() if (url_name or "").startswith(start)), "")
 
 
-def may_open(user: Any, role: str) -> bool:
+def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
     """Whether the side bar shows an entry to `user`. Each page checks for itself."""
+    if role == "submitter":
+        return may_submit
     if role == "manager":
         return user.memberships.filter(role=Membership.Role.MANAGER).exists()
     return role == "" or user.is_operator
@@ -115,7 +118,12 @@ LEASE_ENDS = {
 }
 
 
-def money(amount: Decimal, currency: str) -> str:
-    digits = 2 if amount == 0 or abs(amount) >= Decimal("0.01") else 4
+def money_digits(amounts: Iterable[Decimal]) -> int:
+    """Decimals at which amounts that stand in one column are shown: two, or four when one is below a cent."""
+    return 4 if any(0 < abs(amount) < Decimal("0.01") for amount in amounts) else 2
+
+
+def money(amount: Decimal, currency: str, digits: int | None = None) -> str:
+    digits = money_digits([amount]) if digits is None else digits
     text = f"{amount:,.{digits}f}".replace(",", " ")
     return f"{text} {currency}" if currency else text

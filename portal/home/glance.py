@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q, QuerySet, Sum
 
-from accounting.models import Generation, Tenant, User
+from accounting.models import Tenant, User
 from scheduling.models import Cluster, Job, Lease, Node, Round
 
 
 @dataclass(frozen=True)
 class Counts:
     running: int
+    gpus: int  # that the running ones hold
     waiting: int
     succeeded: int
     failed: int
@@ -22,16 +23,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class ShareNow:
-    """GPUs of one generation: what the teams are entitled to, what the last round gave them, what they hold."""
+    """GPUs of one generation: all there are, what the teams are entitled to and hold."""
 
     generation: str
+    size: int
     entitled: float
-    due: float
     held: int
-
-    @property
-    def most(self) -> float:
-        return max(self.entitled, self.held, self.due)
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,14 @@ class Machines:
 def count_jobs(jobs: QuerySet[Job]) -> Counts:
     """Ended ones of all time."""
     return Counts(
+        gpus=sum(_held(Q(job__in=jobs)).values()),
         **jobs.aggregate(
             running=Count("pk", filter=Q(state__in=Job.HOLDING)),
             waiting=Count("pk", filter=Q(state__in=Job.WAITING)),
             succeeded=Count("pk", filter=Q(state=Job.State.SUCCEEDED)),
             failed=Count("pk", filter=Q(state=Job.State.FAILED)),
             all=Count("pk"),
-        )
+        ),
     )
 
 
@@ -67,22 +65,17 @@ def own_teams(user: User) -> list[Tenant]:
 def share_now(teams: list[Tenant]) -> list[ShareNow]:
     """Of all `teams` and what lies below them together, by the last round of each cluster."""
     below = set(Tenant.objects.subtree_of([team.pk for team in teams]).values_list("pk", flat=True))
-    names = dict(Generation.objects.filter(nodes__isnull=False).values_list("pk", "name"))
     entitled: dict[int, float] = defaultdict(float)
-    due: dict[int, float] = defaultdict(float)
     for cluster in Cluster.objects.all():
         last = Round.objects.filter(cluster=cluster).only("shares").first()
         for rate in last.shares if last else []:
             if rate["tenant"] in below:
-                given = (
-                    rate["borrowed"] + rate["bought"] - rate["lent"] - rate["sold"] - rate.get("unused", 0)
-                )
                 entitled[rate["generation"]] += rate["entitled"]
-                due[rate["generation"]] += rate["entitled"] + given
     held = _held(Q(job__tenant__in=below))
+    sizes = Node.objects.values_list("generation", "generation__name").annotate(size=Sum("gpus"))
     return [
-        ShareNow(name, entitled[pk], due[pk], held.get(pk, 0))
-        for pk, name in sorted(names.items(), key=_name)
+        ShareNow(name, size, entitled[pk], held.get(pk, 0))
+        for pk, name, size in sizes.order_by("generation__name")
     ]
 
 
@@ -103,7 +96,3 @@ def _held(leases: Q) -> dict[int, int]:
         Lease.objects.filter(leases, state__in=Lease.HOLDING).values_list("generation").annotate(Sum("gpus"))
     )
     return dict(rows.order_by("generation"))
-
-
-def _name(item: tuple[int, str]) -> str:
-    return item[1]

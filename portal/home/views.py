@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from accounting.models import Membership, Tenant
 from portal.fragments import render_page
 from portal.home import glance
 from portal.jobs.filters import with_generation
@@ -33,7 +32,6 @@ def home(request: HttpRequest) -> HttpResponse:
         "teams": teams,
         "share": glance.share_now(teams) if teams else [],
         "machines": glance.machines_now(),
-        "may_submit": Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists(),
         "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in Cluster.objects.all()),
     }
     return render_page(request, "home/home.html", context, parts=("home-body",))

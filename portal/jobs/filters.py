@@ -32,7 +32,7 @@ USUAL_SORT = "-created"
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The list's state; values that mean nothing are as good as none."""
+    """The list's state; values that mean nothing are as good as none, and `ignored` tells them."""
 
     q: str = ""
     state: str = ""
@@ -40,18 +40,25 @@ class JobFilter:
     team: str = ""  # a tenant's slug
     generation: str = ""
     sort: str = USUAL_SORT
+    ignored: tuple[tuple[str, str], ...] = ()  # what it is, and the value without a meaning
 
     @classmethod
     def read(cls, get: QueryDict) -> Self:
-        sort = get.get("sort", USUAL_SORT)
+        sort = get.get("sort") or USUAL_SORT
         state = get.get("state", "")
+        known = {
+            "state": state in GROUPS or state in S.values or not state,
+            "order": sort.removeprefix("-") in SORTS,
+        }
+        asked = {"state": state, "order": sort}
         return cls(
             q=get.get("q", "").replace("\0", "").strip()[:200],
-            state=state if state in GROUPS or state in S.values else "",
+            state=state if known["state"] else "",
             owner="me" if get.get("owner") == "me" else "",
             team=get.get("team", "").replace("\0", ""),
             generation=get.get("generation", "").replace("\0", ""),
-            sort=sort if sort.removeprefix("-") in SORTS else USUAL_SORT,
+            sort=sort if known["order"] else USUAL_SORT,
+            ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )
 
     @property

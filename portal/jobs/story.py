@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +21,7 @@ from scheduling.models import HeldGpu, Job, Lease
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
 MOST_STRIPES = 400
+WATCHED_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,9 @@ def places(lease: Lease) -> list[tuple[str, str]]:
 
 
 def speeds_of(job: Job) -> list[Speed]:
-    """Measured speeds, fastest first."""
-    rows = [(row, row.rate) for row in job.speeds.select_related("generation")]
+    """Measured speeds, fastest first, without those that were watched too shortly to mean anything."""
+    watched = job.speeds.filter(seconds__gte=WATCHED_SECONDS).select_related("generation")
+    rows = [(row, row.rate) for row in watched]
     slowest = min((rate for _, rate in rows if rate), default=None)
     speeds = [
         Speed(
@@ -179,8 +182,7 @@ def strip_of(job: Job) -> Strip | None:
     begins = job.created_at if len(held) < MOST_STRIPES else held[-1].held_from
     ends = job.ended_at or now_from_database()
     whole = max((ends - begins).total_seconds(), 1e-6)
-    names = sorted({lease.generation.name for lease in held})
-    series = {name: number % 6 + 1 for number, name in enumerate(names)}
+    series = colours_of(lease.generation for lease in held)
 
     def percent(seconds: float) -> float:
         return 100 * min(max(seconds / whole, 0.0), 1.0)
@@ -199,6 +201,14 @@ def strip_of(job: Job) -> Strip | None:
             )
         )
     return Strip(begins, ends, stripes, list(series.items()))
+
+
+def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
+    """The colour's number of each generation by name: the same on every page, by the order of their making."""
+    ids = {generation.pk: generation.name for generation in generations}
+    every = enumerate(Generation.objects.order_by("pk").values_list("pk", flat=True))
+    found = {ids[pk]: number % 6 + 1 for number, pk in every if pk in ids}
+    return dict(sorted(found.items()))
 
 
 def yaml_of(job: Job) -> str:

@@ -13,6 +13,7 @@ from accounting.models import Tenant
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
+from portal.wording import money_digits
 from scheduling.models import Job
 
 ROWS_PER_PAGE = 100
@@ -29,6 +30,7 @@ GROUPS = {
 def usage(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user))
     tenant, by, period, report = read_report(request)
+    now = now_from_database()
     rows = report.rows if by == By.DAY else sorted(report.rows, key=lambda row: -row.gpu_seconds)
     page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
@@ -38,8 +40,10 @@ def usage(request: HttpRequest) -> HttpResponse:
         "by": by,
         "heading": GROUPS[by],
         "period": period,
+        "now": now,
         "periods": LABELS,
         "page": page,
+        "digits": money_digits(row.cost for row in page),
         "rows": [(name_of(row, by), row) for row in page],
         "jobs": _visible_jobs(request, page, by),
         "most": max((row.gpu_seconds for row in rows), default=0),

@@ -36,6 +36,7 @@ def share(request: HttpRequest) -> HttpResponse:
         "clusters": clusters,
         "cluster": cluster,
         "tenants": tenants,
+        "own": own_tenants(request.user),
         "periods": PERIODS,
         "period": period,
     }
@@ -64,7 +65,7 @@ def trades(request: HttpRequest) -> HttpResponse:
     """Who gave which GPU time for which, and what it was worth to one's own team."""
     tenants = list(Tenant.objects.visible_to(request.user))
     tenant = chosen_tenant(request) if request.GET.get("team") else None
-    period = read_period(request.GET.get("period"))
+    period = read_period(request.GET.get("period"), usual=_usual_period(request.user))
     generation = request.GET.get("generation", "")
     found = read_trades(request.user, period, generation=generation, tenant=tenant)
     page = Paginator(found, TRADES_PER_PAGE).get_page(request.GET.get("page"))
@@ -106,6 +107,12 @@ def _usual_period(user: User) -> str:
     hour_ago = now_from_database() - timedelta(hours=1)
     older = ShareInterval.objects.visible_to(user).filter(begins__lt=hour_ago)
     return DEFAULT_PERIOD if older.exists() or not ShareInterval.objects.visible_to(user).exists() else "1h"
+
+
+def own_tenants(user: User) -> set[int]:
+    """Those in which the user has a role, and all below them."""
+    own = user.memberships.values_list("tenant", flat=True)
+    return set(Tenant.objects.subtree_of(own).values_list("pk", flat=True))
 
 
 def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -44,7 +45,7 @@ def navigation(context: RequestContext) -> list[dict[str, Any]]:
     return [
         {"href": href, "label": label, "icon": symbol, "current": name == here}
         for name, label, symbol, roles in wording.NAVIGATION
-        if wording.may_open(user, roles) and (href := _href(name))
+        if wording.may_open(user, roles, may_submit=bool(context["may_submit"])) and (href := _href(name))
     ]
 
 
@@ -154,6 +155,18 @@ def money(amount: Decimal | None, currency: str = "") -> str:
 
 
 @register.filter
+def money_digits(rows: Iterable[Any]) -> int:
+    """The digits for a column with the `cost` of each row, for `money_at`."""
+    return wording.money_digits(row.cost for row in rows)
+
+
+@register.simple_tag
+def money_at(digits: int, amount: Decimal, currency: str = "") -> str:
+    """An amount with as many digits as the others of its column."""
+    return wording.money(amount, currency, digits)
+
+
+@register.filter
 def amount(value: float | Decimal | None) -> str:
     """A number with thousands separated and no more digits than mean something."""
     return "–" if value is None else wording.number(float(value))
@@ -180,7 +193,7 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
     return {
         "request": context["request"],
         "page": page,
-        "what": what,
+        "what": what if page.paginator.count != 1 else what.removesuffix("s"),
         "numbers": page.paginator.get_elided_page_range(page.number, on_each_side=1, on_ends=1),
     }
 

@@ -15,7 +15,9 @@ from django.urls import reverse
 
 from accounting.clock import now_from_database
 from accounting.models import Price, Tenant, UsageSegment
-from portal.jobs.story import cost_of
+from portal import wording
+from portal.jobs.story import colours_of, cost_of, speeds_of
+from scheduling.actions import drain_node
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, JobSpeed, Lease
 from tests.make import LONG_AGO
@@ -272,3 +274,64 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     assert re.search(r"It runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
     waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
     assert "note-steady" in waiting  # the head keeps its height while the job takes turns
+
+
+def test_the_list_says_how_many_fit_and_what_of_its_address_means_nothing(scene: Scene, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+    narrow = bob.get(reverse("jobs") + "?q=next").content.decode()
+    assert "1 job that fits the filter</caption>" in narrow
+    assert '<p class="muted">1 job</p>' in narrow
+    every = bob.get(reverse("jobs")).content.decode()
+    assert "2 jobs</caption>" in every
+    assert "There is no" not in every
+    odd = bob.get(reverse("jobs") + "?state=bogus&sort=-age").content.decode()
+    assert "There is no state “bogus”" in odd
+    assert "There is no order “-age”" in odd
+    assert "2 jobs</caption>" in odd
+
+
+def test_a_generation_has_one_colour_on_all_pages(scene: Scene) -> None:
+    cast = scene.people
+    both = colours_of([cast.a100, cast.v100])
+    assert list(both) == ["A100", "V100"]
+    assert len(set(both.values())) == 2
+    assert colours_of([cast.a100]) | colours_of([cast.v100]) == both
+
+
+def test_a_speed_is_shown_when_it_was_watched_for_some_seconds(scene: Scene) -> None:
+    speed = JobSpeed.objects.create(job=scene.job, generation=scene.people.v100, steps=28, seconds=0.9)
+    assert speeds_of(scene.job) == []
+    speed.seconds = 4
+    speed.save()
+    assert [one.rate for one in speeds_of(scene.job)] == [7]
+
+
+def test_home_tells_jobs_from_gpus_and_measures_by_the_whole_generation(scene: Scene, browser_of) -> None:
+    context = browser_of(scene.people.bob).get(reverse("home")).context
+    assert (context["counts"].running, context["counts"].gpus) == (1, 4)
+    assert {row.generation: row.size for row in context["share"]} == {"A100": 4, "V100": 4}
+    assert sum(row.held for row in context["share"]) == 4
+    everybodys = browser_of(scene.people.ada).get(reverse("home"))
+    counts, machines = everybodys.context["counts"], everybodys.context["machines"]
+    assert (counts.running, counts.gpus) == (2, sum(row.busy for row in machines))
+    assert "on 8 GPUs" in everybodys.content.decode()
+
+
+def test_who_can_submit_for_no_team_is_offered_no_new_job(scene: Scene, browser_of) -> None:
+    cast = scene.people
+    for who, offered in ((cast.bob, True), (cast.olga, False), (cast.ada, False)):
+        for page in ("home", "jobs", "share"):
+            text = browser_of(who).get(reverse(page)).content.decode()
+            assert (f'href="{reverse("submit")}"' in text) == offered
+
+
+def test_amounts_of_one_column_have_the_same_digits() -> None:
+    assert wording.money_digits([Decimal("0.0034"), Decimal("0.02")]) == 4
+    assert wording.money_digits([Decimal(0), Decimal("0.02")]) == 2
+    assert wording.money(Decimal("0.02"), "EUR", 4) == "0.0200 EUR"
+
+
+def test_a_node_that_is_away_says_why_and_since_when(scene: Scene, browser_of) -> None:
+    drain_node(actor=scene.people.olga, node=scene.node, reason="fan change")
+    text = browser_of(scene.people.bob).get(reverse("cluster")).content.decode()
+    assert "fan change · <time" in text

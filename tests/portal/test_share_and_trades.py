@@ -209,3 +209,25 @@ def test_trades_are_filtered(scene: Scene) -> None:
     assert read_trades(cast.bob, last(24), generation="A100").count() == 1
     assert read_trades(cast.bob, last(24), generation="K80").count() == 0
     assert read_trades(cast.bob, last(0.1)).count() == 0
+
+
+def test_who_is_in_no_team_is_told_so_and_chooses_one(scene: Scene, browser_of) -> None:
+    olga, bob = (
+        browser_of(who).get("/share/").content.decode() for who in (scene.people.olga, scene.people.bob)
+    )
+    assert "You are in no team yourself; choose whose share to see." in olga
+    assert "<h1>Shares of the teams</h1>" in olga
+    assert "<h1>Our share</h1>" in bob
+    assert "You are in no team" not in bob
+
+
+def test_share_and_trades_begin_with_the_same_period(scene: Scene, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+
+    def periods() -> list[str]:
+        return [bob.get(page).context["period"].key for page in ("/share/", "/trades/")]
+
+    ShareInterval.objects.update(begins=now_from_database() - timedelta(minutes=30))
+    assert periods() == ["1h", "1h"]
+    ShareInterval.objects.update(begins=now_from_database() - timedelta(hours=2))
+    assert periods() == ["24h", "24h"]

@@ -1,0 +1,19 @@
+"""What every page may ask about its reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from accounting.models import Membership, Tenant
+
+
+def reader(request: HttpRequest) -> dict[str, Any]:
+    """`may_submit`: whether there is a team for which the user may submit jobs; looked up when first asked."""
+    return {"may_submit": SimpleLazyObject(lambda: may_submit(getattr(request, "user", None)))}
+
+
+def may_submit(user: Any) -> bool:
+    return user is not None and Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists()
