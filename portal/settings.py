@@ -55,6 +55,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "portal.api.problems.ApiProblemsMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

@@ -76,13 +76,44 @@ class Explainer:
 
     def _waiting(self, job: Job) -> Explanation:
         reason = Reason(job.reason)
-        sentence = self._sentence(job, reason)
+        if reason.is_never:
+            return self._never(job, reason)
+        sentence = self._not_now(job, reason)
         helps = _UNBLOCK.get(reason, ())
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "It may start sooner when it accepts more generations.")
-        return Explanation(sentence, SHORT[reason], reason.is_never, tuple(self._detail(job)), helps)
+        return Explanation(sentence, SHORT[reason], False, tuple(self._detail(job)), helps)
 
-    def _sentence(self, job: Job, reason: Reason) -> str:
+    def _never(self, job: Job, first: Reason) -> Explanation:
+        """All that stands in its way for good: mending the first alone would not help."""
+        reasons = [first, *(one for one in self.never(job) if one != first)]
+        sentence = " ".join(self._never_sentence(job, one) for one in reasons)
+        helps = dict.fromkeys(line for one in reasons for line in _UNBLOCK.get(one, ()))
+        return Explanation(sentence, SHORT[first], True, tuple(self._detail(job)), tuple(helps))
+
+    def never(self, job: Job) -> list[Reason]:
+        """Why `job`, which need not be stored, can never run with these nodes and quotas; empty if it can."""
+        size, nodes = job.gpus_per_worker, self._accepted(job)
+        slots: dict[int, int] = {}
+        for node in nodes:
+            slots[node.generation_id] = slots.get(node.generation_id, 0) + node.gpus // size
+        fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
+        reasons = []
+        if not nodes:
+            reasons.append(Reason.NEVER_NO_SUCH_GENERATION)
+        elif not any(slots.values()):
+            reasons.append(Reason.NEVER_WORKER_TOO_LARGE)
+        elif not fitting:
+            reasons.append(Reason.NEVER_TOO_LARGE)
+        if never_fits(job.tenant, fitting or list(slots) or job.generation_ids, job.gpus):
+            reasons.append(Reason.NEVER_OVER_QUOTA)
+        return reasons
+
+    def never_in_words(self, job: Job) -> list[str]:
+        """`never` as sentences."""
+        return [self._never_sentence(job, reason) for reason in self.never(job)]
+
+    def _never_sentence(self, job: Job, reason: Reason) -> str:
         match reason:
             case Reason.NEVER_NO_SUCH_GENERATION:
                 return f"It can never run here: no node has {self._kinds(job)} GPUs."
@@ -96,11 +127,9 @@ class Explainer:
                     f"It can never run here: each worker needs {job.gpus_per_worker} GPUs on one node, and "
                     f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
                 )
-            case Reason.NEVER_OVER_QUOTA:
+            case _:
                 limit = never_fits(job.tenant, job.generation_ids, job.gpus)
                 return f"It can never run: {limit or f'the team may not hold {job.gpus} GPUs at once'}."
-            case _:
-                return self._not_now(job, reason)
 
     def _not_now(self, job: Job, reason: Reason) -> str:
         match reason:
@@ -117,7 +146,7 @@ class Explainer:
                     f"others are owed more time now.{self._owed(job)}"
                 )
             case Reason.OWN_JOBS_AHEAD:
-                return f"{self._ahead(job)} of your own jobs go first.{self._owed(job)}"
+                return f"{_go(self._ahead(job))} first.{self._owed(job)}"
             case Reason.FRAGMENTED:
                 return (
                     f"{self._free_count(job)} GPUs ({self._kinds(job)}) are free, but not {_wants(job)} together on "
@@ -183,7 +212,8 @@ class Explainer:
 
     def _ahead(self, job: Job) -> int:
         own = Job.objects.filter(cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id).unfinished()
-        first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, pk__lt=job.pk)
+        before = {} if job.pk is None else {"pk__lt": job.pk}  # what is not submitted yet comes last
+        first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, **before)
         return own.filter(first).count()
 
     def _owed(self, job: Job) -> str:
@@ -206,6 +236,10 @@ def explain(job: Job) -> Explanation:
 
 def _are(count: int) -> str:
     return "1 is" if count == 1 else f"{count} are"
+
+
+def _go(count: int) -> str:
+    return "1 of your own jobs goes" if count == 1 else f"{count} of your own jobs go"
 
 
 def _wants(job: Job) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, Price, Tenant, User
-from accounting.quotas import never_fits
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
+from fairshare.policy import decide
 from fairshare.reasons import never_reason
 from scheduling.actions.jobs import check_spec
 from scheduling.explain import Explainer
@@ -49,13 +49,10 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     )
     cost = _cost_per_hour(cluster, generation_ids, spec.gpus)
     explainer = Explainer(cluster)
-    over_quota = never_fits(tenant, generation_ids or _all_generations(cluster), spec.gpus)
-    if over_quota:
-        return Preflight("never", (f"It can never run: {over_quota}.",), cost_per_hour=cost)
+    if never := explainer.never_in_words(candidate):
+        return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
     now = now_from_database()
     snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
-    if not snapshot.cluster.generations:
-        return Preflight("never", ("The cluster has no nodes yet.",), cost_per_hour=cost)
     spent = tenants_without_hours(now=now).get(tenant.pk, set())
     snapshot = with_candidate(snapshot, legend, candidate, spent)
     if (None in spent) or (spent and set(generation_ids or legend.generations) <= spent):
@@ -74,8 +71,13 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if len(snapshot.jobs) > MOST_JOBS:
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; it takes its turn by the team's tickets."
         return Preflight("later", (sentence,), None, cost, detail)
-    rounds = rounds_until_start(snapshot, len(snapshot.jobs) - 1, seed=0, most=MOST_ROUNDS)
-    return _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
+    last = len(snapshot.jobs) - 1
+    rounds = rounds_until_start(snapshot, last, seed=0, most=MOST_ROUNDS)
+    found = _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
+    candidate.reason = int(decide(snapshot, seed=0).reason[last])
+    if found.verdict == "now" or not candidate.reason:
+        return found
+    return replace(found, sentences=(*found.sentences, explainer.explain(candidate).sentence))
 
 
 def _forecast(
@@ -89,7 +91,8 @@ def _forecast(
         sentence = f"It gets its turn in the next round, within about {_duration(quantum + switch)}."
         return Preflight("later", (sentence,), (0.0, quantum + switch), cost, detail)
     if rounds is None:
-        sentence = f"Not within the next {MOST_ROUNDS} rounds unless running jobs end before."
+        soon = _duration(MOST_ROUNDS * quantum)
+        sentence = f"Not within the next {soon} ({MOST_ROUNDS} rounds) unless running jobs end before."
         return Preflight("later", (sentence,), None, cost, detail)
     latest = rounds * quantum + switch
     sentence = f"Its turn comes in about {_duration(latest)} at the latest, sooner when a running job ends."

@@ -62,7 +62,11 @@ def submit(
     new: schemas.NewJob,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
 ) -> Any:
-    """Queues a job. The same Idempotency-Key again answers with the same job again."""
+    """Queues a job. The same Idempotency-Key again answers with the same job again.
+
+    A job that can never run with today's nodes and quotas is refused (409) with all reasons; with
+    `even_if_never` it is queued all the same, and waits until there are other nodes or quotas.
+    """
     tenant, cluster = place_of(request.auth, new)
     job = submit_job(
         actor=request.auth,
@@ -70,6 +74,7 @@ def submit(
         cluster=cluster,
         spec=read_spec(new.spec),
         request_key=idempotency_key or None,
+        even_if_never=new.even_if_never,
     )
     return Status(201, show_job(job))
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404, resolve
+from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from accounting.errors import NotAllowed, Refused
 from scheduling.spec import SpecError
+
+PROBLEM = "application/problem+json"
+_WORDS = {
+    403: "The call was refused before it was looked at: from this address, or without its CSRF token.",
+    405: "This address does not know this method; the header Allow names those that it knows.",
+    500: "Something went wrong inside Fairlot; its log says what.",
+}
 
 
 def problem(status: int, detail: str, problems: Mapping[str, str] | None = None) -> HttpResponse:
@@ -23,11 +33,46 @@ def problem(status: int, detail: str, problems: Mapping[str, str] | None = None)
     }
     if problems:
         body["problems"] = dict(problems)
-    return JsonResponse(body, status=status, content_type="application/problem+json")
+    return JsonResponse(body, status=status, content_type=PROBLEM)
 
 
+@csrf_exempt  # it changes nothing, and a refusal of the token would be a page
 def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
+    """Nothing is there; for an address with a slash too many, where it would be without."""
+    shorter = request.path_info.rstrip("/")
+    if shorter != request.path_info and _is_there(shorter):
+        query = request.META.get("QUERY_STRING", "")
+        answer = problem(308, f"The address is {shorter}, without a slash at its end.")
+        answer["Location"] = f"{request.META.get('SCRIPT_NAME', '')}{shorter}{'?' if query else ''}{query}"
+        return answer
     return problem(404, "There is nothing here that you may see.")
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return resolve(path).url_name != "api_not_found"
+    except Resolver404:
+        return False
+
+
+class ApiProblemsMiddleware:
+    """Whatever refuses a call before or behind the API, what is under /api/ says so as a problem document."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        is_problem = response.headers.get("Content-Type") == PROBLEM
+        if response.status_code < 400 or is_problem or not request.path_info.startswith("/api/"):
+            return response
+        answer = problem(response.status_code, _WORDS.get(response.status_code, "The call was refused."))
+        if "Allow" in response.headers:
+            answer["Allow"] = response["Allow"]
+        return answer
 
 
 def answer_with_problems(api: NinjaAPI) -> None:
@@ -61,5 +106,16 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(ValidationError)
     def _validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
-        problems = {".".join(str(step) for step in item["loc"][1:]): item["msg"] for item in error.errors}
+        problems: dict[str, str] = {}
+        for item in error.errors:
+            field = _field(item["loc"])
+            problems[field] = "; ".join(filter(None, [problems.get(field), item["msg"]]))
         return problem(422, "The request cannot be understood.", problems)
+
+
+def _field(place: Sequence[str | int]) -> str:
+    """The field of the request as its sender knows it: a body's own field, or the name of a parameter."""
+    where, *steps = [str(step) for step in place]
+    if where == "body":  # the first step is the name that the view has for it
+        return steps[1] if len(steps) > 1 else "body"
+    return ".".join(steps)

@@ -7,6 +7,19 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from ninja import Field, Schema
+from pydantic import ConfigDict
+
+EXAMPLE = {
+    "spec": {
+        "name": "resnet-50",
+        "command": "python train.py --epochs 90",
+        "workers": 2,
+        "gpus_per_worker": 4,
+        "generations": ["A100"],
+        "variables": {"LR": "0.1"},
+    },
+    "team": "astro",
+}
 
 
 class Me(Schema):
@@ -25,9 +38,15 @@ class Membership(Schema):
 class NewJob(Schema):
     """A job spec as a mapping, or as YAML text; `team` and `cluster` may be left out if there is one only."""
 
+    model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
+
     spec: dict[str, Any] | str
     team: str = Field("", description="Slug of the team that pays.")
     cluster: str = Field("", description="Name of the cluster.")
+    even_if_never: bool = Field(
+        False,
+        description="Queue it even if it can never run with today's nodes and quotas; refused otherwise.",
+    )
 
 
 class Job(Schema):

@@ -20,6 +20,7 @@ from scheduling.preflight import Preflight, preflight
 from scheduling.spec import JobSpec, SpecError
 
 CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
+NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."
 EXAMPLE = "digits/train.py"
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
 
@@ -62,6 +63,7 @@ class Draft:
     cluster: Cluster | None
     request_key: str
     agreed: str = ""
+    even_if_never: bool = False
     spec: JobSpec | None = None
     problems: dict[str, str] = field(default_factory=dict)
     yaml_problems: dict[str, str] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Draft:
             cluster=_chosen(choices.clusters, post.get("cluster", "")),
             request_key=post.get("request_key", "")[:80] or uuid.uuid4().hex,
             agreed=post.get("agreed", ""),
+            even_if_never=post.get("even_if_never") == "on",
         )
 
     @property
@@ -146,6 +149,12 @@ class Draft:
         except (NotAllowed, Refused) as error:
             return replace(self, spec=None, problems={"": str(error)})
         return replace(self, preflight=answer)
+
+    def refused(self, error: NotAllowed | Refused, user: User) -> Self:
+        """With what the action said; what can never run shows all its reasons, and how to submit it anyway."""
+        if isinstance(error, Refused) and error.field == "even_if_never":
+            return replace(self.checked_for(user), problems={"": NEVER_MEANT})
+        return self.with_problems(SpecError({"": str(error)}))
 
     def with_problems(self, error: SpecError) -> Self:
         return replace(self, spec=None, problems=_beside_fields(error))

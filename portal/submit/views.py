@@ -42,11 +42,12 @@ def submit(request: HttpRequest) -> HttpResponse:
                 cluster=draft.cluster,
                 spec=draft.spec,
                 request_key=draft.request_key,
+                even_if_never=draft.even_if_never,
             )
         except SpecError as error:
             draft = draft.with_problems(error)
         except (NotAllowed, Refused) as error:
-            draft = draft.with_problems(SpecError({"": str(error)}))
+            draft = draft.refused(error, request.user)
         else:
             return redirect("job", job.pk)
     return _page(request, choices, draft, status=422)

@@ -12,6 +12,7 @@ from scheduling import live
 from scheduling.actions.leases import ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
 from scheduling.backends import environments_of
+from scheduling.explain import Explainer
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
@@ -41,12 +42,19 @@ def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
 
 @transaction.atomic(durable=True)
 def submit_job(
-    *, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec, request_key: str | None = None
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    request_key: str | None = None,
+    even_if_never: bool = True,
 ) -> Job:
     """Queues a job of `actor` in `tenant`. The same `request_key` again gives the same job again.
 
     Raises NotAllowed without the member role, Refused for an archived tenant, SpecError for a spec that
-    the cluster does not understand. A job that can never run here is queued all the same and says so.
+    the cluster does not understand. A job that can never run here is queued and says so; without
+    `even_if_never` it is Refused with all reasons, of the field "even_if_never".
     """
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
@@ -54,22 +62,25 @@ def submit_job(
         raise Refused(f"{tenant.name} is archived; it takes no new jobs.", field="tenant")
     generation_ids = check_spec(cluster=cluster, spec=spec)
     now = now_from_database()
+    job = Job(
+        cluster=cluster,
+        tenant=tenant,
+        owner=actor,
+        name=spec.name,
+        spec=spec.to_dict(),
+        workers=spec.workers,
+        gpus_per_worker=spec.gpus_per_worker,
+        generation_ids=generation_ids,
+        priority=spec.priority,
+        request_key=request_key,
+        created_at=now,
+        state_since=now,
+    )
+    if not even_if_never and (never := Explainer(cluster).never_in_words(job)):
+        raise Refused(" ".join(never), field="even_if_never")
     try:
         with transaction.atomic():
-            job = Job.objects.create(
-                cluster=cluster,
-                tenant=tenant,
-                owner=actor,
-                name=spec.name,
-                spec=spec.to_dict(),
-                workers=spec.workers,
-                gpus_per_worker=spec.gpus_per_worker,
-                generation_ids=generation_ids,
-                priority=spec.priority,
-                request_key=request_key,
-                created_at=now,
-                state_since=now,
-            )
+            job.save(force_insert=True)
     except IntegrityError:
         if request_key is None:
             raise

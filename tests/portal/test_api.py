@@ -50,7 +50,8 @@ def test_the_same_idempotency_key_answers_with_the_same_job(call) -> None:
         ({"spec": "name: [a"}, "yaml", "cannot be read in line 1"),
         ({"spec": SPEC, "team": "bio"}, "team", "accepted: astro"),
         ({"spec": SPEC, "cluster": "moon"}, "cluster", "accepted: lab"),
-        ({}, "new.spec", "Field required"),
+        ({}, "spec", "Field required"),
+        ({"spec": 5}, "spec", "Input should be a valid string"),
     ],
 )
 def test_what_is_wrong_is_said_by_field(call, body, field, said) -> None:
@@ -61,6 +62,41 @@ def test_what_is_wrong_is_said_by_field(call, body, field, said) -> None:
         shown = response.json()
         assert {"type", "title", "status", "detail", "problems"} == set(shown)
         assert said in shown["problems"][field]
+
+
+@pytest.mark.parametrize("path", ["/jobs/", "/jobs/{job}/events/"])
+def test_an_address_with_a_slash_too_many_leads_to_the_right_one(scene: Scene, call, path: str) -> None:
+    path = path.format(job=scene.job.pk)
+    for method in ("get", "post"):
+        answer = call(method, f"{path}?limit=1")
+        assert (answer.status_code, answer["Content-Type"]) == (308, "application/problem+json")
+        assert answer["Location"] == f"/api/v1{path.rstrip('/')}?limit=1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("post", "/nowhere", 404),
+        ("post", "/nowhere/", 404),
+        ("delete", "/jobs", 405),
+        ("get", "/preflight", 405),
+    ],
+)
+def test_whatever_is_refused_is_a_problem_document(
+    scene: Scene, browser_of, method: str, path: str, status: int
+) -> None:
+    """CSRF is checked here: none of these may answer with a page about it."""
+    strict = browser_of(scene.people.bob, enforce_csrf_checks=True)
+    answer = getattr(strict, method)(f"/api/v1{path}")
+    assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
+    assert answer.json()["status"] == status
+    assert status != 405 or answer["Allow"]
+
+
+def test_the_documentation_shows_a_body_that_is_right(scene: Scene, call) -> None:
+    schemas = call("get", "/openapi.json").json()["components"]["schemas"]
+    example = schemas["NewJob"]["example"]
+    assert call("post", "/jobs", example | {"even_if_never": True}).status_code == 201
 
 
 def test_preflight_answers_and_changes_nothing(call) -> None:
@@ -91,6 +127,18 @@ def test_the_list_goes_on_where_a_page_ends(scene: Scene, call) -> None:
 def test_cancelling_twice_is_as_good_as_once(scene: Scene, call) -> None:
     made = call("post", "/jobs", {"spec": SPEC}).json()["id"]
     assert [call("post", f"/jobs/{made}/cancel").json()["state"] for _ in range(2)] == ["cancelled"] * 2
+
+
+def test_what_can_never_run_is_queued_only_when_that_is_meant(scene: Scene, call) -> None:
+    body = {"spec": SPEC | {"gpus_per_worker": 9}}
+    refused = call("post", "/jobs", body)
+    assert refused.status_code == 409
+    assert not Job.objects.filter(name="api").exists()
+    said = refused.json()["problems"]["even_if_never"]
+    assert "the largest node with A100 or V100 has 4" in said
+    assert "Astro may hold at most 6 GPUs at once" in said
+    made = call("post", "/jobs", body | {"even_if_never": True})
+    assert (made.status_code, made.json()["state"]) == (201, "queued")
 
 
 def test_a_member_may_not_cancel_a_colleagues_job(scene: Scene, call) -> None:

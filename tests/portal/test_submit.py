@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.submit.fields import Fields, digest, read_variables, read_yaml
-from scheduling.models import Job
+from scheduling.actions import run_round
+from scheduling.models import Job, Round
 from scheduling.spec import JobSpec, SpecError
 from tests.portal.scene import Scene
 
@@ -184,6 +185,22 @@ def test_the_preflight_tells_never_from_later(bob: Client) -> None:
     never = bob.post("/submit/convert/?from=form", posted(gpus_per_worker="8")).content.decode()
     assert "can never run" in never
     assert "can never run" not in bob.post("/submit/convert/?from=form", posted()).content.decode()
+
+
+def test_what_can_never_run_shows_every_reason_and_is_submitted_only_when_that_is_meant(bob: Client) -> None:
+    data = posted(workers="3", gpus_per_worker="3")
+    shown = bob.post("/submit/convert/?from=form", data).content.decode()
+    for text in (shown, bob.post("/submit/", data).content.decode()):
+        assert "it needs 9 GPUs of one generation at once, and the cluster has 4 A100 and 4 V100." in text
+        assert "Astro may hold at most 6 GPUs at once" in text
+        assert 'name="even_if_never" value="on">' in text
+    assert not Job.objects.filter(name="train").exists()
+    assert bob.post("/submit/", data | {"even_if_never": "on"}).status_code == 302
+    job = Job.objects.get(name="train")
+    run_round(cluster_id=job.cluster_id, force=Round.Kind.FILL)
+    page = bob.get(f"/jobs/{job.pk}/").content.decode()
+    assert "Astro may hold at most 6 GPUs at once" in page
+    assert "the cluster has 4 A100 and 4 V100." in page
 
 
 def test_a_visible_job_can_be_cloned(scene: Scene, bob: Client) -> None:

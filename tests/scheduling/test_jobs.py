@@ -206,6 +206,7 @@ def test_preflight_says_now_when_gpus_are_free_and_what_it_costs(lab: World) -> 
     [
         ({"gpus_per_worker": 8}, "the largest node with A100 or V100 has 4"),
         ({"workers": 9}, "needs 9 GPUs of one generation"),
+        ({"workers": 2, "gpus_per_worker": 3}, "needs 6 GPUs of one generation"),
     ],
 )
 def test_preflight_says_never_with_the_reason(lab: World, fields: dict, words: str) -> None:
@@ -236,3 +237,18 @@ def test_preflight_plays_rounds_ahead_and_the_job_starts_when_it_said() -> None:
     lab.quantum()
     lab.carry_out()
     assert lab.states([job]) == [Job.State.RUNNING]
+
+
+def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
+    lab = world(v100=4, quantum_seconds=30)
+    for _ in range(3):
+        lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.quantum()
+    lab.carry_out()
+    found = preflight(
+        actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=4)
+    )
+    assert found.sentences == (
+        "Not within the next 20 minutes (40 rounds) unless running jobs end before.",
+        "3 of your own jobs go first.",
+    )
