@@ -130,9 +130,10 @@ class Supervisor:
                 "",
                 "The demo's accounts, with passwords made just now:",
                 passwords.read_text().rstrip(),
+                f"(kept in {passwords}, which only you may read)",
             ]
-        if passwords.exists():
-            message += [f"(kept in {passwords}, which only you may read)"]
+        elif passwords.exists():
+            message += [f"The demo's accounts and passwords are in {passwords}, which only you may read."]
         message += ["Ctrl-C stops everything.", ""]
         self.display.say("\n".join(message))
 

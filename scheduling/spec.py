@@ -85,10 +85,12 @@ class JobSpec(BaseModel):
     @field_validator("progress_pattern")
     @classmethod
     def _has_one_number(cls, pattern: str) -> str:
+        options = re2.Options()
+        options.log_errors = False  # who typed it is told; the servers' output need not be
         try:
-            compiled = re2.compile(pattern)
+            compiled = re2.compile(pattern, options)
         except re2.error as error:
-            raise ValueError(f"is no RE2 regular expression: {error}") from None
+            raise ValueError(f"is no regular expression (RE2): {why_no_pattern(error)}") from None
         if compiled.groups != 1:
             raise ValueError("needs exactly one group (…) that matches the number of steps")
         return pattern
@@ -140,6 +142,12 @@ class JobSpec(BaseModel):
         except RecursionError:
             raise SpecError({"yaml": "is nested too deeply"}) from None
         return cls.parse(data)
+
+
+def why_no_pattern(error: re2.error) -> str:
+    """What RE2 says of a pattern that it cannot read, which it says in bytes."""
+    said = error.args[0] if error.args else ""
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
 def dump_spec(data: dict[str, Any]) -> str:

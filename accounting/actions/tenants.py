@@ -25,7 +25,7 @@ def create_tenant(
     _check_name(tenant)
     _check_tickets(tickets)
     tenant.path = f"new {tenant.slug}"  # its own id, which the path ends with, is known only afterwards
-    with refused_if_taken("There is a tenant of this name already, or one much like it.", "name"):
+    with refused_if_taken("There is a team of this name already, or one much like it.", "name"):
         tenant.save(force_insert=True)
     tenant.path = _path(parent, tenant)
     tenant.save(update_fields=["path"])
@@ -41,7 +41,7 @@ def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
     tenant = _locked(tenant)
     before, tenant.name = tenant.name, name.strip()
     _check_name(tenant)
-    with refused_if_taken("There is a tenant of this name already.", "name"):
+    with refused_if_taken("There is a team of this name already.", "name"):
         tenant.save(update_fields=["name"])
     audit.record(
         actor=actor,
@@ -63,7 +63,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     # Read again: who was made while we waited for the locks was not among the rows that we asked for.
     tree = {found.pk: found for found in Tenant.objects.order_by("pk")}
     if tenant.pk not in tree or (parent and parent.pk not in tree):
-        raise Refused("This tenant does not exist any more.")
+        raise Refused("This team does not exist any more.")
     tenant, parent = tree[tenant.pk], tree[parent.pk] if parent else None
     if parent and parent.path.startswith(tenant.path):
         raise Refused(f"{tenant} cannot be moved below itself.", "parent")
@@ -96,7 +96,7 @@ def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
         raise Refused(f"{tenant} is archived already.")
     children = list(tenant.children.active().values_list("name", flat=True))
     if children:
-        raise Refused(f"{tenant} has tenants below it that are not archived: {', '.join(children)}.")
+        raise Refused(f"{tenant} has teams below it that are not archived: {', '.join(children)}.")
     tenant.archived_at = Now()
     tenant.save(update_fields=["archived_at"])
     tenant.refresh_from_db(fields=["archived_at"])
@@ -165,7 +165,7 @@ def _locked(tenant: Tenant) -> Tenant:
 def _path(parent: Tenant | None, tenant: Tenant) -> str:
     path = f"{parent.path if parent else ''}{tenant.pk}/"
     if len(path) > 255:
-        raise Refused("The tree of tenants would be too deep.", "parent")
+        raise Refused("The tree of teams would be too deep.", "parent")
     return path
 
 

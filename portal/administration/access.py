@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
 
 View = Callable[..., HttpResponse]
 
@@ -17,6 +18,26 @@ def admins_only(view: View) -> View:
 
 def operators_only(view: View) -> View:
     return _only(view, lambda user: user.is_operator)
+
+
+def posted_from(page: str, *keys: str) -> Callable[[View], View]:
+    """For a form's address, which the browser keeps when the answer is a page: GET leads back to the form's page.
+
+    `keys` are the arguments of the address that `page` has, too.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if request.method in {"GET", "HEAD"}:
+                return redirect(page, **{key: kwargs[key] for key in keys})
+            if request.method != "POST":
+                return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+            return view(request, *args, **kwargs)
+
+        return guarded
+
+    return decorate
 
 
 def _only(view: View, allows: Callable[[Any], bool]) -> View:

@@ -6,12 +6,12 @@ from django.conf import settings
 from django.db.models import Count, Prefetch
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.clock import now_from_database
 from accounting.models import Generation, Price
-from portal.administration.access import admins_only
+from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, decimal, moment, perform, show, whole
 
 
@@ -36,7 +36,7 @@ def generations(request: HttpRequest) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_generations")
 def create_generation(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
@@ -54,7 +54,7 @@ def create_generation(request: HttpRequest) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_generations")
 def set_price(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(
@@ -73,7 +73,7 @@ def set_price(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_generations")
 def delete_generation(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
     return perform(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.db.models import Count, Prefetch, Q
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from accounting.errors import Refused
 from accounting.models import Generation
-from portal.administration.access import admins_only, operators_only
+from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
 from portal.fragments import render_page
 from scheduling.actions import clusters
@@ -39,7 +39,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
 
 
 @operators_only
-@require_POST
+@posted_from("admin_nodes")
 def drain(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node, pk=pk)
 
@@ -60,7 +60,7 @@ def drain(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @operators_only
-@require_POST
+@posted_from("admin_nodes")
 def put_back(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node, pk=pk)
     return perform(
@@ -74,7 +74,7 @@ def put_back(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_nodes")
 def declare(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
 
@@ -102,7 +102,7 @@ def declare(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_nodes")
 def remove(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node, pk=pk)
     return perform(
@@ -116,7 +116,7 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @operators_only
-@require_POST
+@posted_from("admin_nodes")
 def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Pause or resume a cluster."""
     cluster = get_object_or_404(Cluster, pk=pk)
@@ -151,7 +151,7 @@ def cluster_settings(request: HttpRequest) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_settings")
 def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
     return perform(

@@ -9,13 +9,13 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.actions.users import Credentials
 from accounting.errors import Refused
 from accounting.models import User
-from portal.administration.access import admins_only
+from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, perform, refusal, show
 from portal.tokens import actions as tokens
 
@@ -52,7 +52,7 @@ def users(request: HttpRequest) -> HttpResponse:
 
 @admins_only
 @never_cache
-@require_POST
+@posted_from("admin_users")
 def create(request: HttpRequest) -> HttpResponse:
     """Makes a user with a random password and shows it this one time."""
     post = request.POST
@@ -91,7 +91,7 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_user", "pk")
 def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Set the portal role, deactivate or reactivate."""
     person = get_object_or_404(User, pk=pk)
@@ -111,7 +111,7 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
 
 @admins_only
 @never_cache
-@require_POST
+@posted_from("admin_user", "pk")
 def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     """Gives a random password and shows it this one time; the user's API tokens end with the old one."""
     person = get_object_or_404(User, pk=pk)

@@ -6,10 +6,11 @@ from functools import partial
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
+from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, change_membership, perform, show
 from portal.administration.trail import entries
 from portal.administration.tree import share_of
@@ -49,7 +50,7 @@ def team(request: HttpRequest, slug: str) -> HttpResponse:
     return _team(request, slug=slug)
 
 
-@require_POST
+@posted_from("team", "slug")
 def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(_managed(request), slug=slug)
     membership = get_object_or_404(tenant.memberships.select_related("user", "tenant"), pk=pk)

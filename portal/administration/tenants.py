@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.models import Generation, Membership, Quota, Tenant, User
-from portal.administration.access import admins_only
+from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, decimal, perform, show, whole
 from portal.administration.tree import read_tree, share_of
 
@@ -27,7 +28,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_tenants")
 def create(request: HttpRequest) -> HttpResponse:
     return perform(
         request,
@@ -45,7 +46,7 @@ def create(request: HttpRequest) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_tenants")
 def tickets(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     return perform(
@@ -85,7 +86,7 @@ def tenant(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_tenant", "slug")
 def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     """Rename, move, archive, restore or delete a tenant."""
     found = get_object_or_404(Tenant, slug=slug)
@@ -110,7 +111,7 @@ def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_tenant", "slug")
 def add_member(request: HttpRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
     return perform(
@@ -130,7 +131,7 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @admins_only
-@require_POST
+@posted_from("admin_tenant", "slug")
 def change_member(request: HttpRequest, slug: str, pk: int, verb: str) -> HttpResponse:
     """Change or remove a membership."""
     membership = get_object_or_404(
@@ -148,7 +149,7 @@ def change_member(request: HttpRequest, slug: str, pk: int, verb: str) -> HttpRe
 
 
 @admins_only
-@require_POST
+@posted_from("admin_tenant", "slug")
 def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
     return perform(
@@ -159,7 +160,7 @@ def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
             tenant=found,
             kind=post.get("kind", ""),
             generation=chosen(post, "generation", Generation.objects, optional=True),
-            limit=decimal(post, "limit"),
+            limit=_limit(post),
         ),
         done=f"The quota of {found.name} is set.",
         to=("admin_tenant", slug),
@@ -167,8 +168,14 @@ def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
+def _limit(post: QueryDict) -> Decimal:
+    """GPUs are counted, GPU-hours measured."""
+    counted = post.get("kind") == Quota.Kind.GPUS
+    return Decimal(whole(post, "limit")) if counted else decimal(post, "limit")
+
+
 @admins_only
-@require_POST
+@posted_from("admin_tenant", "slug")
 def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     quota = get_object_or_404(Quota, tenant__slug=slug, pk=pk)
     return perform(

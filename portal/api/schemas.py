@@ -18,7 +18,7 @@ EXAMPLE = {
         "generations": ["A100"],
         "variables": {"LR": "0.1"},
     },
-    "team": "astro",
+    "team": "your-team",
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import re2
 
 from scheduling.backends.base import Backend
+from scheduling.spec import why_no_pattern
 
 READ = 64 * 1024
 LONGEST_PIECE = 8 * 1024  # bytes; longer lines come in several pieces
@@ -129,7 +130,7 @@ def search(log: LogFile, text: str, *, regex: bool, most: int) -> Found:
     try:
         pattern = re2.compile(text, options)
     except re2.error as error:
-        raise BadPattern(str(error)) from None
+        raise BadPattern(why_no_pattern(error)) from None
     offsets: list[int] = []
     end = log.size()
     rest, begin = b"", 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import IntegrityError, transaction
 
 from accounting import audit
@@ -115,7 +117,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
             wake_rounds(job.cluster_id)
         if job.frozen:
             end_frozen(job, verb=Operation.Verb.KILL)
-        outcome = {"end_reason": "cancelled", "end_message": text, "frozen": False}
+        outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
         history.move(job, Event.CANCEL, at=now, text=text, **outcome)
     else:
         withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), now=now, why="cancelled")

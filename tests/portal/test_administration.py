@@ -103,6 +103,18 @@ def test_for_everybody_else_they_do_not_exist(scene, place, browser_of) -> None:
     assert AuditEvent.objects.count() == before
 
 
+@pytest.mark.parametrize("case", VERBS + OPERATOR_VERBS)
+def test_where_a_form_was_posted_a_reload_finds_the_forms_page(scene, place, browser_of, case) -> None:
+    """The browser stays there after a refusal or a password that is shown once."""
+    path, before = case[0].format(**place), AuditEvent.objects.count()
+    ada = browser_of(scene.people.ada)
+    response = ada.get(path, follow=True)
+    assert response.status_code == 200
+    assert f'action="{path}"' in response.content.decode() or case in OPERATOR_VERBS or "{gone}" in case[0]
+    assert ada.put(path).status_code == 405
+    assert AuditEvent.objects.count() == before
+
+
 def test_the_nodes_page_follows_a_node_that_drains(
     scene: Scene, browser_of, django_capture_on_commit_callbacks
 ) -> None:
@@ -149,17 +161,18 @@ def test_operators_drain_and_pause(scene, place, browser_of) -> None:
 
 
 REFUSALS = [
-    ("/admin/tenants/new/create/", {"name": "Astro", "parent": "", "tickets": "5"}, "of this name already"),
+    ("/admin/tenants/new/create/", {"name": "Astro", "parent": "", "tickets": "5"}, "a team of this name already"),
     ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose one of the list"),
     ("/admin/tenants/astro/tickets/", {"tickets": "0"}, "whole number from 1 to 1,000,000"),
     ("/admin/tenants/astro/tickets/", {"tickets": "many"}, "must be a whole number"),
     ("/admin/tenants/uni/move/", {"parent": "{astro}"}, "cannot be moved below itself"),
-    ("/admin/tenants/uni/archive/", {}, "has tenants below it"),
+    ("/admin/tenants/uni/archive/", {}, "has teams below it"),
     ("/admin/tenants/astro/delete/", {}, "cannot be deleted"),
     ("/admin/tenants/astro/members/add/", {"user": "", "role": "member", "tickets": "1"}, "Choose one"),
     ("/admin/tenants/astro/members/{member}/change/", {"role": "king", "tickets": "1"}, "A role is one of"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "1.5"}, "whole number"),
-    ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "NaN"}, "a number"),
+    ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "abc"}, "must be a whole number"),
+    ("/admin/tenants/astro/quotas/set/", {"kind": "gpu_hours_month", "generation": "", "limit": "NaN"}, "such as 2.50"),
     ("/admin/users/create/", {"username": "Bob", "portal_role": "user"}, "a user of this name already"),
     ("/admin/users/{ada}/role/", {"portal_role": "user"}, "the last admin"),
     ("/admin/users/{ada}/deactivate/", {}, "the last admin"),

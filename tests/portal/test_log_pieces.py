@@ -97,6 +97,8 @@ def test_a_search_can_be_a_regular_expression_and_stops_at_the_most() -> None:
     assert (some.offsets, some.complete) == ([0, 16], False)
     with pytest.raises(BadPattern):
         search(held, "(", regex=True, most=10)
+    with pytest.raises(BadPattern, match=r"^missing \): step \($"):
+        search(held, "step (", regex=True, most=10)
 
 
 def test_no_pattern_makes_the_search_slow() -> None:

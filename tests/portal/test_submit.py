@@ -115,6 +115,7 @@ def test_submitting_twice_makes_one_job(bob: Client) -> None:
         ("checkpoint_grace_seconds", "-1", "a number from 0 to 3600"),
         ("priority", "101", "a whole number from -100 to 100"),
         ("progress_pattern", "(", "an RE2 regular expression"),
+        ("progress_pattern", "step (", "Is no regular expression (RE2): missing ): step ( (accepted"),
         ("generations", ["K80"], "K80 is not in lab; accepted are A100, V100"),
         ("environment", "conda", "accepted are"),
     ],
