@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from django.core.paginator import Paginator
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
@@ -17,8 +17,9 @@ from accounting.models import Generation, Tenant, User
 from portal.share.chart import draw
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
 from portal.share.queries import POINTS, Amounts, below, point_times, read_share
+from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
-from scheduling.models import Cluster, ShareInterval
+from scheduling.models import Cluster, ShareInterval, Trade
 
 TRADES_PER_PAGE = 25
 # Shares are written down when a round ends; a younger last round means that nothing is missing yet.
@@ -68,8 +69,13 @@ def trades(request: HttpRequest) -> HttpResponse:
     period = read_period(request.GET.get("period"), usual=_usual_period(request.user))
     generation = request.GET.get("generation", "")
     found = read_trades(request.user, period, generation=generation, tenant=tenant)
-    page = Paginator(found, TRADES_PER_PAGE).get_page(request.GET.get("page"))
     mine = visible_ids(request.user)
+    single = _run_of(request, found)
+    shown = found if single is None else single
+    page = Paginator(read_runs(found, mine) if single is None else single, TRADES_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    sides = set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     context = {
         "tenants": tenants,
         "tenant": tenant,
@@ -78,10 +84,31 @@ def trades(request: HttpRequest) -> HttpResponse:
         "generation": generation,
         "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
         "page": page,
-        "trades": seen(page, mine),
-        "totals": totals(found, set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine),
+        "single": single is not None,
+        "runs": page if single is None else [],
+        "trades": [] if single is None else seen(page, mine),
+        "totals": totals(shown, sides),
+        # What all gave is what all got: the sum says nothing, how much changed hands does.
+        "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
     }
     return render(request, "share/trades.html", context)
+
+
+def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:
+    """The single ones of the run to which the trade `?run=` belongs; 404 when it is none of the user's."""
+    asked = request.GET.get("run", "")
+    if not asked:
+        return None
+    pk = int(asked) if asked.isdecimal() and len(asked) < 19 else 0
+    one = get_object_or_404(Trade.objects.visible_to(request.user), pk=pk)
+    same = trades.filter(
+        round__cluster=one.round.cluster_id,
+        seller=one.seller_id, buyer=one.buyer_id, slow=one.slow_id, fast=one.fast_id,
+    )  # fmt: skip
+    for run in read_runs(same, ()):
+        if run.first <= one.pk <= run.last:
+            return same.filter(begins__gte=run.begins, begins__lte=run.last_begins)
+    return same.none()
 
 
 def chosen_tenant(request: HttpRequest, default: Tenant | None = None) -> Tenant:

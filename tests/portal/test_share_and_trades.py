@@ -14,7 +14,7 @@ from portal.share.chart import HEIGHT, draw, nice_step
 from portal.share.periods import Period
 from portal.share.queries import POINTS, Amounts, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
-from scheduling.models import Cluster, Round, ShareBalance, ShareInterval
+from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
 from tests.make import cast
 from tests.portal.scene import Scene, share
 
@@ -164,9 +164,65 @@ def test_the_page_shows_every_period(scene: Scene, browser_of, period: str) -> N
     assert "style=" not in html
 
 
+def words(answer) -> str:
+    """The page without emphasis and line breaks."""
+    return " ".join(answer.content.decode().replace("<strong>", "").replace("</strong>", "").split())
+
+
+def again(of: Trade, **other: object) -> Trade:
+    """The same trade once more."""
+    trade = Trade.objects.get(pk=of.pk)
+    trade.pk = None
+    for name, value in other.items():
+        setattr(trade, name, value)
+    trade.save()
+    return trade
+
+
+def test_trades_that_follow_each_other_are_one_row(scene: Scene, browser_of) -> None:
+    cast, one = scene.people, scene.trade
+    minute = timedelta(minutes=1)
+    again(one, begins=one.ends, ends=one.ends + minute, price=2.5, slow_gpus=2.25)
+    third = again(one, begins=one.ends + minute, ends=one.ends + 2 * minute)
+    later = again(one, begins=one.ends + 5 * minute, ends=one.ends + 6 * minute)
+    other = again(one, seller=cast.uni, begins=one.ends, ends=one.ends + minute)
+    bob = browser_of(cast.bob)
+    newest, run = bob.get("/trades/").context["page"]
+    assert (newest.first, newest.count) == (later.pk, 1)
+    assert (run.first, run.last, run.count) == (one.pk, third.pk, 3)
+    assert (run.begins, run.ends) == (one.begins, third.ends)
+    assert (run.lowest_price, run.highest_price) == (2.19, 2.5)
+    [side] = run.sides
+    assert side.gave == pytest.approx(3 * 0.9 * 60)
+    assert side.got == pytest.approx((2 * 1.971 + 2.25) * 60)
+    assert side.gain == pytest.approx(side.got / (side.gave * 1.2) - 1)
+    single = bob.get(f"/trades/?run={third.pk}").context
+    assert [trade.id for trade in single["trades"]][::2] == [third.pk, one.pk]
+    assert bob.get(f"/trades/?run={other.pk}").status_code == 404
+    assert bob.get("/trades/?run=x").status_code == 404
+
+
+def test_an_unfinished_run_goes_on(scene: Scene, browser_of) -> None:
+    again(scene.trade, begins=scene.trade.ends, ends=None)
+    [run] = browser_of(scene.people.charlie).get("/trades/").context["page"]
+    assert (run.count, run.ends) == (2, None)
+    assert run.sides[0].gave == pytest.approx(30 * 60 * 1.971, rel=0.05)
+
+
+def test_who_sees_both_sides_is_told_how_much_changed_hands(scene: Scene, browser_of) -> None:
+    olga, bob = (words(browser_of(who).get("/trades/")) for who in (scene.people.olga, scene.people.bob))
+    assert "changed hands between teams" in olga
+    assert "changed hands" not in bob
+    assert "got 0.033 GPU-h, gave 0 GPU-h" in bob
+
+
 def test_a_trade_is_told_from_the_own_side(scene: Scene, browser_of) -> None:
-    html = browser_of(scene.people.bob).get("/trades/").content.decode()
-    told = " ".join(html.replace("<strong>", "").replace("</strong>", "").split())
+    bob = browser_of(scene.people.bob)
+    row = words(bob.get("/trades/"))
+    assert "You gave 0.015 GPU-h A100 for 0.033 GPU-h V100 of another team" in row
+    assert "+83 %" in row
+    assert "Bio" not in row
+    told = words(bob.get(f"/trades/?run={scene.trade.pk}"))
     assert "You gave 0.9 A100 for 1.97 V100 for 1 min at 2.19" in told
     assert "by your measured speed-up 1.20 that is 83 % more" in told
     assert "another team" in told
@@ -174,8 +230,10 @@ def test_a_trade_is_told_from_the_own_side(scene: Scene, browser_of) -> None:
 
 
 def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of) -> None:
-    html = browser_of(scene.people.charlie).get("/trades/").content.decode()
-    told = " ".join(html.replace("<strong>", "").replace("</strong>", "").split())
+    charlie = browser_of(scene.people.charlie)
+    told = words(charlie.get(f"/trades/?run={scene.trade.pk}"))
+    assert "of another team" in words(charlie.get("/trades/"))
+    assert "1.20" not in words(charlie.get("/trades/"))
     assert "You gave 1.97 V100 for 0.9 A100" in told
     assert "speed-up 4 " in told or "speed-up 4.00" in told
     assert "1.20" not in told  # Astro's speed-up is Astro's secret
@@ -185,7 +243,9 @@ def test_charlie_reads_the_other_side_of_the_same_trade(scene: Scene, browser_of
 
 
 def test_an_admin_reads_both_names(scene: Scene, browser_of) -> None:
-    html = browser_of(scene.people.ada).get("/trades/").content.decode()
+    ada = browser_of(scene.people.ada)
+    assert "Astro gave 0.015 GPU-h A100 for 0.033 GPU-h V100 of Bio" in words(ada.get("/trades/"))
+    html = ada.get(f"/trades/?run={scene.trade.pk}").content.decode()
     assert "<strong>Astro</strong> gave" in html
     assert "<strong>Bio</strong> gave" in html
 

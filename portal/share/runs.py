@@ -1,0 +1,107 @@
+"""Trades of the same two tenants that follow each other without a gap, told as one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from accounting.models import Generation, Tenant
+from portal.share.trades import ANOTHER
+from scheduling.models import Trade
+
+# A round ends the trades of the last one and makes its own a moment later.
+GAP = timedelta(seconds=2)
+
+
+@dataclass(frozen=True)
+class RunSide:
+    """What one tenant gave and got, in GPU-seconds, valued by its own speed-ups as measured meanwhile."""
+
+    tenant: Tenant
+    gave: float
+    gave_generation: str
+    got: float
+    got_generation: str
+    other: str  # "another team" when the reader may not see it
+    speedup: float
+    gain: float  # 0.83: by its own measure it got 83 % more than it gave
+
+
+@dataclass(frozen=True)
+class Run:
+    first: int  # id of the first trade
+    last: int
+    count: int
+    begins: datetime
+    ends: datetime | None  # None while it goes on
+    last_begins: datetime
+    slow: str
+    fast: str
+    lowest_price: float
+    highest_price: float
+    sides: list[RunSide]  # those of the reader's tenants, one or two
+
+    @property
+    def has_one_price(self) -> bool:
+        return f"{self.lowest_price:.2f}" == f"{self.highest_price:.2f}"
+
+
+def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
+    """`trades` as runs, latest first, as somebody sees them who may see the tenants `mine`.
+
+    A trade during which no time passed exchanged nothing and is in no run.
+    """
+    inner, params = trades.order_by().select_related(None).query.sql_with_params()
+    # The inner query comes from Django; the rest is fixed.
+    sql = f"""
+        WITH single AS (SELECT found.*, round.cluster_id, coalesce(found.ends, now()) AS until
+                          FROM ({inner}) AS found JOIN scheduling_round AS round ON round.id = found.round_id),
+        marked AS (SELECT *, begins > lag(until) OVER same + %s::interval AS is_new FROM single
+                   WINDOW same AS (PARTITION BY cluster_id, seller_id, buyer_id, slow_id, fast_id
+                                   ORDER BY begins, id)),
+        numbered AS (SELECT *, count(*) FILTER (WHERE is_new) OVER same AS run,
+                            extract(epoch FROM until - begins)::float8 AS seconds FROM marked
+                     WINDOW same AS (PARTITION BY cluster_id, seller_id, buyer_id, slow_id, fast_id
+                                     ORDER BY begins, id))
+        SELECT min(id), max(id), count(*), min(begins), max(until), bool_or(ends IS NULL), max(begins),
+               seller_id, buyer_id, slow_id, fast_id, min(price), max(price),
+               sum(fast_gpus * seconds), sum(slow_gpus * seconds),
+               sum(fast_gpus * seconds * seller_speedup), sum(fast_gpus * seconds * buyer_speedup)
+          FROM numbered
+         GROUP BY cluster_id, seller_id, buyer_id, slow_id, fast_id, run
+        HAVING sum(fast_gpus * seconds) > 0 AND sum(slow_gpus * seconds) > 0
+         ORDER BY max(begins) DESC, max(id) DESC
+    """  # noqa: S608
+    tenants, names = Tenant.objects.in_bulk(), dict(Generation.objects.values_list("pk", "name"))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*params, GAP])
+        return [_run(row, tenants, names, mine) for row in cursor.fetchall()]
+
+
+def _run(row: tuple, tenants: dict[int, Tenant], names: dict[int, str], mine: Collection[int]) -> Run:
+    first, last, count, begins, until, goes_on, last_begins, *parties, lowest, highest = row[:13]
+    seller, buyer = (tenants[pk] for pk in parties[:2])
+    slow, fast = (names[pk] for pk in parties[2:])
+    fast_time, slow_time, worth_to_seller, worth_to_buyer = row[13:]
+
+    def name(tenant: Tenant) -> str:
+        return tenant.name if tenant.pk in mine else ANOTHER
+
+    sides = [
+        RunSide(
+            seller, fast_time, fast, slow_time, slow, name(buyer),
+            speedup=worth_to_seller / fast_time, gain=slow_time / worth_to_seller - 1,
+        ),
+        RunSide(
+            buyer, slow_time, slow, fast_time, fast, name(seller),
+            speedup=worth_to_buyer / fast_time, gain=worth_to_buyer / slow_time - 1,
+        ),
+    ]  # fmt: skip
+    return Run(
+        first, last, count, begins, None if goes_on else until, last_begins, slow, fast, lowest, highest,
+        sides=[side for side in sides if side.tenant.pk in mine],
+    )  # fmt: skip
