@@ -46,15 +46,19 @@ PEOPLE = (
 TRAIN = (
     'python "$FAIRLOT_EXAMPLES/digits/train.py" --steps {steps} --seconds-per-step 0.2 --sensitivity {gain}'
 )
-# Owner, team, name, steps, how much a faster GPU helps, workers.
+# Owner, team, name, steps, how much a faster GPU helps, workers. They want more GPUs than there are, for an hour
+# and longer; two end within a few minutes, so that there is a finished job to be seen.
 JOBS = (
-    ("bob", "Astro", "digits: baseline", 1500, "0.2", 1),
-    ("bob", "Astro", "digits: data-parallel", 1500, "0.2", 2),
-    ("charlie", "Bio", "digits: large batch", 3000, "0.6", 1),
-    ("charlie", "Bio", "digits: small batch", 3000, "0.6", 1),
-    ("dana", "Vision", "digits: sweep 1", 6000, "1.0", 1),
-    ("dana", "Vision", "digits: sweep 2", 6000, "1.0", 1),
-    ("dana", "Vision", "digits: sweep 3", 6000, "1.0", 1),
+    ("bob", "Astro", "digits: first look", 300, "0.2", 1),
+    ("bob", "Astro", "digits: baseline", 24_000, "0.2", 1),
+    ("bob", "Astro", "digits: data-parallel", 24_000, "0.2", 2),
+    ("charlie", "Bio", "digits: large batch", 36_000, "0.6", 1),
+    ("charlie", "Bio", "digits: small batch", 36_000, "0.6", 1),
+    ("dana", "Vision", "digits: quick check", 600, "1.0", 1),
+    ("dana", "Vision", "digits: sweep 1", 60_000, "1.0", 1),
+    ("dana", "Vision", "digits: sweep 2", 60_000, "1.0", 1),
+    ("dana", "Vision", "digits: sweep 3", 60_000, "1.0", 1),
+    ("dana", "Vision", "digits: sweep 4", 60_000, "1.0", 1),
 )
 
 

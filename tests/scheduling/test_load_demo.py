@@ -1,0 +1,45 @@
+"""The demo: people, hardware, and jobs that contend for an hour while some end soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from scheduling.management.commands import load_demo
+from scheduling.models import Job, Node
+
+FASTEST = max(speed for *_, speed in load_demo.HARDWARE)
+SECONDS_PER_STEP = 0.2
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setattr(load_demo, "declare_local_gpus", lambda **_: [])  # as on a machine without GPUs
+    call_command("load_demo", "--passwords-file", str(tmp_path / "passwords"))
+    return tmp_path
+
+
+def seconds(steps: int, gain: str) -> float:
+    """How long a job runs at least: always, and on the fastest GPUs."""
+    return steps * SECONDS_PER_STEP / FASTEST ** float(gain)
+
+
+def test_the_demo_contends_for_an_hour_and_some_jobs_end_soon(loaded: Path) -> None:
+    at_least = {name: seconds(steps, gain) for _, _, name, steps, gain, _ in load_demo.JOBS}
+    long = [job for job in Job.objects.all() if at_least[job.name] >= 3600]
+    soon = [name for name, least in at_least.items() if least <= 120]
+    assert sum(job.workers * job.gpus_per_worker for job in long) > sum(
+        node.gpus for node in Node.objects.all()
+    )
+    assert len(soon) >= 2
+    assert len(long) + len(soon) == len(at_least)
+
+
+def test_loading_it_again_adds_nothing(loaded: Path) -> None:
+    before = Job.objects.count(), Node.objects.count()
+    call_command("load_demo", "--passwords-file", str(loaded / "passwords"))
+    assert (Job.objects.count(), Node.objects.count()) == before
