@@ -283,6 +283,7 @@ root.querySelector("[data-log-search]").addEventListener("keydown", (event) => {
     step(-1);
   }
 });
+root.querySelector("[data-log-search]").addEventListener("input", () => say(""));
 root.querySelector('[data-log-step="-1"]').addEventListener("click", () => step(-1));
 
 async function step(direction) {
@@ -297,7 +298,7 @@ async function step(direction) {
     const answer = await response.json();
     if (!response.ok) {
       forget();
-      $("count").textContent = answer.problem ?? "The search failed.";
+      say(answer.problem ?? "The search failed.");
       return;
     }
     const same = key === found.key;
@@ -305,6 +306,7 @@ async function step(direction) {
   } else {
     found.index = past;
   }
+  say("");
   const total = `${found.offsets.length}${found.complete ? "" : "+"}`;
   $("count").textContent = found.offsets.length === 0 ? "No match" : `${found.index + 1} of ${total}`;
   root.querySelector('[data-log-step="-1"]').disabled = found.offsets.length < 2;
@@ -335,7 +337,14 @@ async function goTo(offset) {
   showJump();
 }
 
+// Over the log, not in the bar: whatever its length, nothing moves.
+function say(problem) {
+  $("problem").textContent = problem;
+  $("problem").hidden = problem === "";
+}
+
 function forget() {
+  say("");
   found = { key: "", offsets: [], complete: true, index: -1 };
   list.querySelector(".log-found")?.classList.remove("log-found");
   $("count").textContent = "";

@@ -15,4 +15,27 @@ function mark() {
   }
 }
 
-if (form) new MutationObserver(mark).observe(form, { childList: true, subtree: true, characterData: true });
+function settle() {
+  mark();
+  restore();
+}
+
+// A text field keeps the height to which it was pulled when its side is written anew. Only as a property:
+// the CSP refuses a style attribute, which is why htmx copies none (morphIgnore).
+const heights = new Map();
+
+function remember() {
+  for (const field of form.querySelectorAll("textarea[id]")) if (field.style.height) heights.set(field.id, field.style.height);
+}
+
+function restore() {
+  for (const [id, height] of heights) {
+    const field = document.getElementById(id);
+    if (field && field.style.height !== height) field.style.height = height;
+  }
+}
+
+if (form) {
+  form.addEventListener("pointerup", remember);
+  new MutationObserver(settle).observe(form, { childList: true, subtree: true, characterData: true });
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -259,3 +260,19 @@ def test_who_is_in_no_team_learns_whom_to_ask(scene: Scene, browser_of) -> None:
 
 def test_a_long_command_is_one_line_of_yaml() -> None:
     assert JobSpec(name="n", command="word " * 60 + "end").to_yaml().count("\n") == 3
+
+
+def test_no_style_attribute_is_sent_or_copied_which_the_csp_refuses(bob: Client) -> None:
+    """A field that was pulled larger has one; htmx would copy it to the field that replaces it."""
+    page = bob.get("/submit/?example=digits")
+    config = json.loads(re.search(r"name=\"htmx-config\" content='([^']*)'", page.content.decode())[1])
+    assert "style" in config["morphIgnore"]
+    assert page["Content-Security-Policy"].count("style-src 'self'") == 1
+    swapped = bob.post("/submit/convert/?from=yaml", posted()).content.decode()
+    assert not re.search(r"<[^>]*\sstyle=", page.content.decode() + swapped)
+
+
+def test_the_page_says_that_comments_in_the_yaml_do_not_last(bob: Client) -> None:
+    assert (
+        "Comments and your own layout last until the form is edited" in bob.get("/submit/").content.decode()
+    )
