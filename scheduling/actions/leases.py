@@ -15,6 +15,7 @@ from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
 from scheduling.actions.promises import advance, withdraw, write_times
+from scheduling.actions.shares import Closing, take_back
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.bulk import insert_rows, update_rows
 from scheduling.history import History
@@ -186,12 +187,15 @@ class _Desk:
         self._closed: list[Lease] = []
         self._progress: list[tuple[Lease, float, float]] = []
         self._switches: list[float] = []
+        self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
+        self._closings: list[Closing] = []
 
     # --- what was seen ---------------------------------------------------------------------------
 
     def observe(self, lease: Lease, seen: Observation) -> None:
         """One observation of a lease that holds GPUs."""
         at = self._moment(lease, seen.seen_age)
+        self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
             lease.last_seen_at = at
             self._touched[lease.pk] = lease
@@ -347,6 +351,7 @@ class _Desk:
         if lease.stop_asked_at and lease.job.state == Job.State.STOPPING:
             self._switches.append(max(0.0, (at - lease.stop_asked_at).total_seconds()))
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
+        self._closings.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
         lease.last_seen_at = at
         self._touched[lease.pk] = lease
         self._closed.append(lease)
@@ -360,6 +365,7 @@ class _Desk:
         self._save_switch_cost()
         if self._closed:
             write_times(lease.pk for lease in self._closed)
+            take_back(Cluster.objects.get(pk=self.cluster_id), self._closings)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
             self._withdraw_promises()

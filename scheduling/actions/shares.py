@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict
@@ -133,6 +135,66 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
             _close_interval(cluster, last, received, since=last.at, now=ends)
         _book_trades(last, ends=ends)
     _settle_balances(cluster, received, seconds=(now - since).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A lease that is closed now, and when it had last been heard of before."""
+
+    lease: Lease
+    last_seen_at: datetime | None
+
+
+def take_back(cluster: Cluster, closings: Iterable[Closing]) -> None:
+    """Corrects what rounds have counted of leases beyond their ends, of which nobody had told them yet.
+
+    The lease rows are stored; the caller holds the cluster's lock.
+    """
+    last = cluster.last_round_at
+    if last is None:
+        return
+    over = []
+    for closing in closings:
+        lease, seen = closing.lease, closing.last_seen_at
+        silent = seen is not None and (last - seen).total_seconds() > SILENCE_SECONDS
+        counted = seen if silent and seen is not None else last
+        ended = lease.held_until
+        if lease.held_from is not None and ended is not None and max(ended, lease.held_from) < counted:
+            over.append((lease.pk, max(ended, lease.held_from), counted))
+    if not over:
+        return
+    columns = [[row[i] for row in over] for i in range(3)]
+    with connection.cursor() as cursor:
+        for statement in (TAKE_BACK_FROM_BALANCES, TAKE_BACK_FROM_INTERVALS):
+            cursor.execute(statement, columns)
+
+
+_OVER = """
+    SELECT job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, lease.gpus,
+           over.ended, over.counted
+      FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS over (lease, ended, counted)
+      JOIN scheduling_lease AS lease ON lease.id = over.lease
+      JOIN scheduling_job AS job ON job.id = lease.job_id
+"""
+TAKE_BACK_FROM_BALANCES = f"""
+    UPDATE scheduling_sharebalance AS balance SET owed = balance.owed + back.seconds
+      FROM (SELECT tenant_id, owner_id, cluster_id, generation_id,
+                   sum(gpus * extract(epoch FROM counted - ended))::float8 AS seconds
+              FROM ({_OVER}) AS over GROUP BY 1, 2, 3, 4) AS back
+     WHERE (balance.tenant_id, balance.user_id, balance.cluster_id, balance.generation_id)
+         = (back.tenant_id, back.owner_id, back.cluster_id, back.generation_id) AND balance.share > 0
+"""  # noqa: S608 - of constants
+TAKE_BACK_FROM_INTERVALS = f"""
+    UPDATE scheduling_shareinterval AS closed SET received = greatest(closed.received - back.seconds, 0)
+      FROM (SELECT past.id, sum(over.gpus * extract(epoch FROM
+                   least(past.ends, over.counted) - greatest(past.begins, over.ended)))::float8 AS seconds
+              FROM ({_OVER}) AS over JOIN scheduling_shareinterval AS past
+                ON past.cluster_id = over.cluster_id AND past.tenant_id = over.tenant_id
+               AND past.generation_id = over.generation_id
+               AND past.begins < over.counted AND past.ends > over.ended
+             GROUP BY past.id) AS back
+     WHERE closed.id = back.id
+"""  # noqa: S608 - of constants
 
 
 def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:

@@ -103,7 +103,7 @@ def test_a_promise_that_a_later_round_does_not_renew_is_withdrawn() -> None:
     new = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
     lab.contest(old)
     assert lab.lease(new).state == Lease.State.PROMISED
-    pause_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    pause_cluster(actor=lab.people.olga, cluster=lab.cluster, reason="new switch")
     drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
     lease = lab.lease(new)
     assert (lease.state, lease.held_gpus.count()) == (Lease.State.CLOSED, 0)
@@ -227,7 +227,7 @@ def test_a_paused_cluster_starts_nothing_and_says_so() -> None:
     running = lab.submit(lab.people.bob, lab.people.astro)
     lab.fill()
     lab.carry_out()
-    pause_cluster(actor=lab.people.olga, cluster=lab.cluster)
+    pause_cluster(actor=lab.people.olga, cluster=lab.cluster, reason="new switch")
     waiting = lab.submit(lab.people.bob, lab.people.astro)
     lab.quantum()
     assert lab.states([running, waiting]) == [Job.State.RUNNING, Job.State.QUEUED]
@@ -391,3 +391,28 @@ def test_nobody_gets_credit_for_being_away() -> None:
 def _without_one_gang(round_: Round) -> bytes:
     decision = codec.decode_decision(bytes(round_.record.decision))
     return codec.encode(replace(decision, run=decision.run[::-1].copy()))
+
+
+def test_what_a_round_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
+    """The gang ended ten seconds before a round that had not been told yet."""
+    lab = world(v100=2)
+    mine = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(2)]
+    lab.submit(lab.people.charlie, lab.people.bio)
+    lab.quantum()
+    lab.carry_out()
+    running = next(job for job in mine if Job.objects.get(pk=job.pk).state == Job.State.RUNNING)
+    lab.age(lab.lease(running), 60)
+    lab.pass_time(60)
+    lab.quantum()
+    owed = ShareBalance.objects.get(user=lab.people.bob, cluster=lab.cluster)
+    interval = ShareInterval.objects.filter(tenant=lab.people.astro).latest("round__number")
+    # As if that round had been ten seconds ago, and the gang had ended ten seconds before.
+    with connection.cursor() as cursor:
+        for table, columns in (("cluster", ("last_round_at",)), ("shareinterval", ("begins", "ends"))):
+            sets = ", ".join(f"{column} = {column} - interval '10 s'" for column in columns)
+            cursor.execute(f"UPDATE scheduling_{table} SET {sets}")  # noqa: S608 - own names
+    lab.see(lab.lease(running), Phase.ENDED, end=End.SUCCEEDED, ended_age=20.0, exit_code=0)
+    after = ShareBalance.objects.get(pk=owed.pk)
+    again = ShareInterval.objects.get(pk=interval.pk)
+    assert after.owed - owed.owed == pytest.approx(10, abs=0.5)
+    assert interval.received - again.received == pytest.approx(10, abs=0.5)
