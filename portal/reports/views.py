@@ -68,7 +68,7 @@ def usage_csv(request: HttpRequest) -> HttpResponse:
 def read_report(request: HttpRequest) -> tuple[Tenant | None, By, ReportPeriod, UsageReport]:
     """The report that the URL asks for; 404 for a team that the user may not see."""
     tenant = None
-    if slug := request.GET.get("team", ""):
+    if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
     by = By(request.GET["by"]) if request.GET.get("by") in set(GROUPS) else By.USER
     zone = timezone.get_current_timezone()

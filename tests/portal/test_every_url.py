@@ -59,6 +59,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "share?team=astro": ASTRO,
     "trades": PAGE,
     "trades?team=astro": ASTRO,
+    "trades?run={trade}": PAGE,  # Charlie's team is the other side
     "usage": PAGE,
     "usage?team=astro&by=job": ASTRO,
     "usage_csv": PAGE,
@@ -157,7 +158,7 @@ def walk(scene: Scene) -> Iterator[tuple[str, str]]:
     for key in EXPECTED:
         name, _, query = key.partition("?")
         url = reverse(name, kwargs=arguments(scene, name, patterns[name]))
-        yield key, f"{url}?{query.format(job=scene.job.pk)}" if query else url
+        yield key, f"{url}?{query.format(job=scene.job.pk, trade=scene.trade.pk)}" if query else url
 
 
 def text_of(response: HttpResponseBase) -> str:
