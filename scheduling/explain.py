@@ -93,21 +93,31 @@ class Explainer:
 
     def never(self, job: Job) -> list[Reason]:
         """Why `job`, which need not be stored, can never run with these nodes and quotas; empty if it can."""
-        size, nodes = job.gpus_per_worker, self._accepted(job)
-        slots: dict[int, int] = {}
-        for node in nodes:
-            slots[node.generation_id] = slots.get(node.generation_id, 0) + node.gpus // size
-        fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
+        slots = self._slots(job)
         reasons = []
-        if not nodes:
+        if not slots:
             reasons.append(Reason.NEVER_NO_SUCH_GENERATION)
         elif not any(slots.values()):
             reasons.append(Reason.NEVER_WORKER_TOO_LARGE)
-        elif not fitting:
+        elif max(slots.values()) < job.workers:
             reasons.append(Reason.NEVER_TOO_LARGE)
-        if never_fits(job.tenant, fitting or list(slots) or job.generation_ids, job.gpus):
+        if self._over_quota(job):
             reasons.append(Reason.NEVER_OVER_QUOTA)
         return reasons
+
+    def _slots(self, job: Job) -> dict[int, int]:
+        """By generation, how many of its workers the nodes hold together."""
+        slots: dict[int, int] = {}
+        for node in self._accepted(job):
+            workers = node.gpus // job.gpus_per_worker
+            slots[node.generation_id] = slots.get(node.generation_id, 0) + workers
+        return slots
+
+    def _over_quota(self, job: Job) -> str | None:
+        """Why quotas forbid it where the nodes would hold it; where none would, on all that it accepts."""
+        slots = self._slots(job)
+        fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
+        return never_fits(job.tenant, fitting or list(slots) or job.generation_ids, job.gpus)
 
     def never_in_words(self, job: Job) -> list[str]:
         """`never` as sentences."""
@@ -116,6 +126,8 @@ class Explainer:
     def _never_sentence(self, job: Job, reason: Reason) -> str:
         match reason:
             case Reason.NEVER_NO_SUCH_GENERATION:
+                if not self._nodes:
+                    return f"{self.cluster.name} has no nodes yet."
                 return f"It can never run here: no node has {self._kinds(job)} GPUs."
             case Reason.NEVER_TOO_LARGE:
                 return (
@@ -128,7 +140,7 @@ class Explainer:
                     f"the largest node with {self._kinds(job)} has {self._largest_node(job)}."
                 )
             case _:
-                limit = never_fits(job.tenant, job.generation_ids, job.gpus)
+                limit = self._over_quota(job)
                 return f"It can never run: {limit or f'the team may not hold {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason) -> str:
@@ -157,7 +169,7 @@ class Explainer:
             case Reason.GPUS_DRAINING:
                 return "Its GPUs are chosen; it starts as soon as their present holders have left."
             case Reason.CLUSTER_PAUSED:
-                return f"{self.cluster.name} is paused by an operator; nothing new starts."
+                return f"{paused_in_words(self.cluster)}; nothing new starts."
             case Reason.BACKING_OFF:
                 return (
                     f"Its last {job.failed_starts} starts failed or did not last; it is tried again soon."
@@ -227,6 +239,11 @@ class Explainer:
             if balance is not None and balance.owed > 1:
                 parts.append(f"{balance.owed:.0f} GPU-seconds of {node_kind[0]}")
         return f" You are owed {' and '.join(parts)}." if parts else ""
+
+
+def paused_in_words(cluster: Cluster) -> str:
+    why = f" ({cluster.paused_reason})" if cluster.paused_reason else ""
+    return f"{cluster.name} is paused by an operator{why}"
 
 
 def explain(job: Job) -> Explanation:

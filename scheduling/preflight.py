@@ -12,7 +12,7 @@ from fairshare.model import Reason
 from fairshare.policy import decide
 from fairshare.reasons import never_reason
 from scheduling.actions.jobs import check_spec
-from scheduling.explain import Explainer
+from scheduling.explain import Explainer, paused_in_words
 from scheduling.models import Cluster, Job, Node
 from scheduling.snapshot import read_snapshot, tenants_without_hours, with_candidate
 from scheduling.spec import JobSpec
@@ -67,7 +67,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     candidate.reason = int(Reason.NONE)
     detail = explainer.explain(candidate).detail
     if cluster.paused_at:
-        return Preflight("later", (f"{cluster.name} is paused by an operator.",), None, cost, detail)
+        return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
     if len(snapshot.jobs) > MOST_JOBS:
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; it takes its turn by the team's tickets."
         return Preflight("later", (sentence,), None, cost, detail)

@@ -43,20 +43,21 @@ def nodes(request: HttpRequest) -> HttpResponse:
 def drain(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node, pk=pk)
 
-    def act(post: QueryDict) -> None:
-        reason = post.get("reason", "").strip()
-        if not reason or len(reason) > 200:
-            raise Refused("Say why, in 1 to 200 characters.", "reason")
-        clusters.drain_node(actor=request.user, node=node, reason=reason)
-
     return perform(
         request,
         f"drain-{pk}",
-        act,
+        lambda post: clusters.drain_node(actor=request.user, node=node, reason=_reason(post)),
         done=f"{node.name} is drained; what ran there goes on elsewhere.",
         to=("admin_nodes",),
         page=_nodes,
     )
+
+
+def _reason(post: QueryDict) -> str:
+    reason = post.get("reason", "").strip()
+    if not reason or len(reason) > 200:
+        raise Refused("Say why, in 1 to 200 characters.", "reason")
+    return reason
 
 
 @operators_only
@@ -120,14 +121,18 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
 def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Pause or resume a cluster."""
     cluster = get_object_or_404(Cluster, pk=pk)
-    act, done = {
-        "pause": (clusters.pause_cluster, f"{cluster.name} is paused; what runs goes on."),
-        "resume": (clusters.resume_cluster, f"{cluster.name} goes on."),
-    }[verb]
+    acts = {
+        "pause": (lambda post: clusters.pause_cluster(
+                    actor=request.user, cluster=cluster, reason=_reason(post)),
+                  f"{cluster.name} is paused; what runs goes on."),
+        "resume": (lambda post: clusters.resume_cluster(actor=request.user, cluster=cluster),
+                   f"{cluster.name} goes on."),
+    }  # fmt: skip
+    act, done = acts[verb]
     return perform(
         request,
         f"{verb}-{pk}",
-        lambda post: act(actor=request.user, cluster=cluster),
+        act,
         done=done,
         to=("admin_nodes",),
         page=_nodes,

@@ -40,7 +40,7 @@ def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) ->
         "members": [(one, one.tickets / tickets) for one in members],
         "roles": Membership.Role.choices,
         "quotas": tenant.quotas.select_related("generation"),
-        "entries": entries(events),
+        "entries": entries(events, request.user),
     }
     return show(request, "administration/team.html", context, refusal=refusal)
 

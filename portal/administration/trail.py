@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from accounting.models import AuditEvent
+from accounting.models import AuditEvent, Quota, Tenant, User
 from portal.administration.access import operators_only
 
 EVENTS_PER_PAGE = 50
+# What the portal calls things of the data model.
+KINDS = {"tenant": "team", "apitoken": "API token", "ledgertransaction": "booking"}
+NAMES = {"tenant": "team"}
+# What it means that a value is not given.
+NOTHING = {"generation": "all", "since": "at once", "parent": "none, at the top"}
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)")
+DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -29,27 +42,76 @@ class Change:
 @dataclass(frozen=True)
 class Entry:
     event: AuditEvent
+    kind: str  # of the object that was changed
+    href: str  # its page, where the reader may open that; else empty
     changes: list[Change]
 
 
-def entries(events: QuerySet[AuditEvent] | list[AuditEvent]) -> list[Entry]:
+def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> list[Entry]:
+    """The events as `reader` sees them, with links to what they changed."""
+    found = list(events)
+    teams = [int(event.target_id) for event in found if event.target_type == "tenant"]
+    slugs = dict(Tenant.objects.filter(pk__in=teams).values_list("pk", "slug"))
     return [
         Entry(
             event,
+            KINDS.get(event.target_type, event.target_type),
+            _href(event, reader, slugs),
             [
-                Change(name.replace("_", " "), _told(event.before, name), _told(event.after, name))
+                Change(
+                    NAMES.get(name, name.replace("_", " ")),
+                    _told(event.before, name),
+                    _told(event.after, name),
+                )
                 for name in dict.fromkeys([*event.before, *event.after])
             ],
         )
-        for event in events
+        for event in found
     ]
 
 
+def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
+    pk = int(event.target_id) if event.target_id.isdecimal() else 0
+    match event.target_type:
+        case "job":
+            return reverse("job", args=[pk])
+        case "tenant" if reader.is_admin and pk in slugs:
+            return reverse("admin_tenant", args=[slugs[pk]])
+        case "user" if reader.is_admin:
+            return reverse("admin_user", args=[pk])
+        case "generation" if reader.is_admin:
+            return reverse("admin_generations")
+        case "node" | "cluster" if reader.is_operator:
+            return f"{reverse('admin_nodes')}#{event.target_type}-{pk}"
+    return ""
+
+
 def _told(values: dict[str, Any], name: str) -> str:
-    value = values.get(name, "")
+    """A stored value as people write it, and nothing of it lost; empty when it was not told."""
+    if name not in values:
+        return ""
+    value = values[name]
+    if value is None:
+        return NOTHING.get(name, "none")
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "nothing" if value is None else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    text = str(value)
+    if name == "kind" and text in Quota.Kind.values:
+        return str(Quota.Kind(text).label)
+    if MOMENT.fullmatch(text):
+        return timezone.localtime(datetime.fromisoformat(text)).strftime("%-d %B %Y, %H:%M:%S %Z")
+    if name == "per_gpu_hour":
+        return _price(Decimal(text))
+    return format(Decimal(text).normalize(), "f") if DECIMAL.fullmatch(text) else text
+
+
+def _price(amount: Decimal) -> str:
+    """With two decimals at least, and as many as it has."""
+    plain = amount.normalize()
+    places = max(2, -int(plain.as_tuple().exponent))
+    return f"{plain:.{places}f} {settings.FAIRLOT_CURRENCY}"
 
 
 def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEvent]:
@@ -70,7 +132,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     context = {
         "tab": "audit",
         "page": page,
-        "entries": entries(page.object_list),
+        "entries": entries(page.object_list, request.user),
         "verbs": visible.order_by("verb").values_list("verb", flat=True).distinct(),
     }
     return render(request, "administration/audit.html", context)

@@ -35,6 +35,7 @@ def clusters(request: HttpRequest) -> list[dict[str, Any]]:
         {
             "name": cluster.name,
             "paused": cluster.paused_at is not None,
+            "paused_reason": cluster.paused_reason,
             "quantum_seconds": cluster.effective_quantum,
             "nodes": nodes[cluster.pk],
         }

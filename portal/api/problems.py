@@ -17,7 +17,7 @@ from scheduling.spec import SpecError
 
 PROBLEM = "application/problem+json"
 _WORDS = {
-    403: "The call was refused before it was looked at: from this address, or without its CSRF token.",
+    403: "The call was refused: with a session, whatever changes something needs the CSRF token.",
     405: "This address does not know this method; the header Allow names those that it knows.",
     500: "Something went wrong inside Fairlot; its log says what.",
 }
@@ -69,10 +69,17 @@ class ApiProblemsMiddleware:
         is_problem = response.headers.get("Content-Type") == PROBLEM
         if response.status_code < 400 or is_problem or not request.path_info.startswith("/api/"):
             return response
-        answer = problem(response.status_code, _WORDS.get(response.status_code, "The call was refused."))
+        answer = problem(response.status_code, _words(response))
         if "Allow" in response.headers:
             answer["Allow"] = response["Allow"]
         return answer
+
+
+def _words(response: HttpResponseBase) -> str:
+    """What a refusal in plain text says itself; pages are for people, so these are said in other words."""
+    if isinstance(response, HttpResponse) and response.headers.get("Content-Type") == "text/plain":
+        return response.content.decode().strip()
+    return _WORDS.get(response.status_code, "The call was refused.")
 
 
 def answer_with_problems(api: NinjaAPI) -> None:

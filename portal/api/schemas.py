@@ -142,6 +142,7 @@ class Held(Schema):
 class Cluster(Schema):
     name: str
     paused: bool
+    paused_reason: str = Field(description="What the operator said; empty while it is not paused.")
     quantum_seconds: float
     nodes: list[Node]
 

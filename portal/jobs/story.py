@@ -16,7 +16,9 @@ from accounting.models import Generation, UsageSegment, User
 from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
 from portal.wording import LEASE_ENDS
+from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
 from scheduling.backends.base import End
+from scheduling.lifecycle import Event
 from scheduling.models import HeldGpu, Job, Lease
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
@@ -82,15 +84,20 @@ def leases_of(job: Job) -> QuerySet[Lease]:
     goes_on = job.leases.filter(decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
     goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # that promise was withdrawn
     moved_to = Subquery(goes_on.values("generation__name")[:1])
-    return _with_gpus(job.leases.order_by("-epoch").annotate(moved_to=moved_to))
+    told = job.events.filter(epoch=OuterRef("epoch"), kind=Event.PREEMPTED).values("text")[:1]
+    leases = job.leases.order_by("-epoch").annotate(moved_to=moved_to, told=Subquery(told))
+    return _with_gpus(leases)
 
 
 def why_ended(lease: Lease) -> str:
     """Why a lease from `leases_of` ended, in plain words; empty while it is open."""
-    if lease.moved_to and lease.end_reason == str(End.STOPPED):
-        same = lease.moved_to == lease.generation.name
-        return "moved to other GPUs" if same else f"moved to {lease.moved_to}"
-    return LEASE_ENDS.get(lease.end_reason, lease.end_reason)
+    if lease.end_reason != str(End.STOPPED):
+        return LEASE_ENDS.get(lease.end_reason, lease.end_reason)
+    told = lease.told or ""
+    if lease.moved_to:
+        return f"moved to {'other GPUs' if lease.moved_to == lease.generation.name else lease.moved_to}"
+    why = "drained" if BEING_DRAINED in told else "shutdown" if told == SHUTTING_DOWN else lease.end_reason
+    return LEASE_ENDS[why]
 
 
 def _with_gpus(leases: QuerySet[Lease]) -> QuerySet[Lease]:

@@ -37,6 +37,9 @@ ACCEPTED = {
     "residence_seconds": "0 to 86,400 seconds",
     "overhead_limit": "more than 0 and at most 1",
 }
+# By these words a job's history tells for what its turn ended.
+BEING_DRAINED = "is being drained"
+SHUTTING_DOWN = "Fairlot is shutting down"
 
 
 @transaction.atomic(durable=True)
@@ -72,23 +75,28 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
 
 
 @transaction.atomic(durable=True)
-def pause_cluster(*, actor: User, cluster: Cluster) -> None:
-    """Nothing new starts; what runs goes on."""
-    _set_paused(actor, cluster, paused=True)
+def pause_cluster(*, actor: User, cluster: Cluster, reason: str) -> None:
+    """Nothing new starts, and whoever waits is told `reason`; what runs goes on."""
+    _set_paused(actor, cluster, reason=reason)
 
 
 @transaction.atomic(durable=True)
 def resume_cluster(*, actor: User, cluster: Cluster) -> None:
     """Ends a pause."""
-    _set_paused(actor, cluster, paused=False)
+    _set_paused(actor, cluster, reason=None)
 
 
-def _set_paused(actor: User, cluster: Cluster, *, paused: bool) -> None:
+def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
+    """Paused for `reason`; None resumes."""
     _operators_only(actor)
     lock_schedule(cluster.pk)
     now = now_from_database()
-    Cluster.objects.filter(pk=cluster.pk).update(paused_at=now if paused else None, round_wanted_at=now)
-    audit.record(actor=actor, verb="cluster.pause" if paused else "cluster.resume", target=cluster)
+    paused = reason is not None
+    Cluster.objects.filter(pk=cluster.pk).update(
+        paused_at=now if paused else None, paused_reason=(reason or "")[:200], round_wanted_at=now
+    )
+    verb = "cluster.pause" if paused else "cluster.resume"
+    audit.record(actor=actor, verb=verb, target=cluster, after={"reason": reason} if paused else {})
     live.publish(f"cluster:{cluster.pk}")
     wake_rounds(cluster.pk)
 
@@ -153,9 +161,7 @@ def drain_node(*, actor: User, node: Node, reason: str) -> None:
         state=Node.State.DRAINED, state_reason=reason[:200], state_since=now
     )
     audit.record(actor=actor, verb="node.drain", target=node, after={"reason": reason})
-    _clear(
-        node, text=f"{node.name} is being drained: {reason}" if reason else f"{node.name} is being drained"
-    )
+    _clear(node, text=f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}")
     _changed(node.cluster_id)
 
 

@@ -36,6 +36,7 @@ class Cluster(models.Model):
     # The quantum is stretched so that switching costs at most this part of it.
     overhead_limit = models.FloatField(default=0.05)
     paused_at = models.DateTimeField(null=True, blank=True)
+    paused_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
     # Set when something happened that a round could answer before the quantum is over.
     round_wanted_at = models.DateTimeField(null=True, blank=True)
     last_round_at = models.DateTimeField(null=True, blank=True)

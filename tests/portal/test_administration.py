@@ -11,6 +11,7 @@ from django.conf import settings
 from django.test import Client
 
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
+from portal.administration.trail import entries
 from scheduling import live
 from scheduling.actions import drain_node
 from scheduling.backends.base import End, Phase
@@ -50,7 +51,7 @@ VERBS = [
 OPERATOR_VERBS = [
     ("/admin/nodes/{node}/drain/", {"reason": "new fan"}, "node.drain"),
     ("/admin/nodes/{node}/return/", {}, "node.return"),
-    ("/admin/clusters/{cluster}/pause/", {}, "cluster.pause"),
+    ("/admin/clusters/{cluster}/pause/", {"reason": "new switch"}, "cluster.pause"),
     ("/admin/clusters/{cluster}/resume/", {}, "cluster.resume"),
 ]
 
@@ -160,6 +161,25 @@ def test_operators_drain_and_pause(scene, place, browser_of) -> None:
         assert AuditEvent.objects.latest("id").verb == verb
 
 
+def test_a_pause_is_confirmed_with_a_reason_that_who_waits_reads(scene, place, browser_of) -> None:
+    olga, alice = browser_of(scene.people.olga), browser_of(scene.people.alice)
+    path, form, _ = OPERATOR_VERBS[2]
+    asked = olga.get("/admin/nodes/").content.decode()
+    assert "Pause lab?" in asked
+    assert f'<form method="post" action="{path.format(**place)}">' in asked.partition("<dialog")[2]
+    assert send(olga, place, path, form).status_code == 302
+    assert AuditEvent.objects.latest("id").after == {"reason": "new switch"}
+    assert "new switch" in olga.get("/admin/nodes/").content.decode()
+    [cluster] = alice.get("/api/v1/cluster").json()
+    assert (cluster["paused"], cluster["paused_reason"]) == (True, "new switch")
+    job = scene.world.submit(scene.people.alice, scene.people.astro)
+    scene.world.quantum()
+    said = "lab is paused by an operator (new switch); nothing new starts."
+    assert said in alice.get(f"/jobs/{job.pk}/").content.decode().replace("Lab is", "lab is")
+    assert send(olga, place, *OPERATOR_VERBS[3][:2]).status_code == 302
+    assert Cluster.objects.get().paused_reason == ""
+
+
 REFUSALS = [
     ("/admin/tenants/new/create/", {"name": "Astro", "parent": "", "tickets": "5"}, "a team of this name already"),
     ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose one of the list"),
@@ -182,6 +202,7 @@ REFUSALS = [
     ("/admin/generations/{a100}/price/", {"per_gpu_hour": "1", "since": "soon"}, "a date and time"),
     ("/admin/generations/{a100}/delete/", {}, "cannot be deleted"),
     ("/admin/nodes/{node}/drain/", {"reason": " "}, "Say why"),
+    ("/admin/clusters/{cluster}/pause/", {"reason": " "}, "Say why"),
     ("/admin/nodes/{node}/remove/", {}, "drain it instead"),
     ("/admin/clusters/{cluster}/settings/",
      {"draw": "stride", "slicing": "checkpoint", "quantum_seconds": "0", "residence_seconds": "0",
@@ -259,3 +280,35 @@ def test_a_manager_weighs_the_own_members_only(scene: Scene, browser_of) -> None
             got = browser_of(user).post(f"/team/{slug}/members/{charlies.pk}/", form)
             assert got.status_code == 404
     assert alice.post(f"/team/astro/members/{charlies.pk}/", {"tickets": "1"}).status_code == 404
+
+
+def test_the_trail_reads_as_people_write_and_leads_to_what_was_changed(scene, place, browser_of) -> None:
+    cast, ada = scene.people, browser_of(scene.people.ada)
+    price = {"per_gpu_hour": "4.5", "since": "2100-01-01T00:00"}
+    assert send(ada, place, "/admin/generations/{a100}/price/", price).status_code == 302
+    quota = {"kind": "gpus", "generation": "", "limit": "5"}
+    assert send(ada, place, "/admin/tenants/astro/quotas/set/", quota).status_code == 302
+    html = ada.get("/admin/audit/").content.decode()
+    currency = settings.FAIRLOT_CURRENCY
+    for said in (
+        f"<del>3.00 {currency}</del> → <ins>4.50 {currency}</ins>",
+        "<ins>1 January 2100, 00:00:00 UTC</ins>",
+        "<del>6</del> → <ins>5</ins>",
+        '<span class="muted">generation:</span> all',
+        '<span class="muted">kind:</span> GPUs at once',
+        f'<a href="/jobs/{scene.job.pk}/">supernova</a> <span class="muted small">job {scene.job.pk}</span>',
+        f'<a href="/admin/tenants/astro/">Astro</a> <span class="muted small">team {cast.astro.pk}</span>',
+        f'<span class="muted small">API token {scene.token.pk}</span>',
+    ):
+        assert said in html, said
+    assert 'href="/admin/tenants/' not in browser_of(cast.olga).get("/admin/audit/").content.decode()
+    alice = browser_of(cast.alice).get("/team/astro/").content.decode()
+    assert f'<a href="/jobs/{scene.job.pk}/">supernova</a>' in alice
+    assert "/admin/" not in alice
+
+
+def test_an_exact_price_is_told_exactly() -> None:
+    event = AuditEvent(target_type="job", target_id="7", after={"per_gpu_hour": "0.012500"})
+    [entry] = entries([event], User(portal_role=User.PortalRole.USER))
+    assert entry.changes[0].after == f"0.0125 {settings.FAIRLOT_CURRENCY}"
+    assert entry.href == "/jobs/7/"

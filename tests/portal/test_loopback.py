@@ -21,7 +21,9 @@ def test_who_comes_from_elsewhere_is_turned_away_with_the_reason(client: Client)
     answer = client.get(reverse("login"), REMOTE_ADDR=ELSEWHERE)
     assert answer.status_code == 403
     assert b"FAIRLOT_LOCAL_BEYOND_LOOPBACK" in answer.content
-    assert client.get("/api/v1/me", REMOTE_ADDR=ELSEWHERE).status_code == 403
+    refused = client.get("/api/v1/me", REMOTE_ADDR=ELSEWHERE)
+    assert (refused.status_code, refused["Content-Type"]) == (403, "application/problem+json")
+    assert "FAIRLOT_LOCAL_BEYOND_LOOPBACK" in refused.json()["detail"]
 
 
 @pytest.mark.usefixtures("_local_cluster")

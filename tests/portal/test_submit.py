@@ -7,7 +7,7 @@ import re
 
 import pytest
 from django.test import Client
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portal.submit.fields import Fields, digest, read_variables, read_yaml
@@ -32,6 +32,7 @@ mappings = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(mappings)
 def test_every_spec_survives_the_way_through_form_and_yaml(data: dict[str, object]) -> None:
     try:
@@ -44,6 +45,7 @@ def test_every_spec_survives_the_way_through_form_and_yaml(data: dict[str, objec
     assert read_yaml(fields.to_yaml().replace("\n", "\r\n")) == spec  # as browsers send it
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_no_yaml_makes_the_reader_stumble(text: str) -> None:
     try:

@@ -223,6 +223,30 @@ def test_preflight_knows_the_quota(lab: World) -> None:
     assert (found.verdict, "Uni may hold at most 1 GPUs at once" in found.sentences[0]) == ("never", True)
 
 
+def test_never_is_told_of_what_the_nodes_would_hold_but_a_quota_of_their_generation_forbids(
+    lab: World,
+) -> None:
+    """Three GPUs fit the V100 only, and of these Uni may hold two; that it may hold A100 helps nothing."""
+    Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
+    wanted = spec(gpus_per_worker=3)
+    where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}
+    said = "It can never run: Uni may hold at most 2 V100 at once; this job needs 3."
+    assert preflight(**where).sentences == (said,)
+    with pytest.raises(Refused) as refused:
+        submit_job(**where, even_if_never=False)
+    assert (refused.value.field, refused.value.message) == ("even_if_never", said)
+    job = submit_job(**where)
+    lab.quantum()
+    job.refresh_from_db()
+    assert (job.reason, explain(job).sentence) == (Reason.NEVER_OVER_QUOTA, said)
+
+
+def test_a_cluster_without_nodes_says_so() -> None:
+    lab = world(v100=0)
+    found = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec())
+    assert (found.verdict, found.sentences) == ("never", ("lab has no nodes yet.",))
+
+
 def test_preflight_plays_rounds_ahead_and_the_job_starts_when_it_said() -> None:
     lab = world(v100=4)
     for _ in range(4):

@@ -70,7 +70,7 @@ def test_each_line_of_the_history_is_of_the_turn_that_it_speaks_of() -> None:
         assert why_ended(old) == f"moved to {lab.lease(job).generation.name}"
 
 
-def test_who_is_stopped_for_others_has_not_moved_wherever_it_goes_on_later() -> None:
+def test_who_is_stopped_for_a_drain_says_so_wherever_it_goes_on_later() -> None:
     lab = world(v100=1, a100=1)
     job = start(lab)
     held = lab.lease(job).generation
@@ -79,9 +79,19 @@ def test_who_is_stopped_for_others_has_not_moved_wherever_it_goes_on_later() -> 
     lab.fill()
     lab.carry_out()
     assert lab.lease(job).generation != held
-    assert why_ended(leases_of(job).get(epoch=1)) == "others' turn"
+    assert why_ended(leases_of(job).get(epoch=1)) == "node drained"
     released = job.events.get(kind="released").text
     assert released == "Stopped; at its next turn it starts again, from its checkpoint if it wrote one"
+
+
+def test_who_makes_room_for_others_has_not_moved() -> None:
+    lab = world(v100=1)
+    job = start(lab)
+    lab.submit(lab.people.charlie, lab.people.bio)
+    lab.contest(job)
+    lab.carry_out()
+    assert lab.states([job]) == [Job.State.SUSPENDED]
+    assert why_ended(leases_of(job).get(epoch=1)) == "others' turn"
 
 
 def test_a_gang_that_moves_is_stopped_and_not_frozen() -> None:

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from accounting.clock import now_from_database
 from scheduling.actions import perform_operations
+from scheduling.actions.clusters import SHUTTING_DOWN
 from scheduling.actions.leases import ask_to_stop
 from scheduling.actions.promises import withdraw
 from scheduling.backends import backend_for
@@ -51,7 +52,7 @@ def _order_stop(cluster: Cluster) -> None:
     history = History()
     leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
     withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="shutdown")
-    ask_to_stop(leases, event=Event.PREEMPTED, text="Fairlot is shutting down", now=now, history=history)
+    ask_to_stop(leases, event=Event.PREEMPTED, text=SHUTTING_DOWN, now=now, history=history)
     history.save()
     # What a worker had claimed before it was stopped need not wait until the claim is over.
     Operation.objects.filter(cluster=cluster, done_at=None).update(not_before=now)
