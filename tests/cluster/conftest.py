@@ -1,0 +1,46 @@
+"""One control plane with twenty nodes for all tests here; each test has a namespace of its own."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import Api
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.nodes import V100
+
+PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-cluster-"))
+    try:
+        with ControlPlane(folder, users=PEOPLE).started() as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def nodes(plane: ControlPlane) -> list[str]:
+    """Fifteen nodes with A100s and five with V100s, eight GPUs each."""
+    return plane.add_nodes(15) + plane.add_nodes(5, prefix="old", product=V100)
+
+
+@pytest.fixture
+def admin(plane: ControlPlane) -> Api:
+    return plane.admin
+
+
+@pytest.fixture
+def namespace(admin: Api) -> Iterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    yield name
+    admin.delete(f"/api/v1/namespaces/{name}")
