@@ -68,11 +68,12 @@ class Module:
         return ("-trimpath", f"-ldflags={' '.join(linker)}")
 
 
+KUBERNETES = Module(
+    "controlplane", ("kube-apiserver", "kube-controller-manager", "kube-scheduler"), "k8s.io/kubernetes"
+)
 MODULES = (
     Module("etcd", ("etcd",), "go.etcd.io/etcd/server/v3"),
-    Module(
-        "controlplane", ("kube-apiserver", "kube-controller-manager", "kube-scheduler"), "k8s.io/kubernetes"
-    ),
+    KUBERNETES,
     Module("kwok", ("kwok",), "sigs.k8s.io/kwok"),
 )
 

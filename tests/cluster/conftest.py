@@ -12,7 +12,9 @@ import pytest
 
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.jobs import Work
 from tests.cluster.nodes import V100
+from tests.waiting import wait_for
 
 PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
 
@@ -42,5 +44,13 @@ def admin(plane: ControlPlane) -> Api:
 def namespace(admin: Api) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    # Pods are refused until the controller manager has made the account that they run as.
+    wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), seconds=60, what="an account")
     yield name
     admin.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
+    """The Jobs of the test's namespace, with nodes for them to run on."""
+    return Work(admin, namespace)

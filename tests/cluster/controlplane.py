@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.api import Api, Object
+from tests.cluster.binaries import program
 from tests.cluster.component import Component, answers, free_port
 from tests.cluster.credentials import ADMIN, Credentials
 from tests.cluster.nodes import add_nodes, gpu_node, stages
@@ -70,6 +71,7 @@ class ControlPlane:
         self.controller_manager = self._controller_manager(controller_manager or {})
         self.scheduler = self._scheduler()
         self.kwok = self._kwok()
+        self._components = (self.etcd, self.apiserver, self.controller_manager, self.scheduler, self.kwok)
         self._apis: dict[str, Api] = {}
 
     @contextmanager
@@ -81,6 +83,8 @@ class ControlPlane:
             self.stop()
 
     def start(self) -> None:
+        for component in self._components:
+            program(component.name)  # a build takes minutes: not between two that start
         # In this order, each when the one before it serves: an API server that began without etcd panics
         # minutes later, and a controller manager that began without an API server gives up.
         for component in (self.etcd, self.apiserver):
@@ -93,7 +97,7 @@ class ControlPlane:
         for api in self._apis.values():
             api.close()
         self._apis.clear()
-        for component in (self.kwok, self.scheduler, self.controller_manager, self.apiserver, self.etcd):
+        for component in reversed(self._components):
             component.stop()
 
     @property

@@ -115,6 +115,11 @@ class Work:
     def pod(self, pod: Object) -> str:
         return f"{self.all_pods}/{pod['metadata']['name']}"
 
+    def let_end(self, name: str) -> None:
+        """Pods that take their time to stop (`stop-after`) have stopped now."""
+        for pod in self.pods(name):
+            self.api.merge(self.pod(pod), {"metadata": {"annotations": {"test.fairlot/stop-after": "0"}}})
+
     def wait_for_pods(self, name: str, count: int, phase: str) -> list[Object]:
         """The Job's pods, as soon as `count` of them are in `phase`."""
 

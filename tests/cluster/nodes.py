@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from tests.cluster.api import NODES, Api, Object
+from tests.cluster.binaries import KUBERNETES
 from tests.waiting import wait_for
 
 # kwok takes care of nodes with this annotation only; without it a node is as dead as one without power.
@@ -54,7 +55,7 @@ def gpu_node(
                 "containerRuntimeVersion": "kwok",
                 "kernelVersion": "kwok",
                 "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.3",
+                "kubeletVersion": KUBERNETES.version,
                 "machineID": "",
                 "operatingSystem": "linux",
                 "osImage": "kwok",

@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 HOSTNAME = "kubernetes.io/hostname"
 
 
-@pytest.fixture
-def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
-    return Work(admin, namespace)
-
-
 def gates(*names: str) -> Mapping[str, Any]:
     return {
         "op": "add",
@@ -75,7 +70,7 @@ def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
     work: Work, nodes: list[str]
 ) -> None:
     """So `active == 0` alone frees no GPU; and with podReplacementPolicy Failed no index runs twice."""
-    job = work.create("early", behaviour={"stop-after": "3"})
+    job = work.create("early", behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0])
     work.wait_for_pods("early", 1, "Running")
     work.suspend(job, epoch=1)
@@ -84,16 +79,14 @@ def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
     assert (terminating.get("active", 0), terminating.get("terminating")) == (0, 1)
     work.change("early", fenced(job, placed(on_nodes(nodes[1])), suspended(False), epoch=2))
     # Resumed, and there is no second pod until the first has ended.
-    seen = []
-
-    def moved() -> bool:
-        pods = work.pods("early")
-        seen.append(pods)
-        return any(found["spec"].get("nodeName") == nodes[1] for found in pods)
-
-    wait_for(moved, seconds=60, what="the pod is on its new node")
-    for pods in seen:
-        assert len([found for found in pods if found["status"]["phase"] in ("Pending", "Running")]) <= 1
+    wait_for(lambda: condition(work.read("early"), "Suspended") == "False", seconds=60, what="it is resumed")
+    assert [found["spec"]["nodeName"] for found in work.pods("early")] == [nodes[0]]
+    work.let_end("early")
+    wait_for(
+        lambda: [found["spec"].get("nodeName") for found in work.pods("early")] == [nodes[1]],
+        seconds=60,
+        what="the only pod is on its new node",
+    )
 
 
 def test_suspending_takes_the_start_time_back(work: Work, nodes: list[str]) -> None:
@@ -126,7 +119,7 @@ def test_a_gated_pod_may_be_narrowed_and_let_through_at_once_but_not_widened(
             path, [{"op": "replace", "path": "/spec/affinity", "value": on_nodes(*nodes[:3])}]
         ),
         code=422,
-        says="no additions/deletions|may not change|only additions|Invalid value",
+        says="only additions are allowed",
     )
     selector = {"op": "add", "path": "/spec/nodeSelector", "value": {HOSTNAME: nodes[1]}}
     work.api.patch(path, [selector, {"op": "remove", "path": "/spec/schedulingGates/0"}])
@@ -137,7 +130,7 @@ def test_a_gated_pod_may_be_narrowed_and_let_through_at_once_but_not_widened(
             path, [{"op": "add", "path": "/spec/schedulingGates", "value": [{"name": GATE}]}]
         ),
         code=422,
-        says="may only",
+        says="only deletion is allowed",
     )
 
 
@@ -159,7 +152,7 @@ def test_binding_refuses_a_gated_pod_a_stranger_and_a_second_time(work: Work, no
         work.api.create(f"{work.pod(to)}/binding", {"metadata": metadata, "target": target})
 
     waiting = work.api.create(work.all_pods, gated_pod("gated", schedulerName="nobody"))
-    refused(lambda: bind(waiting), code=409, says="scheduling gates|schedulingGates|non-empty")
+    refused(lambda: bind(waiting), code=409, says="non-empty .spec.schedulingGates")
     free = work.api.create(work.all_pods, pod("free", schedulerName="nobody"))
     refused(lambda: bind(free, uid="another"), code=409, says="[Pp]recondition")
     bind(free, uid=free["metadata"]["uid"])

@@ -24,6 +24,9 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
     (source / "go.mod").write_text("module hello\n\ngo 1.26.0\n")
     (source / "go.sum").touch()
     monkeypatch.setattr(binaries, "SOURCES", source.parent)
+    # Go keeps its own cache there too, unless told: it need not compile its library anew.
+    told = subprocess.run([toolchain.go(), "env", "GOCACHE"], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("GOCACHE", told.stdout.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return Module("hello", ("hello", "bonjour"), "none")
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import stat
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import httpx
 import kubernetes
 import pytest
 
-from embedded.processes import working_in
 from tests.cluster.api import NODES, Api, Refused
-from tests.cluster.binaries import MODULES
+from tests.cluster.binaries import KUBERNETES
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import EPOCH, GATE, Work, fenced, on_nodes, placed, suspended
 from tests.cluster.nodes import A100, V100, usable
@@ -44,11 +38,6 @@ subjects: [{{kind: ServiceAccount, name: clerk, namespace: {namespace}}}]
 
 
 @pytest.fixture
-def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
-    return Work(admin, namespace)
-
-
-@pytest.fixture
 def clerk(plane: ControlPlane, namespace: str) -> str:
     """A service account that may read the Jobs of the namespace."""
     plane.admin.apply(CLERK.format(namespace=namespace))
@@ -56,10 +45,9 @@ def clerk(plane: ControlPlane, namespace: str) -> str:
 
 
 def test_every_component_runs_and_the_server_says_the_version_that_is_pinned(plane: ControlPlane) -> None:
-    kubernetes_module = next(module for module in MODULES if module.name == "controlplane")
     version = plane.admin.get("/version")
-    assert version["gitVersion"] == kubernetes_module.version
-    assert f"{version['major']}.{version['minor']}" == kubernetes_module.release
+    assert version["gitVersion"] == KUBERNETES.version
+    assert f"{version['major']}.{version['minor']}" == KUBERNETES.release
     for component in (plane.etcd, plane.apiserver, plane.controller_manager, plane.scheduler):
         assert component.running
         assert component.ready()
@@ -154,7 +142,7 @@ def test_a_failing_test_operation_is_a_422_and_changes_nothing(work: Work, nodes
 
 
 def test_a_suspended_job_holds_its_gpus_until_the_pods_have_ended(work: Work, nodes: list[str]) -> None:
-    job = work.create("slice", pods=2, gpus=8, behaviour={"stop-after": "3"})
+    job = work.create("slice", pods=2, gpus=8, behaviour={"stop-after": "600"}, grace=600)
     work.start(job, nodes[0], nodes[1])
     work.wait_for_pods("slice", 2, "Running")
     other = work.create("next", gpus=8)
@@ -167,6 +155,7 @@ def test_a_suspended_job_holds_its_gpus_until_the_pods_have_ended(work: Work, no
     waiting = work.wait_for_pods("next", 1, "Pending")
     assert len(work.pods("slice")) == 2  # still there, and nobody else on their GPUs
     assert not waiting[0]["spec"].get("nodeName")
+    work.let_end("slice")
     drained = work.wait_until_drained("slice")
     assert not drained["status"].get("failed")  # to be suspended is not to fail
     assert "startTime" not in drained["status"]
@@ -265,49 +254,6 @@ def test_an_image_that_does_not_exist_is_told_by_the_pod(work: Work, nodes: list
     work.wait_until_drained("no-image")
 
 
-@pytest.mark.parametrize("victim", ["apiserver", "etcd"])
-def test_what_was_there_is_there_after_a_crash(
-    plane: ControlPlane, work: Work, nodes: list[str], victim: str
-) -> None:
-    job = work.create("survivor", pods=2)
-    work.start(job, nodes[7])
-    before = {pod["metadata"]["uid"] for pod in work.wait_for_pods("survivor", 2, "Running")}
-    component = getattr(plane, victim)
-    component.kill()
-    assert not component.ready()
-    component.start()
-    wait_for(plane.apiserver.ready, seconds=60, what="the API server is ready")
-    assert {pod["metadata"]["uid"] for pod in work.pods("survivor")} == before
-    # The others find their way back by themselves: a Job that is made now runs to its end.
-    later = work.create("later", behaviour={"run-for": "0.2"})
-    work.start(later, nodes[7])
-    work.wait_for_condition("later", "Complete")
-    assert plane.controller_manager.running
-    assert plane.scheduler.running
-
-
-def test_a_frozen_api_server_answers_nobody_until_it_thaws(plane: ControlPlane, work: Work) -> None:
-    plane.apiserver.freeze()
-    try:
-        with pytest.raises(httpx.ReadTimeout):
-            work.api.http.get(work.jobs, timeout=1)
-    finally:
-        plane.apiserver.thaw()
-    assert work.api.items(work.jobs) == []
-
-
-def test_without_a_controller_manager_a_started_job_has_no_pods_until_it_is_back(
-    plane: ControlPlane, work: Work, nodes: list[str]
-) -> None:
-    plane.controller_manager.kill()
-    job = work.create("patient", behaviour={"run-for": "0.2"})
-    work.start(job, nodes[9])
-    assert "startTime" not in work.read("patient")["status"]
-    assert not work.pods("patient")
-    plane.controller_manager.start()
-    work.wait_for_condition("patient", "Complete")
-
-
 def test_the_audit_log_says_who_asked_for_what_and_what_he_was_told(
     plane: ControlPlane, clerk: str, work: Work, nodes: list[str], namespace: str
 ) -> None:
@@ -333,19 +279,3 @@ def test_the_audit_log_says_who_asked_for_what_and_what_he_was_told(
     assert bound["user"]["username"] == "system:kube-scheduler"
     assert bound["requestObject"]["target"]["name"] == nodes[10]
     assert not plane.audited(resource="leases")
-
-
-def test_no_process_outlives_the_one_that_started_it_even_when_that_is_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster", folder, "1"],
-        cwd=Path(__file__).resolve().parents[2],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as starter:
-        assert starter.stdout
-        assert starter.stdout.readline().strip().endswith("test-admin.kubeconfig")
-        assert len(list(working_in(folder))) == 5  # kwok is one of them
-        os.kill(starter.pid, signal.SIGKILL)
-    wait_for(lambda: not list(working_in(folder)), seconds=10, what="every component is gone")
