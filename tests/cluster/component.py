@@ -7,11 +7,11 @@ import signal
 import socket
 import ssl
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import httpx
 
 from embedded.processes import spawn, stop
 from tests.cluster.binaries import program
@@ -94,11 +94,11 @@ def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[
         if authority and not authority.exists():
             return False  # the server makes it at its start
         try:
-            context = ssl.create_default_context(cafile=str(authority)) if authority else None
-            with urllib.request.urlopen(url, timeout=5, context=context) as answer:  # noqa: S310 - our own
-                return answer.status == 200 and answer.read().decode().strip() == says
-        except (urllib.error.URLError, OSError, ssl.SSLError):
+            trusted = ssl.create_default_context(cafile=str(authority)) if authority else False
+            answer = httpx.get(url, verify=trusted, timeout=5, trust_env=False)
+        except (httpx.TransportError, ssl.SSLError):
             return False  # not yet
+        return answer.status_code == 200 and answer.text.strip() == says
 
     return probe
 

@@ -184,6 +184,7 @@ class ControlPlane:
         flags: dict[str, Any] = {
             "etcd-servers": self.etcd_url,
             "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
             "secure-port": port,
             "cert-dir": self.certificates,
             "service-account-issuer": "https://kubernetes.default.svc",
@@ -250,6 +251,7 @@ class ControlPlane:
             "config": config,
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
             "node-lease-duration-seconds": 40,
+            "node-ip": "10.0.0.1",
             "server-address": address,
         }
         return Component("kwok", self.folder, flags, answers(f"http://{address}/readyz", "ok"))
