@@ -13,22 +13,32 @@ from tests.cluster.binaries import MODULES, Module, built, program, provided
 
 ROOT = Path(__file__).resolve().parents[2]
 HELLO = 'package main\n\nfunc main() { println("hello 1.2.3") }\n'
+MODULE = """module hello.test/hello
+
+go 1.26.0
+
+require hello.test/greeting v1.2.3
+
+replace hello.test/greeting => ./greeting
+"""
 
 
 @pytest.fixture
 def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
-    """A program without dependencies, and an empty cache."""
+    """A small program that needs nothing from the network, and an empty cache."""
     source = tmp_path / "go" / "hello"
     source.mkdir(parents=True)
     (source / "main.go").write_text(HELLO)
-    (source / "go.mod").write_text("module hello\n\ngo 1.26.0\n")
+    (source / "go.mod").write_text(MODULE)
     (source / "go.sum").touch()
+    (source / "greeting").mkdir()
+    (source / "greeting" / "go.mod").write_text("module hello.test/greeting\n\ngo 1.26.0\n")
     monkeypatch.setattr(binaries, "SOURCES", source.parent)
     # Go keeps its own cache there too, unless told: it need not compile its library anew.
     told = subprocess.run([toolchain.go(), "env", "GOCACHE"], capture_output=True, text=True, check=True)
     monkeypatch.setenv("GOCACHE", told.stdout.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Module("hello", ("hello", "bonjour"), "none")
+    return Module("hello", ("hello", "bonjour"), "hello.test/greeting")
 
 
 def script(path: Path, says: str) -> Path:
@@ -96,7 +106,7 @@ def test_two_processes_build_once(hello: Module) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.cluster import binaries\n"
         "binaries.SOURCES = Path(sys.argv[1])\n"
-        "print(binaries.built(binaries.Module('hello', ('hello',), 'none')))"
+        "print(binaries.built(binaries.Module('hello', ('hello',), 'hello.test/greeting')))"
     )
     argv = [sys.executable, "-c", code, str(hello.source.parent)]
     both = [
