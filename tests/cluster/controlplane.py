@@ -137,7 +137,8 @@ class ControlPlane:
             event = json.loads(line)
             about = event.get("objectRef", {})
             said = {name: about.get(name) for name in ("resource", "subresource", "namespace", "name")}
-            said |= {"user": event["user"]["username"], "verb": event["verb"]}
+            # Who was turned away with a wrong token has no name.
+            said |= {"user": event["user"].get("username"), "verb": event["verb"]}
             if all(said[name] == value for name, value in wanted.items()):
                 found.append(event)
         return found

@@ -41,13 +41,18 @@ def refused(call: Any, *, code: int, says: str) -> None:
     assert refusal.value.code == code
 
 
-def test_a_failed_test_names_the_path_and_the_request_has_no_effect(work: Work) -> None:
+def test_a_failed_test_does_not_say_which_and_a_field_that_is_wrong_does(work: Work) -> None:
+    """So who is told 422 reads the object to learn whether he was fenced off or asked for nonsense."""
     job = work.create("named")
-    refused(
-        lambda: work.change("named", fenced(job, suspended(False), epoch=3)),
-        code=422,
-        says="annotations/fairlot.test~1epoch",
-    )
+    with pytest.raises(Refused) as fence:
+        work.change("named", fenced(job, suspended(False), epoch=3))
+    assert (fence.value.code, fence.value.reason) == (422, "Invalid")
+    assert "details" not in fence.value.status
+    wrong = {"op": "replace", "path": "/spec/completionMode", "value": "NonIndexed"}
+    with pytest.raises(Refused) as nonsense:
+        work.change("named", fenced(job, wrong, epoch=0))
+    assert (nonsense.value.code, nonsense.value.reason) == (422, "Invalid")
+    assert nonsense.value.status["details"]["causes"][0]["field"] == "spec.completionMode"
 
 
 def test_a_running_job_cannot_be_placed_anew(work: Work, nodes: list[str]) -> None:

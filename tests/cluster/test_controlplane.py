@@ -129,7 +129,8 @@ def test_a_suspended_job_starts_by_one_fenced_patch_where_that_says_and_complete
 
 
 def test_a_failing_test_operation_is_a_422_and_changes_nothing(work: Work, nodes: list[str]) -> None:
-    job = work.create("fenced")
+    work.create("fenced")
+    job = work.wait_for_condition("fenced", "Suspended")  # the controller has written what it has to
     late = fenced(job, placed(on_nodes(nodes[0])), suspended(False), epoch=7)
     stranger = fenced({"metadata": {"name": "fenced", "uid": "another"}}, suspended(False), epoch=0)
     for operations in (late, stranger):
