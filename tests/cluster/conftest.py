@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Api
+from tests.cluster.api import JOBS, PODS, Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
 from tests.cluster.nodes import V100
@@ -47,7 +47,17 @@ def namespace(admin: Api) -> Iterator[str]:
     # Pods are refused until the controller manager has made the account that they run as.
     wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), seconds=60, what="an account")
     yield name
+    admin.delete(JOBS.format(name), propagationPolicy="Background")
     admin.delete(f"/api/v1/namespaces/{name}")
+    wait_for(lambda: is_emptied(admin, PODS.format(name)), seconds=60, what=f"{name} has no pods", every=0.2)
+
+
+def is_emptied(admin: Api, pods: str) -> bool:
+    """Whether no pod is left to hold GPUs of the next test, however long it would take to stop."""
+    left = admin.items(pods)
+    if left:
+        admin.delete(pods, gracePeriodSeconds=0)
+    return not left
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_a_failed_test_does_not_say_which_and_a_field_that_is_wrong_does(work: W
     with pytest.raises(Refused) as fence:
         work.change("named", fenced(job, suspended(False), epoch=3))
     assert (fence.value.code, fence.value.reason) == (422, "Invalid")
-    assert "details" not in fence.value.status
+    assert "causes" not in fence.value.status.get("details", {})
     wrong = {"op": "replace", "path": "/spec/completionMode", "value": "NonIndexed"}
     with pytest.raises(Refused) as nonsense:
         work.change("named", fenced(job, wrong, epoch=0))
