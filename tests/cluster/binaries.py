@@ -130,7 +130,18 @@ def build(module: Module, tool: Path, folder: Path) -> None:
         unfinished.mkdir(mode=0o755)
         binary = unfinished / module.name
         # Other people's work comes first on a machine that is shared. The go.mod of a checkout stays as it is.
-        argv = ["nice", "-n", "19", tool, "build", "-mod=readonly", *module.flags, "-o", binary, "."]
+        argv: list[str | Path] = [
+            "nice",
+            "-n",
+            "19",
+            tool,
+            "build",
+            "-mod=readonly",
+            *module.flags,
+            "-o",
+            binary,
+            ".",
+        ]
         done = subprocess.run(argv, cwd=module.source, env=environment(), check=False)
         if done.returncode:
             raise RuntimeError(f"{module.name} could not be built: go says why above")

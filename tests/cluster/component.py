@@ -7,7 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,6 @@ class Component:
     folder: Path
     flags: dict[str, str | int | bool | Path]
     ready: Callable[[], bool]
-    arguments: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -43,8 +42,8 @@ class Component:
 
     def start(self, patience: float = PATIENCE) -> None:
         assert not self.running, f"{self.name} runs already"
-        argv = [program(self.name), *self.arguments, *as_arguments(self.flags)]
-        self.process = spawn(argv, log=self.log, cwd=self.folder)
+        argv = [program(self.name), *as_arguments(self.flags)]
+        self.process = spawn([str(word) for word in argv], log=self.log, cwd=self.folder)
         wait_for(self._serves, seconds=patience, what=lambda: f"{self.name} serves:\n{self.last_words()}")
 
     def stop(self, patience: float = 30.0) -> None:

@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from embedded.processes import working_in
+from tests.cluster.api import NODES
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
+from tests.cluster.nodes import condition, usable
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -76,3 +78,24 @@ def test_no_process_outlives_the_one_that_started_it_even_when_that_is_killed(tm
         assert len(list(working_in(folder))) == 5  # kwok is one of them
         os.kill(starter.pid, signal.SIGKILL)
     wait_for(lambda: not list(working_in(folder)), seconds=10, what="every component is gone")
+
+
+def test_a_node_that_is_not_ready_gets_no_pods_until_it_is(
+    plane: ControlPlane, work: Work, nodes: list[str]
+) -> None:
+    path = f"{NODES}/{nodes[12]}"
+    plane.admin.merge(path, {"metadata": {"annotations": {"test.fairlot/ready": "false"}}})
+    wait_for(
+        lambda: plane.admin.get(path)["spec"].get("taints"), seconds=60, what="the node is kept free of pods"
+    )
+    job = work.create("elsewhere")
+    work.start(job, nodes[12])
+    (waiting,) = work.wait_for_pods("elsewhere", 1, "Pending")
+    wait_for(
+        lambda: condition(work.api.get(work.pod(waiting)), "PodScheduled") == "False",
+        seconds=60,
+        what="the scheduler says that the pod has no place",
+    )
+    plane.admin.merge(path, {"metadata": {"annotations": {"test.fairlot/ready": None}}})
+    work.wait_for_pods("elsewhere", 1, "Running")
+    assert nodes[12] in usable(plane.admin)
