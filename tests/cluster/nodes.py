@@ -11,7 +11,7 @@ from tests.cluster.api import NODES, Api, Object
 from tests.cluster.binaries import KUBERNETES
 from tests.waiting import wait_for
 
-# kwok takes care of nodes with this annotation only; without it a node is as dead as one without power.
+# kwok takes up nodes with this annotation only. To take it off later does not stop the node: kwok has to end.
 PLAYED = {"kwok.x-k8s.io/node": "fake"}
 A100 = "NVIDIA-A100-SXM4-80GB"
 V100 = "Tesla-V100-SXM2-32GB"

@@ -95,7 +95,8 @@ def test_a_person_has_no_rights_until_a_manifest_grants_some(plane: ControlPlane
 
 def test_the_official_client_works_with_a_kubeconfig(plane: ControlPlane, clerk: str, work: Work) -> None:
     work.create("read-by-client")
-    with kubernetes.config.new_client_from_config(str(plane.kubeconfig(clerk))) as client:
+    kubeconfig = str(plane.kubeconfig(clerk))
+    with kubernetes.config.new_client_from_config(kubeconfig) as client:  # type: ignore[no-untyped-call]
         listed = kubernetes.client.BatchV1Api(client).list_namespaced_job(work.jobs.split("/")[-2])
     assert [job.metadata.name for job in listed.items if job.metadata] == ["read-by-client"]
 
