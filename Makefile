@@ -5,7 +5,7 @@
 python := .venv/bin/python
 tests := tests
 # One process for each lane of tests/lanes.py, which mostly wait, and one for all other tests.
-lanes := 4
+lanes := 5
 # What `make lint` tells Django: nothing is connected to.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0
@@ -21,10 +21,11 @@ manage: bootstrap ## one Django command, e.g. make manage ARGS="createsuperuser"
 
 test: bootstrap ## everything that must pass
 	@bin/chromium-present
+	@$(python) -m tests.cluster.binaries
 	@exec $(python) -m pytest -n $(lanes) --dist loadscope --durations 15 $(tests)
 
-test-fast: bootstrap ## without the browser and the long runs
-	@exec $(python) -m pytest -n 2 --dist loadscope -m "not browser and not slow" $(tests)
+test-fast: bootstrap ## without the browser, the cluster and the long runs
+	@exec $(python) -m pytest -n 2 --dist loadscope -m "not browser and not slow and not cluster" $(tests)
 
 lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's own checks
 	.venv/bin/ruff check

@@ -1,0 +1,197 @@
+"""Kubernetes' own programs for the tests, built once from Go modules and kept outside of the checkout.
+
+    python -m tests.cluster.binaries    # builds what is missing and lists where each program is
+
+A program that KUBEBUILDER_ASSETS holds is taken as it is; one on PATH when it is of the release that
+go/*/go.mod names; else it is built. What is built lies below `$XDG_CACHE_HOME/fairlot/cluster` in a folder
+named for all that decides its contents, so that checkouts share it and a new version is built anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.toolchain import go
+
+SOURCES = Path(__file__).resolve().parent / "go"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One folder of go/: a program, and the names under which it is called."""
+
+    name: str
+    programs: tuple[str, ...]
+    dependency: str  # the module whose version is the program's
+
+    @property
+    def source(self) -> Path:
+        return SOURCES / self.name
+
+    @functools.cached_property
+    def version(self) -> str:
+        """As go.mod pins it, e.g. "v1.36.3"."""
+        pinned = re.search(
+            rf"^(?:require)?\s+{re.escape(self.dependency)} (v\S+)",
+            (self.source / "go.mod").read_text(),
+            re.MULTILINE,
+        )
+        assert pinned, f"{self.source}/go.mod does not require {self.dependency}"
+        return pinned[1]
+
+    @property
+    def release(self) -> str:
+        """Major and minor version, e.g. "1.36"."""
+        return ".".join(self.version.removeprefix("v").split(".")[:2])
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What `go build` is told. Kubernetes tells clients 0.0.0 unless the linker says its version."""
+        linker = ["-s", "-w"]
+        if self.dependency == "k8s.io/kubernetes":
+            major, minor = self.release.split(".")
+            said = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor}
+            linker += [f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items()]
+        return ("-trimpath", f"-ldflags={' '.join(linker)}")
+
+
+KUBERNETES = Module(
+    "controlplane", ("kube-apiserver", "kube-controller-manager", "kube-scheduler"), "k8s.io/kubernetes"
+)
+MODULES = (
+    Module("etcd", ("etcd",), "go.etcd.io/etcd/server/v3"),
+    KUBERNETES,
+    Module("kwok", ("kwok",), "sigs.k8s.io/kwok"),
+)
+
+
+def program(name: str) -> Path:
+    """The path of one program; builds its module when nothing else has it."""
+    module = next(module for module in MODULES if name in module.programs)
+    return provided(name, module) or built(module) / name
+
+
+def provided(name: str, module: Module) -> Path | None:
+    """The program as the environment brings it, or None."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and os.access(Path(assets, name), os.X_OK):
+        return Path(assets, name).resolve()
+    if found := shutil.which(name):
+        if said_release(found) == module.release:
+            return Path(found)
+        say(f"{found} is not {name} {module.release}: left alone")
+    return None
+
+
+def said_release(path: str) -> str | None:
+    """Major and minor version that the program says of itself."""
+    answer = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=False, timeout=60
+    ).stdout
+    version = re.search(r"(\d+\.\d+)\.\d+", answer)
+    return version[1] if version else None
+
+
+def built(module: Module) -> Path:
+    """The folder with the module's programs; made now when it is not there yet.
+
+    Two processes that want it build it once: the second waits. A build that was cut off leaves nothing
+    under the folder's own name.
+    """
+    tool = go()
+    folder = cache() / f"{module.name}-{key(module, tool)}"
+    if folder.exists():
+        return folder
+    cache().mkdir(parents=True, exist_ok=True)
+    with locked(cache() / f"{module.name}.lock"):
+        if not folder.exists():
+            build(module, tool, folder)
+    return folder
+
+
+def build(module: Module, tool: Path, folder: Path) -> None:
+    say(f"building {module.name} {module.version} ({', '.join(module.programs)}); this is done once")
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{module.name}-") as scratch:
+        unfinished = Path(scratch, "programs")
+        unfinished.mkdir(mode=0o755)
+        binary = unfinished / module.name
+        # Other people's work comes first on a machine that is shared. The go.mod of a checkout stays as it is.
+        argv: list[str | Path] = [
+            "nice",
+            "-n",
+            "19",
+            tool,
+            "build",
+            "-mod=readonly",
+            *module.flags,
+            "-o",
+            binary,
+            ".",
+        ]
+        done = subprocess.run(argv, cwd=module.source, env=environment(), check=False)
+        if done.returncode:
+            raise RuntimeError(f"{module.name} could not be built: go says why above")
+        for name in module.programs:
+            if name != module.name:
+                (unfinished / name).symlink_to(module.name)  # it acts as what it is called by
+        unfinished.rename(folder)
+    say(f"built {module.name} in {time.monotonic() - begun:.0f} s: {folder}")
+
+
+def key(module: Module, tool: Path) -> str:
+    """Names all that decides the programs' contents: sources, versions and hashes of modules, Go, flags."""
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum", "main.go"):
+        digest.update((module.source / name).read_bytes())
+    version = subprocess.run([tool, "version"], capture_output=True, check=True, env=environment()).stdout
+    digest.update(version + "\0".join(module.flags).encode())
+    return digest.hexdigest()[:16]
+
+
+def environment() -> Mapping[str, str]:
+    """Ours: a proxy and its certificates come from there. The Go that we have is the Go that builds."""
+    return os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlot" / "cluster"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold `path` alone; the kernel lets go however we end."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that builds {path.stem}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)  # noqa: T201 - a build takes minutes: say so
+
+
+def main() -> None:
+    for module in MODULES:
+        for name in module.programs:
+            say(f"{name}: {program(name)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""One program of the control plane as a process that tests start, stop, kill, freeze and start again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from embedded.processes import spawn, stop
+from tests.cluster.binaries import program
+from tests.waiting import wait_for
+
+Flags = Mapping[str, str | int | bool | Path]
+PATIENCE = 90.0  # seconds for a start; three without load
+given_out: set[int] = set()
+
+
+@dataclass
+class Component:
+    """`start` returns when it serves. It dies with the process that started it, however that ends."""
+
+    name: str
+    folder: Path
+    flags: dict[str, str | int | bool | Path]
+    ready: Callable[[], bool]
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, patience: float = PATIENCE) -> None:
+        assert not self.running, f"{self.name} runs already"
+        argv = [program(self.name), *as_arguments(self.flags)]
+        self.process = spawn([str(word) for word in argv], log=self.log, cwd=self.folder)
+        wait_for(self._serves, seconds=patience, what=lambda: f"{self.name} serves:\n{self.last_words()}")
+
+    def stop(self, patience: float = 30.0) -> None:
+        """Ask it to end, as a rolling update would; kill it when it does not."""
+        if self.process:
+            self.thaw()
+            stop(self.process, signal.SIGTERM, patience)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash or a machine without power; returns when it is gone."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered, as behind a network that has gone."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    def last_words(self, size: int = 3000) -> str:
+        return self.log.read_text(errors="replace")[-size:]
+
+    def _serves(self) -> bool:
+        if not self.running:
+            raise AssertionError(f"{self.name} ended at its start:\n{self.last_words()}")
+        return self.ready()
+
+
+def as_arguments(flags: Flags) -> list[str]:
+    """`{"leader-elect": False}` as `--leader-elect=false`."""
+    words = {True: "true", False: "false"}
+    return [f"--{name}={words[value] if isinstance(value, bool) else value}" for name, value in flags.items()]
+
+
+def answers(url: str, says: str, *, authority: Path | None = None) -> Callable[[], bool]:
+    """Whether a GET of `url` answers 200 with exactly `says`, the server's certificate being `authority`'s."""
+
+    def probe() -> bool:
+        if authority and not authority.exists():
+            return False  # the server makes it at its start
+        try:
+            trusted = ssl.create_default_context(cafile=str(authority)) if authority else False
+            answer = httpx.get(url, verify=trusted, timeout=5, trust_env=False)
+        except (httpx.TransportError, ssl.SSLError):
+            return False  # not yet
+        return answer.status_code == 200 and answer.text.strip() == says
+
+    return probe
+
+
+def free_port() -> int:
+    """Outside of the kernel's own range, so that nobody's outgoing connection takes it during a restart."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe:
+            if port not in given_out and probe.connect_ex(("127.0.0.1", port)):
+                given_out.add(port)
+                return port

@@ -1,0 +1,66 @@
+"""One control plane with twenty nodes for all tests here; each test has a namespace of its own."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import JOBS, PODS, Api
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.jobs import Work
+from tests.cluster.nodes import V100
+from tests.waiting import wait_for
+
+PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-cluster-"))
+    try:
+        with ControlPlane(folder, users=PEOPLE).started() as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def nodes(plane: ControlPlane) -> list[str]:
+    """Fifteen nodes with A100s and five with V100s, eight GPUs each."""
+    return plane.add_nodes(15) + plane.add_nodes(5, prefix="old", product=V100)
+
+
+@pytest.fixture
+def admin(plane: ControlPlane) -> Api:
+    return plane.admin
+
+
+@pytest.fixture
+def namespace(admin: Api) -> Iterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    # Pods are refused until the controller manager has made the account that they run as.
+    wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), seconds=60, what="an account")
+    yield name
+    admin.delete(JOBS.format(name), propagationPolicy="Background")
+    admin.delete(f"/api/v1/namespaces/{name}")
+    wait_for(lambda: is_emptied(admin, PODS.format(name)), seconds=60, what=f"{name} has no pods", every=0.2)
+
+
+def is_emptied(admin: Api, pods: str) -> bool:
+    """Whether no pod is left to hold GPUs of the next test, however long it would take to stop."""
+    left = admin.items(pods)
+    if left:
+        admin.delete(pods, gracePeriodSeconds=0)
+    return not left
+
+
+@pytest.fixture
+def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
+    """The Jobs of the test's namespace, with nodes for them to run on."""
+    return Work(admin, namespace)

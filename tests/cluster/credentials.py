@@ -1,0 +1,61 @@
+"""Who may talk to the test cluster: random tokens, the service accounts' signing key, kubeconfig files."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+# The tests' own hand; what is tested never gets it.
+ADMIN = "test-admin"
+# Kubernetes binds these names to their rights by itself; kwok's are in kwok-rights.yaml.
+COMPONENTS: Mapping[str, Sequence[str]] = {
+    ADMIN: ["system:masters"],
+    "system:kube-controller-manager": [],
+    "system:kube-scheduler": [],
+    "kwok": [],
+}
+
+
+class Credentials:
+    """Made once for a folder and kept there, readable for us alone, so that restarts change nobody's token."""
+
+    def __init__(self, folder: Path, users: Mapping[str, Sequence[str]]) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700)
+        self.groups = {**COMPONENTS, **users}
+        self.tokens = {name: secrets.token_urlsafe(32) for name in self.groups}
+        self.token_file = self._write("tokens.csv", "".join(map(self._line, self.groups)))
+        self.signing_key = folder / "service-accounts.key"
+        self.signing_key.touch(mode=0o600)
+        subprocess.run(
+            ["openssl", "genrsa", "-out", self.signing_key, "2048"], check=True, capture_output=True
+        )
+
+    def kubeconfig(self, user: str, token: str, *, server: str, authority: Path) -> Path:
+        """Writes the kubeconfig of one user."""
+        name = "".join(letter if letter.isalnum() else "-" for letter in user)
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "test", "cluster": {"server": server, "certificate-authority": str(authority)}}
+            ],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+            "current-context": "test",
+        }
+        return self._write(f"{name}.kubeconfig", yaml.safe_dump(content))
+
+    def _line(self, user: str) -> str:
+        groups = ",".join(self.groups[user])
+        return f'{self.tokens[user]},{user},{user},"{groups}"\n'
+
+    def _write(self, name: str, content: str) -> Path:
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_text(content)
+        return path

@@ -1,0 +1,89 @@
+"""Nodes with GPUs that kwok plays, and the stages by which it plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.api import NODES, Api, Object
+from tests.cluster.binaries import KUBERNETES
+from tests.waiting import wait_for
+
+# kwok takes up nodes with this annotation only. To take it off later does not stop the node: kwok has to end.
+PLAYED = {"kwok.x-k8s.io/node": "fake"}
+A100 = "NVIDIA-A100-SXM4-80GB"
+V100 = "Tesla-V100-SXM2-32GB"
+
+
+def stages() -> str:
+    """stages.yaml as kwok reads it: a document for each."""
+    listed = yaml.safe_load((Path(__file__).parent / "stages.yaml").read_text())
+    return yaml.safe_dump_all(listed)
+
+
+def gpu_node(
+    name: str,
+    *,
+    gpus: int = 8,
+    product: str = A100,
+    labels: Mapping[str, str] | None = None,
+    resources: Mapping[str, str] | None = None,
+) -> Object:
+    """A node as NVIDIA's device plugin and feature discovery leave it; `resources` are MIG slices, say."""
+    capacity = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "256"}
+    capacity |= {"nvidia.com/gpu": str(gpus)} | dict(resources or {})
+    found = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.count": str(gpus),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": found | dict(labels or {}), "annotations": PLAYED},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "kwok",
+                "kernelVersion": "kwok",
+                "kubeProxyVersion": "",
+                "kubeletVersion": KUBERNETES.version,
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "kwok",
+                "systemUUID": "",
+            },
+        },
+    }
+
+
+def add_nodes(api: Api, nodes: Iterable[Object], *, patience: float = 60.0) -> list[str]:
+    """Creates the nodes and waits until pods can be put on each: Ready, and without the taint of new ones."""
+    names = [node["metadata"]["name"] for node in api.create_all(NODES, nodes)]
+    wait_for(
+        lambda: set(names) <= usable(api), seconds=patience, what=f"{len(names)} nodes are Ready", every=0.2
+    )
+    return names
+
+
+def usable(api: Api) -> set[str]:
+    """Nodes that are Ready and bear no taint."""
+    return {
+        node["metadata"]["name"]
+        for node in api.items(NODES)
+        if condition(node, "Ready") == "True" and not node["spec"].get("taints")
+    }
+
+
+def condition(thing: Object, name: str) -> str | None:
+    """The status of one of the object's conditions: "True", "False", "Unknown", or None when it has none."""
+    conditions = thing.get("status", {}).get("conditions", [])
+    return next((found["status"] for found in conditions if found["type"] == name), None)

