@@ -75,12 +75,15 @@ def unpack(uv: Path, requirements: str, folder: Path) -> None:
 
 
 def mirror() -> dict[str, str]:
-    """uv does not read pip's configuration: what a machine behind a mirror has set there, as bin/bootstrap."""
-    if os.environ.get("UV_DEFAULT_INDEX"):
-        return {}
-    told = subprocess.run(
-        ["python3", "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    )
-    settings = dict(re.findall(r"^(?:[^=\n]*\.)?([a-z-]+)='(.*)'$", told.stdout, re.MULTILINE))
-    named = {"UV_DEFAULT_INDEX": settings.get("index-url"), "SSL_CERT_FILE": settings.get("cert")}
+    """uv does not read pip's settings: what a machine behind a mirror has set there, as in bin/bootstrap."""
+    settings: dict[str, str] = {}
+    for python in ("python3", sys.executable):
+        told = subprocess.run(
+            [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+        )
+        settings |= dict(re.findall(r"^(?:[^=\n]*\.)?([a-z-]+)='(.*)'$", told.stdout, re.MULTILINE))
+    named = {
+        "UV_DEFAULT_INDEX": os.environ.get("PIP_INDEX_URL") or settings.get("index-url"),
+        "SSL_CERT_FILE": os.environ.get("PIP_CERT") or settings.get("cert"),
+    }
     return {name: value for name, value in named.items() if value and name not in os.environ}
