@@ -11,6 +11,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "cluster": (
         "tests/cluster/test_controlplane.py",
         "tests/cluster/test_api_facts.py",
+        "tests/cluster/test_reflector.py",
         "tests/cluster/test_faults.py",
     ),
 }

@@ -1,0 +1,153 @@
+"""One API server as Fairlot speaks to it: JSON over HTTPS, with refusals that say what they are.
+
+The official client reads the kubeconfig and holds the connections; its models are left aside, for
+they cost more than the JSON that they are made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes.client import ApiClient, ApiException, Configuration
+from kubernetes.config import load_kube_config_from_dict
+
+Object: TypeAlias = dict[str, Any]
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+# What a watch may hand over at once; a larger object would be none that an API server stores.
+PIECE = 1 << 16
+
+
+class Unreachable(Exception):
+    """No answer, or one that broke off: whether a request took effect is unknown."""
+
+
+class Refused(Exception):
+    """The API server answered, with 400 or more. `code` is HTTP's; `reason` and `message` its own words."""
+
+    def __init__(self, code: int, status: Mapping[str, Any], retry_after: float = 0.0) -> None:
+        self.code, self.retry_after = code, retry_after
+        self.reason, self.message = str(status.get("reason", "")), str(status.get("message", ""))
+        super().__init__(f"{code} {self.reason}: {self.message}")
+
+
+class Gone(Refused):
+    """410: what was asked for is older than what the API server remembers."""
+
+
+class Unauthorized(Refused):
+    """401: the token is not, or no longer, one of this API server's."""
+
+
+class Api:
+    """One user of one cluster, as a kubeconfig names them. Not to be shared across a fork."""
+
+    def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
+        """Raises kubernetes.config.ConfigException when the kubeconfig is incomplete."""
+        configuration = Configuration()
+        load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
+        configuration.retries = False  # who asks decides whether it may be asked twice
+        self._configuration = configuration
+        self._rest = ApiClient(configuration=configuration).rest_client
+
+    def close(self) -> None:
+        self._rest.close()
+
+    def get(self, path: str, **query: Any) -> Object:
+        """The object or list at `path`. Raises Refused or Unreachable."""
+        with self._answer("GET", path, query, read_seconds=READ_SECONDS) as answer:
+            return _parsed(_body(answer))
+
+    @contextmanager
+    def watch(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Stream]:
+        """The changes at `path`; silence of `read_seconds` raises Unreachable."""
+        with self._answer("GET", path, {"watch": "true", **query}, read_seconds=read_seconds) as answer:
+            yield Stream(answer)
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, query: Mapping[str, Any], *, read_seconds: float
+    ) -> Iterator[urllib3.HTTPResponse]:
+        url = f"{self._configuration.host}{path}"
+        if query:
+            url += f"?{urlencode(query)}"
+        headers = {"Accept": "application/json", **self._credentials()}
+        try:
+            answer: urllib3.HTTPResponse = self._rest.request(
+                method, url, headers=headers, _request_timeout=(CONNECT_SECONDS, read_seconds)
+            ).response
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(str(error)) from error
+        except ApiException as error:  # a broken TLS connection
+            raise Unreachable(str(error.reason)) from error
+        try:
+            if answer.status >= 400:
+                raise _refusal(answer)
+            yield answer
+        except BaseException:
+            answer.close()  # what is left of it must not be read by the next
+            raise
+        else:
+            answer.release_conn()
+
+    def _credentials(self) -> dict[str, str]:
+        """Asks the kubeconfig's source for a fresh token where it has one that changes."""
+        token = self._configuration.get_api_key_with_prefix("authorization", "BearerToken")
+        return {"Authorization": token} if token else {}
+
+
+class Stream:
+    """The lines of a watch, each an event."""
+
+    def __init__(self, answer: urllib3.HTTPResponse) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[Object]:
+        """Ends when the API server ends it, or when `cut`."""
+        rest = b""
+        try:
+            for piece in self._answer.stream(PIECE, decode_content=True):
+                *lines, rest = (rest + piece).split(b"\n")
+                yield from (_parsed(line) for line in lines if line.strip())
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(str(error)) from error
+        if rest.strip():
+            raise Unreachable("the last event broke off")
+
+    def cut(self) -> None:
+        """From another thread: whoever reads comes to an end."""
+        self._answer.shutdown()
+
+
+def _body(answer: urllib3.HTTPResponse) -> bytes:
+    try:
+        return answer.read()
+    except urllib3.exceptions.HTTPError as error:
+        raise Unreachable(str(error)) from error
+
+
+def _parsed(data: bytes) -> Object:
+    try:
+        parsed = json.loads(data)
+    except ValueError as error:
+        raise Unreachable("an answer that is no JSON") from error
+    if not isinstance(parsed, dict):
+        raise Unreachable("an answer that is no object")
+    return parsed
+
+
+def _refusal(answer: urllib3.HTTPResponse) -> Refused:
+    body = _body(answer)
+    try:
+        status = _parsed(body)
+    except Unreachable:  # a proxy's own page
+        status = {"message": body[:200].decode(errors="replace")}
+    kind = {401: Unauthorized, 410: Gone}.get(answer.status, Refused)
+    said = answer.headers.get("Retry-After", "")
+    return kind(answer.status, status, float(said) if said.isdigit() else 0.0)

@@ -1,0 +1,156 @@
+"""Keeping up with one kind of object: a list, then a watch, whatever the network does.
+
+As client-go's reflectors do it (k8s.io/client-go/tools/cache): lists in pages, watches with bookmarks
+from where the last one ended, and a new list only when the API server no longer remembers that far.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from scheduling.backends.kubernetes.api import Api, Gone, Object, Refused, Stream, Unauthorized, Unreachable
+
+logger = logging.getLogger(__name__)
+
+# Between failures, doubled each time, with jitter so that many watchers do not come back together.
+FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
+# A watch that lasted less and told nothing did not work.
+SHORTEST_WATCH = 1.0
+# The API server ends a watch within this many seconds; silence for a while longer is a dead connection.
+WATCH_SECONDS = (240, 480)
+SILENCE_BEYOND_SECONDS = 15.0
+
+
+class Mirror(Protocol):
+    """Where the objects are kept."""
+
+    def replace(self, objects: Sequence[Object]) -> None:
+        """These are all that there are."""
+
+    def put(self, thing: Object) -> None:
+        """This one is new or has changed."""
+
+    def remove(self, thing: Object) -> None:
+        """This one is gone."""
+
+
+@dataclass
+class Reflector:
+    """`run` keeps `mirror` in step with the objects at `path` until `stop`, from one thread."""
+
+    api: Api
+    path: str
+    mirror: Mirror
+    query: Mapping[str, Any] = field(default_factory=dict)  # label and field selectors
+    page: int = 500
+    watch_seconds: tuple[int, int] = WATCH_SECONDS
+    silence_beyond: float = SILENCE_BEYOND_SECONDS
+    chance: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
+        self.lists = self.watches = 0  # so far
+        self._version: str | None = None  # of the last object or bookmark; None: a list is due
+        self._failures = 0
+        self._stopped = threading.Event()
+        self._stream: Stream | None = None
+
+    def stop(self) -> None:
+        """From another thread: `run` returns soon."""
+        self._stopped.set()
+        if (stream := self._stream) is not None:
+            stream.cut()
+
+    def run(self) -> None:
+        """Raises Unauthorized when a fresh token was refused as well: then only a restart helps."""
+        refused_before = False
+        while not self._stopped.is_set():
+            try:
+                self._step()
+                refused_before = False
+            except Gone:
+                self._version = None
+                self._pause(0.0)
+            except Unauthorized:
+                if refused_before:
+                    raise
+                refused_before = True
+            except Refused as refusal:
+                logger.warning("%s: %s", self.path, refusal)
+                self._pause(refusal.retry_after)
+            except Unreachable as trouble:
+                if not self._stopped.is_set():  # else it was cut by us
+                    logger.warning("%s: %s", self.path, trouble)
+                    self._pause(0.0)
+
+    def _step(self) -> None:
+        """A list if one is due, then one watch."""
+        if self._version is None:
+            self._version = self._list()
+        began, before = time.monotonic(), self._version
+        self._watch()
+        if time.monotonic() - began >= SHORTEST_WATCH:
+            self._failures = 0
+        elif self._version == before:
+            self._pause(0.0)
+
+    def _list(self) -> str:
+        """Hands all objects to the mirror; returns the version at which the list was true."""
+        found: list[Object] = []
+        query = {**self.query, "limit": self.page}
+        while True:
+            page = self.api.get(self.path, **query)
+            found += page["items"]
+            if not (token := page["metadata"].get("continue")):
+                break
+            query["continue"] = token
+        self.mirror.replace(found)
+        self.lists += 1
+        return str(page["metadata"]["resourceVersion"])
+
+    def _watch(self) -> None:
+        seconds = self.chance.randint(*self.watch_seconds)
+        query = {
+            **self.query,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": seconds,
+        }
+        with self.api.watch(self.path, read_seconds=seconds + self.silence_beyond, **query) as stream:
+            self._stream = stream
+            self.watches += 1
+            try:
+                if self._stopped.is_set():  # `stop` came before there was anything to cut
+                    return
+                for event in stream:
+                    self._take(event)
+                    self._failures = 0
+            finally:
+                self._stream = None
+
+    def _take(self, event: Object) -> None:
+        thing = event.get("object") or {}
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                self.mirror.put(thing)
+            case "DELETED":
+                self.mirror.remove(thing)
+            case "BOOKMARK":
+                pass
+            case "ERROR":
+                code = int(thing.get("code") or 500)
+                raise (Gone if code == 410 else Refused)(code, thing)
+            case unknown:
+                raise Unreachable(f"an event of type {unknown}")
+        self._version = str(thing["metadata"]["resourceVersion"])
+
+    def _pause(self, at_least: float) -> None:
+        """Waits longer after each failure in a row, until `stop`."""
+        longest = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
+        self._failures = min(self._failures + 1, 16)
+        self._stopped.wait(max(at_least, self.chance.uniform(longest / 2, longest)))
