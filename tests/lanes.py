@@ -12,6 +12,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_controlplane.py",
         "tests/cluster/test_api_facts.py",
         "tests/cluster/test_reflector.py",
+        "tests/cluster/test_gangs.py",
         "tests/cluster/test_faults.py",
     ),
 }
