@@ -13,6 +13,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_api_facts.py",
         "tests/cluster/test_reflector.py",
         "tests/cluster/test_gangs.py",
+        "tests/cluster/test_orders.py",
         "tests/cluster/test_discovery.py",
         "tests/cluster/test_faults.py",
     ),

@@ -36,7 +36,7 @@ class Gang:
         return f"{self.jobs}/{objects.job_name(self.job_id)}"
 
     def start(self, epoch: int, *nodes: str) -> Object:
-        return self.api.patch(self.path, objects.start(self.uid, epoch=epoch, nodes=nodes, token="t1"))
+        return self.api.patch(self.path, objects.start(self.uid, epoch=epoch, nodes=nodes))
 
     def stop(self, epoch: int) -> Object:
         return self.api.patch(self.path, objects.stop(self.uid, epoch=epoch))

@@ -7,7 +7,7 @@ they cost more than the JSON that they are made from.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
@@ -41,6 +41,18 @@ class Gone(Refused):
     """410: what was asked for is older than what the API server remembers."""
 
 
+class Missing(Refused):
+    """404: there is no such object."""
+
+
+class Taken(Refused):
+    """409, already exists: an object of this name is there."""
+
+
+class Invalid(Refused):
+    """422: a `test` of a JSON-Patch failed, or the object would not be what its kind must be."""
+
+
 class Unauthorized(Refused):
     """401: the token is not, or no longer, one of this API server's."""
 
@@ -61,7 +73,24 @@ class Api:
 
     def get(self, path: str, **query: Any) -> Object:
         """The object or list at `path`. Raises Refused or Unreachable."""
-        with self._answer("GET", path, query, read_seconds=READ_SECONDS) as answer:
+        with self._answer("GET", path, query) as answer:
+            return _parsed(_body(answer))
+
+    def create(self, path: str, thing: Object) -> Object:
+        """A new object in the collection at `path`."""
+        return self._write("POST", path, thing, "application/json")
+
+    def patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> Object:
+        """JSON-Patch (RFC 6902): all operations or none."""
+        return self._write("PATCH", path, list(operations), "application/json-patch+json")
+
+    def delete(self, path: str, *, uid: str) -> Object:
+        """The object with this uid, and what it owns; Refused when another has its name by now."""
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        return self._write("DELETE", path, options, "application/json")
+
+    def _write(self, method: str, path: str, content: Any, kind: str) -> Object:
+        with self._answer(method, path, {}, content=content, kind=kind) as answer:
             return _parsed(_body(answer))
 
     @contextmanager
@@ -72,15 +101,23 @@ class Api:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, query: Mapping[str, Any], *, read_seconds: float
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        *,
+        read_seconds: float = READ_SECONDS,
+        content: Any = None,
+        kind: str = "application/json",
     ) -> Iterator[urllib3.HTTPResponse]:
         url = f"{self._configuration.host}{path}"
         if query:
             url += f"?{urlencode(query)}"
-        headers = {"Accept": "application/json", **self._credentials()}
+        headers = {"Accept": "application/json", "Content-Type": kind, **self._credentials()}
+        timeouts = (CONNECT_SECONDS, read_seconds)
         try:
             answer: urllib3.HTTPResponse = self._rest.request(
-                method, url, headers=headers, _request_timeout=(CONNECT_SECONDS, read_seconds)
+                method, url, headers=headers, body=content, _request_timeout=timeouts
             ).response
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(str(error)) from error
@@ -148,6 +185,9 @@ def _refusal(answer: urllib3.HTTPResponse) -> Refused:
         status = _parsed(body)
     except Unreachable:  # a proxy's own page
         status = {"message": body[:200].decode(errors="replace")}
-    kind = {401: Unauthorized, 410: Gone}.get(answer.status, Refused)
+    kinds = {401: Unauthorized, 404: Missing, 410: Gone, 422: Invalid}
+    kind = kinds.get(answer.status, Refused)
+    if answer.status == 409 and status.get("reason") == "AlreadyExists":
+        kind = Taken
     said = answer.headers.get("Retry-After", "")
     return kind(answer.status, status, float(said) if said.isdigit() else 0.0)

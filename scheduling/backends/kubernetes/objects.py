@@ -127,12 +127,11 @@ def _environment(name: str, wanted: Mapping[str, str], workers: int) -> list[Obj
 # --- what is asked of a Job that is there ----------------------------------------------------------------
 
 
-def start(uid: str, *, epoch: int, nodes: Sequence[str], token: str) -> list[Operation]:
+def start(uid: str, *, epoch: int, nodes: Sequence[str]) -> list[Operation]:
     """From `epoch` to the next: it runs on these nodes, a gang once its pods are let through one by one."""
     return [
         *_fenced(uid, epoch),
         {"op": "test", "path": "/spec/suspend", "value": True},
-        {"op": "add", "path": f"/metadata/annotations/{_escaped(TOKEN)}", "value": token},
         {
             "op": "add",
             "path": f"/spec/template/metadata/annotations/{_escaped(EPOCH)}",
