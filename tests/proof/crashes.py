@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import current_app
 from django.core.management import call_command
+from django.db import connection, transaction
 from django.db.models import Sum
 
 from accounting.clock import now_from_database
@@ -116,8 +117,11 @@ def _doubts(jobs_dir: str) -> list[str]:
     return doubts
 
 
+@transaction.atomic
 def _check_books() -> None:
-    """What holds at every moment, as each is one transaction's work."""
+    """What holds at every moment, as each is one transaction's work; hence all looks are at one moment."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     billed = dict(UsageSegment.objects.values_list("lease_id").annotate(total=Sum("gpu_seconds")))
     for lease in Lease.objects.filter(state=Lease.State.CLOSED, held_from__isnull=False):
         microseconds = (lease.held_until - lease.held_from) // timedelta(microseconds=1)
