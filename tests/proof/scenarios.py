@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count
-
 from accounting.actions import add_member, create_tenant, create_user
 from accounting.models import Tenant, UsageSegment, User
 from scheduling.actions import cancel_job, submit_job, update_cluster
@@ -22,6 +20,8 @@ from tests.waiting import wait_for
 
 # A step of the training program takes this long on a GPU of speed 1.
 SECONDS_PER_STEP = 0.1
+# Quanta after which nothing is left of the order in which teams came.
+WARM_UP = 10
 
 
 def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, Any]:
@@ -30,10 +30,11 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
     jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
-    _wait_for_quanta(cluster, quanta + 1)
-    # From the first round with jobs of all teams on, when nobody was owed anything: who came first had all
-    # GPUs until the next quantum, and gave that back during those that followed.
-    first, last = _first_round_of_all([tenant for tenant, _ in teams]), _last_round(cluster)
+    # Who came first had all GPUs until the next quantum, and gives that back during those that follow.
+    _wait_for_quanta(cluster, WARM_UP)
+    first = _last_round(cluster)
+    _wait_for_quanta(cluster, quanta)
+    last = _last_round(cluster)
     begins, ends = Round.objects.get(number=first).at, Round.objects.get(number=last).at
     _cancel(jobs)
     rows = []
@@ -175,12 +176,6 @@ def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
 def _last_round(cluster: Cluster) -> int:
 
     return Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).latest("number").number
-
-
-def _first_round_of_all(tenants: list[Tenant]) -> int:
-    intervals = ShareInterval.objects.filter(tenant__in=tenants, entitled__gt=0).values("round__number")
-    together = intervals.annotate(teams=Count("tenant", distinct=True)).filter(teams=len(tenants))
-    return together.order_by("round__number").values_list("round__number", flat=True)[0]
 
 
 def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
