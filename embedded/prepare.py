@@ -4,7 +4,11 @@ python -m embedded.prepare [--demo PASSWORDS_FILE]
 """
 
 import argparse
+import fcntl
+import hashlib
 from pathlib import Path
+
+from embedded.environment import ROOT
 
 
 def main() -> None:
@@ -17,10 +21,31 @@ def main() -> None:
 
     django.setup()
     call_command("migrate", interactive=False, verbosity=1)
-    call_command("collectstatic", interactive=False, verbosity=0)
+    collect_static_files()
     if options.demo is not None:
         call_command("load_demo", "--passwords-file", str(options.demo))
         options.demo.chmod(0o600)
+
+
+def collect_static_files() -> None:
+    """Once for each state of the code: several portals of one checkout start at once, and others serve them."""
+    from django.conf import settings  # noqa: PLC0415 - as in main
+    from django.core.management import call_command  # noqa: PLC0415
+
+    folder = Path(settings.STATIC_ROOT)
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = [ROOT / "uv.lock", *(path for path in (ROOT / "static").rglob("*") if path.is_file())]
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
+    stamp, manifest = folder / ".collected-from", folder / "staticfiles.json"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if manifest.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
+            return
+        stamp.unlink(missing_ok=True)
+        call_command("collectstatic", interactive=False, verbosity=0)
+        stamp.write_text(digest.hexdigest())
 
 
 if __name__ == "__main__":
