@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,9 +139,19 @@ def manage(*arguments: str) -> list[str]:
 def code_fingerprint() -> str:
     """Changes when migrations, static files, settings or dependencies do: when there is something to prepare."""
     sources = [ROOT / "uv.lock", ROOT / "portal" / "settings.py", *ROOT.glob("*/migrations/*.py")]
-    sources += [path for path in (ROOT / "static").rglob("*") if path.is_file()]
+    collected = (ROOT / "staticfiles" / "staticfiles.json").exists()
+    return fingerprint([*sources, *static_files()], collected)
+
+
+def static_files() -> list[Path]:
+    """The portal's own, as they are before they are collected."""
+    return [path for path in (ROOT / "static").rglob("*") if path.is_file()]
+
+
+def fingerprint(files: Iterable[Path], *facts: object) -> str:
+    """Changes when one of the files or facts does."""
     digest = hashlib.sha256()
-    for path in sorted(sources):
+    for path in sorted(files):
         digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
-    digest.update(str((ROOT / "staticfiles" / "staticfiles.json").exists()).encode())
+    digest.update(repr(facts).encode())
     return digest.hexdigest()

@@ -5,10 +5,9 @@ python -m embedded.prepare [--demo PASSWORDS_FILE]
 
 import argparse
 import fcntl
-import hashlib
 from pathlib import Path
 
-from embedded.environment import ROOT
+from embedded.environment import ROOT, fingerprint, static_files
 
 
 def main() -> None:
@@ -34,18 +33,15 @@ def collect_static_files() -> None:
 
     folder = Path(settings.STATIC_ROOT)
     folder.mkdir(parents=True, exist_ok=True)
-    sources = [ROOT / "uv.lock", *(path for path in (ROOT / "static").rglob("*") if path.is_file())]
-    digest = hashlib.sha256()
-    for path in sorted(sources):
-        digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n".encode())
+    wanted = fingerprint([ROOT / "uv.lock", *static_files()])
     stamp, manifest = folder / ".collected-from", folder / "staticfiles.json"
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if manifest.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
+        if manifest.exists() and stamp.exists() and stamp.read_text() == wanted:
             return
         stamp.unlink(missing_ok=True)
         call_command("collectstatic", interactive=False, verbosity=0)
-        stamp.write_text(digest.hexdigest())
+        stamp.write_text(wanted)
 
 
 if __name__ == "__main__":
