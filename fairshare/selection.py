@@ -38,7 +38,7 @@ class Selection:
         self.generation = np.full(len(snapshot.jobs), NOWHERE, dtype=np.int64)  # of picked jobs
         self._taken = bytearray(len(snapshot.jobs))
         # What an account would run next stays the same until one of its gangs is picked or dropped.
-        self._picks = [0] * len(snapshot.accounts.parent)
+        self._changes = [0] * len(snapshot.accounts.parent)
         self._best: dict[tuple[int, int, int], tuple[int, Group | None]] = {}
         self._keep(holds)
         asleep = suspended_on(snapshot.jobs, snapshot.cluster.node_generation)
@@ -78,7 +78,7 @@ class Selection:
     def _pick(self, job: int, account: int, generation: int, size: int) -> None:
         self.generation[job] = generation
         self._taken[job] = 1
-        self._picks[account] += 1
+        self._changes[account] += 1
         self.quotas.use(account, generation, size)
         self._draw.charge(account, generation, size)
         present = int(self._jobs.running_on[job])
@@ -122,7 +122,7 @@ class Selection:
         would have to begin anew.
         """
         known = self._best.get((stage, account, k))
-        if known is not None and known[0] == self._picks[account]:
+        if known is not None and known[0] == self._changes[account]:
             return known[1]
         queue = self._candidates[account, k]
         queue.drop(self._taken)
@@ -135,7 +135,7 @@ class Selection:
                 turn += len(self._jobs)  # after all others of its priority
             if lowest is None or turn < lowest:
                 best, lowest = group, turn
-        self._best[stage, account, k] = (self._picks[account], best)
+        self._best[stage, account, k] = (self._changes[account], best)
         return best
 
     def _kept_elsewhere(self, group: Group, account: int, k: int) -> bool:
@@ -166,8 +166,7 @@ class Selection:
                 return
             self._failed[k].add(shape)
         self._candidates[account, k].groups.remove(group)
-        for stage in (CLAIM, LEFTOVER):
-            self._best.pop((stage, account, k), None)
+        self._changes[account] += 1
 
 
 def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
