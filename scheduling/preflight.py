@@ -74,8 +74,10 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     last = len(snapshot.jobs) - 1
     rounds = rounds_until_start(snapshot, last, seed=0, most=MOST_ROUNDS)
     found = _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
+    if found.verdict == "now":
+        return found
     candidate.reason = int(decide(snapshot, seed=0).reason[last])
-    if found.verdict == "now" or not candidate.reason:
+    if not candidate.reason:
         return found
     return replace(found, sentences=(*found.sentences, explainer.explain(candidate).sentence))
 
