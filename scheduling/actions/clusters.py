@@ -183,7 +183,7 @@ def _clear(node: Node, *, text: str) -> None:
     leases = list(
         Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).distinct().select_related("job")
     )
-    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="drained")
+    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="drained")
     # What was told to freeze is told to stop as well: nothing may stay there, not even asleep.
     for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:
         Operation.objects.get_or_create(cluster_id=node.cluster_id, lease=lease, verb=Operation.Verb.STOP)

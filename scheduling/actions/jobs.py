@@ -111,7 +111,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     if job.state in Job.WAITING:
         promised = list(job.leases.filter(state=Lease.State.PROMISED))
         if promised:
-            withdraw(promised, now=now, why="cancelled")
+            withdraw(promised, why="cancelled")
             # Others may have the GPUs that were kept for it.
             Cluster.objects.filter(pk=job.cluster_id).update(round_wanted_at=now)
             wake_rounds(job.cluster_id)
@@ -120,7 +120,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
         outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
         history.move(job, Event.CANCEL, at=now, text=text, **outcome)
     else:
-        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), now=now, why="cancelled")
+        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
         history.change(job, end_message=text)
         if lease.state == Lease.State.STOPPING:

@@ -184,11 +184,10 @@ class _Desk:
         self.now = now
         self.history = History()
         self._touched: dict[int, Lease] = {}
-        self._closed: list[Lease] = []
         self._progress: list[tuple[Lease, float, float]] = []
         self._switches: list[float] = []
         self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
-        self._closings: list[Closing] = []
+        self._closed: list[Closing] = []
 
     # --- what was seen ---------------------------------------------------------------------------
 
@@ -351,36 +350,28 @@ class _Desk:
         if lease.stop_asked_at and lease.job.state == Job.State.STOPPING:
             self._switches.append(max(0.0, (at - lease.stop_asked_at).total_seconds()))
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
-        self._closings.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
+        self._closed.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
         lease.last_seen_at = at
         self._touched[lease.pk] = lease
-        self._closed.append(lease)
 
     def save(self) -> None:
         """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
-        if self._closed:
-            _bill(self._closed, until=None)
+        closed = [closing.lease for closing in self._closed]
+        if closed:
+            _bill(closed, until=None)
         update_rows(self._touched.values(), LEASE_FIELDS)
         self._save_progress()
         self._save_switch_cost()
-        if self._closed:
-            write_times(lease.pk for lease in self._closed)
-            take_back(Cluster.objects.get(pk=self.cluster_id), self._closings)
+        if closed:
+            write_times(lease.pk for lease in closed)
+            take_back(closed[0].cluster, self._closed)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
-            self._withdraw_promises()
+            _withdraw_promises([lease.job for lease in closed], now=self.now)
             advance(self.cluster_id, now=self.now, history=self.history)
             Cluster.objects.filter(pk=self.cluster_id).update(round_wanted_at=self.now)
             wake_rounds(self.cluster_id)
         self.history.save()
-
-    def _withdraw_promises(self) -> None:
-        """A gang that was to move has ended instead, or has to wait after a failed start."""
-        jobs = [lease.job for lease in self._closed]
-        out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > self.now)]
-        promised = Lease.objects.filter(job__in=out, state=Lease.State.PROMISED)
-        if out:
-            withdraw(list(promised), now=self.now, why="not needed any more")
 
     def _moment(self, lease: Lease, age: float) -> datetime:
         """An age as a moment of the database's clock, never before what is billed already."""
@@ -430,6 +421,14 @@ class _Desk:
         for seconds in self._switches:
             cost += SMOOTHING * (seconds - cost)
         Cluster.objects.filter(pk=self.cluster_id).update(switch_seconds=cost)
+
+
+def _withdraw_promises(jobs: Sequence[Job], *, now: datetime) -> None:
+    """Of gangs that were to move and have ended instead, or have to wait after a failed start."""
+    out = [job.pk for job in jobs if job.has_ended or (job.not_before and job.not_before > now)]
+    if out:
+        promised = Lease.objects.filter(job__in=out, state=Lease.State.PROMISED)
+        withdraw(list(promised), why="not needed any more")
 
 
 def _cancelled(job: Job) -> dict[str, str]:

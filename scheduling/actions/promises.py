@@ -98,7 +98,7 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     return len(begun)
 
 
-def withdraw(leases: Sequence[Lease], *, now: datetime, why: str) -> None:
+def withdraw(leases: Sequence[Lease], *, why: str) -> None:
     """Takes promises back; nothing had been held."""
     HeldGpu.objects.filter(lease__in=leases).delete()
     Lease.objects.filter(pk__in=[lease.pk for lease in leases], state=Lease.State.PROMISED).update(

@@ -222,7 +222,7 @@ class _Commit:
         )
         promised = [lease for lease in leases if lease.state == Lease.State.PROMISED]
         holding = [lease for lease in leases if lease.state != Lease.State.PROMISED]
-        withdraw(promised, now=self.now, why="withdrawn")
+        withdraw(promised, why="withdrawn")
         for lease in promised:
             del self.open[lease.pk]
         for moves, text in (

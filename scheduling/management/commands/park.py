@@ -51,7 +51,7 @@ def _order_stop(cluster: Cluster) -> None:
     now = now_from_database()
     history = History()
     leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
-    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], now=now, why="shutdown")
+    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="shutdown")
     ask_to_stop(leases, event=Event.PREEMPTED, text=SHUTTING_DOWN, now=now, history=history)
     history.save()
     # What a worker had claimed before it was stopped need not wait until the claim is over.
