@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduling.backends.kubernetes import objects
-from tests.cluster.api import JOBS, PODS, Api, Object, Refused
-from tests.cluster.nodes import condition
+from tests.cluster.api import Api, Object, Refused
+from tests.cluster.jobs import Work
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -23,53 +23,46 @@ class Gang:
     """One gang in the test's namespace, by the requests of scheduling.backends.kubernetes.objects."""
 
     def __init__(self, api: Api, namespace: str, *, workers: int, job_id: int = 7) -> None:
-        self.api, self.jobs, self.pods_path = api, JOBS.format(namespace), PODS.format(namespace)
-        self.job_id = job_id
+        self.work = Work(api, namespace)
+        self.job_id, self.name = job_id, objects.job_name(job_id)
+        self.path = f"{self.work.jobs}/{self.name}"
         self.made = self.make(workers)
         self.uid = self.made["metadata"]["uid"]
 
     def make(self, workers: int) -> Object:
-        return self.api.create(self.jobs, objects.new_job(self.job_id, POD, workers=workers, token="t0"))
-
-    @property
-    def path(self) -> str:
-        return f"{self.jobs}/{objects.job_name(self.job_id)}"
+        job = objects.new_job(self.job_id, POD, workers=workers, token="t0")
+        return self.work.api.create(self.work.jobs, job)
 
     def start(self, epoch: int, *nodes: str) -> Object:
-        return self.api.patch(self.path, objects.start(self.uid, epoch=epoch, nodes=nodes))
+        return self.work.change(self.name, objects.start(self.uid, epoch=epoch, nodes=nodes))
 
     def stop(self, epoch: int) -> Object:
-        return self.api.patch(self.path, objects.stop(self.uid, epoch=epoch))
+        return self.work.change(self.name, objects.stop(self.uid, epoch=epoch))
 
     def let_through(self, pod: Object, node: str) -> Object:
-        path = f"{self.pods_path}/{pod['metadata']['name']}"
-        return self.api.patch(path, objects.let_through(pod["metadata"]["uid"], node=node))
+        operations = objects.let_through(pod["metadata"]["uid"], node=node)
+        return self.work.api.patch(self.work.pod(pod), operations)
 
     def read(self) -> Object:
-        return self.api.get(self.path)
+        return self.work.read(self.name)
 
     def pods(self) -> list[Object]:
+        return self.work.pods(self.name)
+
+    def wait_for_pods(self, count: int, phase: str) -> list[Object]:
         """By rank."""
-        found = self.api.items(self.pods_path, labelSelector=f"{objects.JOB}={self.job_id}")
-        return sorted(found, key=lambda pod: int(pod["metadata"]["annotations"][objects.INDEX]))
+        pods = self.work.wait_for_pods(self.name, count, phase)
+        return sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][objects.INDEX]))
 
-    def wait_for_pods(self, count: int, phase: str, *, gated: bool = False) -> list[Object]:
-        def there() -> list[Object]:
-            pods = [
-                pod
-                for pod in self.pods()
-                if pod["status"].get("phase") == phase and objects.is_gated(pod) == gated
-            ]
-            return pods if len(pods) == count else []
-
-        return wait_for(there, seconds=60, what=lambda: f"{count} {phase} pods: {self.pods()}")
+    def wait_for_gated(self, count: int) -> list[Object]:
+        """By rank, none of them let through."""
+        pods = self.wait_for_pods(count, "Pending")
+        assert all(map(objects.is_gated, pods))
+        return pods
 
     def wait_until_left(self) -> None:
-        def left() -> bool:
-            job = self.read()
-            return condition(job, "Suspended") == "True" and not objects.holds_gpus(job) and not self.pods()
-
-        wait_for(left, seconds=60, what="its pods are gone")
+        job = self.work.wait_until_drained(self.name)
+        assert not objects.holds_gpus(job)
 
 
 def test_making_it_twice_is_refused(admin: Api, namespace: str) -> None:
@@ -109,7 +102,7 @@ def test_a_gang_waits_behind_its_gate_until_each_is_let_through_to_its_node(
     gang = Gang(admin, namespace, workers=3)
     where = [nodes[1], nodes[2], nodes[1]]
     gang.start(0, *where)
-    pods = gang.wait_for_pods(3, "Pending", gated=True)
+    pods = gang.wait_for_gated(3)
     for pod, node in zip(pods, where, strict=True):
         gang.let_through(pod, node)
         with pytest.raises(Refused) as again:
@@ -124,7 +117,7 @@ def test_a_gang_that_is_not_let_through_is_taken_back_and_nothing_of_it_ever_ran
 ) -> None:
     gang = Gang(admin, namespace, workers=2)
     gang.start(0, nodes[3])
-    pods = gang.wait_for_pods(2, "Pending", gated=True)
+    pods = gang.wait_for_gated(2)
     gang.stop(1)
     gang.wait_until_left()
     assert all("nodeName" not in pod["spec"] for pod in pods)
@@ -151,7 +144,7 @@ def test_a_request_meant_for_a_job_that_was_deleted_does_not_touch_its_namesake(
 ) -> None:
     gang = Gang(admin, namespace, workers=1)
     admin.delete(gang.path, propagationPolicy="Background")
-    wait_for(lambda: not admin.items(gang.jobs), seconds=30, what="the Job is gone")
+    wait_for(lambda: not admin.items(gang.work.jobs), seconds=30, what="the Job is gone")
     gang.make(1)
     with pytest.raises(Refused) as fenced:
         gang.start(0, nodes[6])

@@ -61,12 +61,13 @@ class RunningPortal:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(patience)
 
-    def kill(self, name: str) -> None:
-        """SIGKILL to every process of a service, as a crash would."""
+    def kill(self, name: str) -> list[int]:
+        """SIGKILL to every process of a service, as a crash would; which they were."""
         pids = self.service_pids(name)
         assert pids, f"{name} does not run"
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        return pids
 
     @property
     def url(self) -> str:

@@ -107,10 +107,7 @@ def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal
 
 def kill(portal: RunningPortal, service: str) -> None:
     """SIGKILL to all processes of a service; returns when another process is there in its place."""
-    pids = portal.service_pids(service)
-    assert pids, f"{service} does not run"
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+    pids = portal.kill(service)
     wait_for(lambda: set(portal.service_pids(service)) - set(pids), seconds=30, what=f"another {service}")
 
 

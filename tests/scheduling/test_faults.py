@@ -179,13 +179,18 @@ def freeze(lab: World, job: Job) -> None:
     history.save()
 
 
-def test_a_late_word_about_an_older_freeze_does_not_wake_a_job_that_is_frozen_again() -> None:
-    lab = world(v100=4, slicing="freeze")
-    job, first = frozen(lab)
+def let_the_rival_end(lab: World, job: Job) -> None:
+    """The only other job takes the turn, ends, and leaves its GPUs to `job`."""
     rival = Job.objects.exclude(pk=job.pk).get()
     lab.carry_out()
     lab.see(lab.lease(rival), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
     lab.fill()
+
+
+def test_a_late_word_about_an_older_freeze_does_not_wake_a_job_that_is_frozen_again() -> None:
+    lab = world(v100=4, slicing="freeze")
+    job, first = frozen(lab)
+    let_the_rival_end(lab, job)
     lab.carry_out()
     assert lab.states([job]) == [Job.State.RUNNING]
     freeze(lab, job)
@@ -201,10 +206,7 @@ def test_a_late_word_about_an_older_freeze_does_not_wake_a_job_that_is_frozen_ag
 def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen() -> None:
     lab = world(v100=4, slicing="freeze")
     job, lease = frozen(lab)
-    rival = Job.objects.exclude(pk=job.pk).get()
-    lab.carry_out()
-    lab.see(lab.lease(rival), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0)
-    lab.fill()
+    let_the_rival_end(lab, job)
     second = lab.lease(job)
     assert second.operations.get().verb == Operation.Verb.THAW
     lab.submit(lab.people.charlie, lab.people.bio, gpus=4, priority=1)
