@@ -7,10 +7,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+# Seconds. It only tells what hangs from what is slow: machines that run tests may be ten times slower than
+# ours, and how fast something is belongs in `make bench`.
+PATIENCE = 600.0
 
 
 def wait_for(
-    probe: Callable[[], T], *, seconds: float, what: str | Callable[[], str] = "it", every: float = 0.05
+    probe: Callable[[], T],
+    *,
+    seconds: float = PATIENCE,
+    what: str | Callable[[], str] = "it",
+    every: float = 0.05,
 ) -> T:
     """Asks `probe` until it answers with something true, and returns that; AssertionError when late."""
     deadline = time.monotonic() + seconds

@@ -12,6 +12,7 @@ from accounting.errors import Refused
 from accounting.models import Tenant, User
 from tests import make
 from tests.make import Cast
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,13 +29,13 @@ def at_once(*verbs: Callable[[], object]) -> list[BaseException | None]:
     def run(verb: Callable[[], object]) -> None:
         try:
             connection.ensure_connection()
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=PATIENCE)
             verb()
         finally:
             connection.close()
 
     with ThreadPoolExecutor(len(verbs)) as pool:
-        return [work.exception(timeout=20) for work in [pool.submit(run, verb) for verb in verbs]]
+        return [work.exception(timeout=PATIENCE) for work in [pool.submit(run, verb) for verb in verbs]]
 
 
 def test_two_admins_who_demote_each_other_leave_one(cast: Cast) -> None:

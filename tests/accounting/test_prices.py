@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from threading import Barrier
-from time import monotonic, sleep
 
 import pytest
 from django.db import connection, transaction
@@ -18,6 +17,7 @@ from accounting.tariff import prices_at
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, usage
 from tests.make import LONG_AGO, Cast
+from tests.waiting import PATIENCE, wait_for
 
 
 def told(cast: Cast) -> list[tuple[datetime | None, datetime | None, Decimal]]:
@@ -88,21 +88,19 @@ class TestAtOnce:
 
     @staticmethod
     def wait_for_a_lock_to_be_waited_for() -> None:
-        deadline = monotonic() + 10
-        while monotonic() < deadline:
+        def waits() -> bool:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-                if cursor.fetchone()[0]:
-                    return
-            sleep(0.01)
-        pytest.fail("nobody waits for a lock")
+                return bool(cursor.fetchone()[0])
+
+        wait_for(waits, what="somebody waits for a lock", every=0.01)
 
     def test_two_changes_of_a_price_never_overlap(self, cast: Cast) -> None:
         for attempt in range(5):
             barrier, start = Barrier(2), NOON + timedelta(days=attempt)
 
             def change(at: datetime, barrier: Barrier = barrier) -> None:
-                barrier.wait(timeout=10)
+                barrier.wait(timeout=PATIENCE)
                 set_price(cast, str(at.minute), at)
 
             with ThreadPoolExecutor(2) as pool:
@@ -111,7 +109,7 @@ class TestAtOnce:
                     for at in (start + minutes(1), start + minutes(2))
                 ]
                 for done in work:
-                    done.result(timeout=20)
+                    done.result(timeout=PATIENCE)
         prices = told(cast)
         assert len(prices) == 11
         assert all(before[1] == after[0] for before, after in pairwise(prices))
@@ -124,7 +122,7 @@ class TestAtOnce:
                 change = pool.submit(self.on_own_connection, lambda: set_price(cast, "4", NOON))
                 self.wait_for_a_lock_to_be_waited_for()
             with pytest.raises(Refused, match="is billed until"):
-                change.result(timeout=20)
+                change.result(timeout=PATIENCE)
         assert told(cast) == [(LONG_AGO, None, 3)]
 
     def test_a_booking_waits_for_a_price_that_is_being_set(self, cast: Cast) -> None:
@@ -136,7 +134,7 @@ class TestAtOnce:
                 booking = pool.submit(self.on_own_connection, lambda: book(cast))
                 self.wait_for_a_lock_to_be_waited_for()
                 Price.objects.filter(generation=cast.a100).update(per_gpu_hour=5)
-            booking.result(timeout=20)
+            booking.result(timeout=PATIENCE)
         assert UsageSegment.objects.get().cost == 10
 
     def booked_meanwhile(self, cast: Cast, **change: object) -> Future[object]:
@@ -146,7 +144,7 @@ class TestAtOnce:
                 book_usage(**usage(cast))
                 again = pool.submit(self.on_own_connection, lambda: book(cast, **change))
                 self.wait_for_a_lock_to_be_waited_for()
-            again.exception(timeout=20)
+            again.exception(timeout=PATIENCE)
         return again
 
     def test_the_same_usage_booked_twice_at_once_is_booked_once(self, cast: Cast) -> None:

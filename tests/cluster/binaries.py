@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.toolchain import go
+from tests.waiting import PATIENCE
 
 SOURCES = Path(__file__).resolve().parent / "go"
 
@@ -99,7 +100,7 @@ def provided(name: str, module: Module) -> Path | None:
 def said_release(path: str) -> str | None:
     """Major and minor version that the program says of itself."""
     answer = subprocess.run(
-        [path, "--version"], capture_output=True, text=True, check=False, timeout=60
+        [path, "--version"], capture_output=True, text=True, check=False, timeout=PATIENCE
     ).stdout
     version = re.search(r"(\d+\.\d+)\.\d+", answer)
     return version[1] if version else None

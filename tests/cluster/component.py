@@ -15,10 +15,9 @@ import httpx
 
 from embedded.processes import spawn, stop
 from tests.cluster.binaries import program
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 Flags = Mapping[str, str | int | bool | Path]
-PATIENCE = 90.0  # seconds for a start; three without load
 given_out: set[int] = set()
 
 
@@ -40,13 +39,13 @@ class Component:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def start(self, patience: float = PATIENCE) -> None:
+    def start(self) -> None:
         assert not self.running, f"{self.name} runs already"
         argv = [program(self.name), *as_arguments(self.flags)]
         self.process = spawn([str(word) for word in argv], log=self.log, cwd=self.folder)
-        wait_for(self._serves, seconds=patience, what=lambda: f"{self.name} serves:\n{self.last_words()}")
+        wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_words()}")
 
-    def stop(self, patience: float = 30.0) -> None:
+    def stop(self, patience: float = PATIENCE) -> None:
         """Ask it to end, as a rolling update would; kill it when it does not."""
         if self.process:
             self.thaw()

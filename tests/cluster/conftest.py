@@ -45,11 +45,11 @@ def namespace(admin: Api) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
     # Pods are refused until the controller manager has made the account that they run as.
-    wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), seconds=60, what="an account")
+    wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), what="an account")
     yield name
     admin.delete(JOBS.format(name), propagationPolicy="Background")
     admin.delete(f"/api/v1/namespaces/{name}")
-    wait_for(lambda: is_emptied(admin, PODS.format(name)), seconds=60, what=f"{name} has no pods", every=0.2)
+    wait_for(lambda: is_emptied(admin, PODS.format(name)), what=f"{name} has no pods", every=0.2)
 
 
 def is_emptied(admin: Api, pods: str) -> bool:

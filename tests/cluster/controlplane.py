@@ -123,12 +123,12 @@ class ControlPlane:
             token = self.credentials.tokens[user]
         return self._kubeconfig(user, token)
 
-    def add_nodes(self, count: int, *, prefix: str = "gpu", patience: float = 60.0, **node: Any) -> list[str]:
+    def add_nodes(self, count: int, *, prefix: str = "gpu", **node: Any) -> list[str]:
         """So many nodes, ready for pods; `node` as `gpu_node` takes it."""
         if not self.kwok.running:
             self.kwok.start()
         made = (gpu_node(f"{prefix}-{number:04d}", **node) for number in range(count))
-        return add_nodes(self.admin, made, patience=patience)
+        return add_nodes(self.admin, made)
 
     def audited(self, **wanted: str) -> list[Object]:
         """Audit events whose fields are as wanted: user, verb, resource, namespace, name."""

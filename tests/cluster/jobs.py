@@ -127,14 +127,14 @@ class Work:
             pods = [pod for pod in self.pods(name) if pod["status"]["phase"] == phase]
             return pods if len(pods) == count else []
 
-        return wait_for(found, seconds=SECONDS, what=f"{count} pods of {name} are {phase}")
+        return wait_for(found, what=f"{count} pods of {name} are {phase}")
 
     def wait_for_condition(self, name: str, wanted: str) -> Object:
         def found() -> Object | None:
             job = self.read(name)
             return job if condition(job, wanted) == "True" else None
 
-        job = wait_for(found, seconds=SECONDS, what=f"{name} is {wanted}")
+        job = wait_for(found, what=f"{name} is {wanted}")
         assert job
         return job
 
@@ -147,6 +147,6 @@ class Work:
             left = status.get("active", 0) + status.get("terminating", 0) + len(self.pods(name))
             return job if condition(job, "Suspended") == "True" and not left else None
 
-        job = wait_for(found, seconds=SECONDS, what=f"{name} is suspended and has no pods")
+        job = wait_for(found, what=f"{name} is suspended and has no pods")
         assert job
         return job

@@ -65,12 +65,10 @@ def gpu_node(
     }
 
 
-def add_nodes(api: Api, nodes: Iterable[Object], *, patience: float = 60.0) -> list[str]:
+def add_nodes(api: Api, nodes: Iterable[Object]) -> list[str]:
     """Creates the nodes and waits until pods can be put on each: Ready, and without the taint of new ones."""
     names = [node["metadata"]["name"] for node in api.create_all(NODES, nodes)]
-    wait_for(
-        lambda: set(names) <= usable(api), seconds=patience, what=f"{len(names)} nodes are Ready", every=0.2
-    )
+    wait_for(lambda: set(names) <= usable(api), what=f"{len(names)} nodes are Ready", every=0.2)
     return names
 
 

@@ -84,12 +84,11 @@ def test_a_suspended_job_can_be_placed_anew_while_its_pods_still_terminate(
     assert (terminating.get("active", 0), terminating.get("terminating")) == (0, 1)
     work.change("early", fenced(job, placed(on_nodes(nodes[1])), suspended(False), epoch=2))
     # Resumed, and there is no second pod until the first has ended.
-    wait_for(lambda: condition(work.read("early"), "Suspended") == "False", seconds=60, what="it is resumed")
+    wait_for(lambda: condition(work.read("early"), "Suspended") == "False", what="it is resumed")
     assert [found["spec"]["nodeName"] for found in work.pods("early")] == [nodes[0]]
     work.let_end("early")
     wait_for(
         lambda: [found["spec"].get("nodeName") for found in work.pods("early")] == [nodes[1]],
-        seconds=60,
         what="the only pod is on its new node",
     )
 
@@ -128,7 +127,7 @@ def test_a_gated_pod_may_be_narrowed_and_let_through_at_once_but_not_widened(
     )
     selector = {"op": "add", "path": "/spec/nodeSelector", "value": {HOSTNAME: nodes[1]}}
     work.api.patch(path, [selector, {"op": "remove", "path": "/spec/schedulingGates/0"}])
-    bound = wait_for(lambda: work.api.get(path)["spec"].get("nodeName"), seconds=60, what="the pod is bound")
+    bound = wait_for(lambda: work.api.get(path)["spec"].get("nodeName"), what="the pod is bound")
     assert bound == nodes[1]
     refused(
         lambda: work.api.patch(
@@ -214,7 +213,7 @@ def test_a_policy_keeps_the_gate_from_a_user_who_may_edit_pods(
             return refusal
         return None
 
-    refusal = wait_for(attempt, seconds=60, what="the policy holds")
+    refusal = wait_for(attempt, what="the policy holds")
     assert refusal
     assert (refusal.code, refusal.reason) == (403, "Forbidden")
     assert "only the scheduler may let this pod through" in refusal.message
@@ -270,7 +269,6 @@ def test_a_quota_that_ends_at_the_third_pod_leaves_a_gang_short_and_says_so(
         lambda: (
             work.api.get(f"/api/v1/namespaces/{namespace}/resourcequotas/two").get("status", {}).get("used")
         ),
-        seconds=60,
         what="the quota counts",
     )
     job = work.create("short", pods=5, gated=True)
@@ -281,6 +279,6 @@ def test_a_quota_that_ends_at_the_third_pod_leaves_a_gang_short_and_says_so(
         events = work.api.items(f"/api/v1/namespaces/{namespace}/events")
         return [event for event in events if "exceeded quota" in event.get("message", "")]
 
-    assert wait_for(told, seconds=60, what="an event says why")[0]["involvedObject"]["name"] == "short"
+    assert wait_for(told, what="an event says why")[0]["involvedObject"]["name"] == "short"
     work.suspend(job, epoch=1)
     work.wait_until_drained("short")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster import binaries, toolchain
 from tests.cluster.binaries import MODULES, Module, built, program, provided
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 HELLO = 'package main\n\nfunc main() { println("hello 1.2.3") }\n'
@@ -113,7 +114,7 @@ def test_two_processes_build_once(hello: Module) -> None:
         subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    answers = [process.communicate(timeout=300) for process in both]
+    answers = [process.communicate(timeout=PATIENCE) for process in both]
     assert len({out for out, _ in answers}) == 1
     assert sum("building hello" in err for _, err in answers) == 1, answers
 

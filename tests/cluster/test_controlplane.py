@@ -151,9 +151,7 @@ def test_a_suspended_job_holds_its_gpus_until_the_pods_have_ended(work: Work, no
     work.wait_for_pods("slice", 2, "Running")
     other = work.create("next", gpus=8)
     work.suspend(job, epoch=1)
-    wait_for(
-        lambda: work.read("slice")["status"].get("terminating") == 2, seconds=60, what="two pods terminate"
-    )
+    wait_for(lambda: work.read("slice")["status"].get("terminating") == 2, what="two pods terminate")
     assert not work.read("slice")["status"].get("active")
     work.start(other, nodes[0])
     waiting = work.wait_for_pods("next", 1, "Pending")
@@ -253,7 +251,7 @@ def test_an_image_that_does_not_exist_is_told_by_the_pod(work: Work, nodes: list
         ]
         return [status["state"]["waiting"]["reason"] for status in statuses]
 
-    assert wait_for(reasons, seconds=60, what="the pod says why it waits") == ["ImagePullBackOff"]
+    assert wait_for(reasons, what="the pod says why it waits") == ["ImagePullBackOff"]
     work.suspend(job, epoch=1)
     work.wait_until_drained("no-image")
 
@@ -273,7 +271,7 @@ def test_the_audit_log_says_who_asked_for_what_and_what_he_was_told(
         found = plane.audited(resource="jobs", verb="patch", namespace=namespace, user="test-admin")
         return found if len(found) == 2 else []
 
-    first, second = wait_for(patches, seconds=10, what="two patches are in the audit log")
+    first, second = wait_for(patches, what="two patches are in the audit log")
     assert [event["responseStatus"]["code"] for event in (first, second)] == [200, 422]
     assert first["requestObject"][-1] == suspended(False)
     (refused,) = plane.audited(resource="jobs", verb="delete", namespace=namespace, user=clerk)

@@ -71,9 +71,9 @@ def test_a_node_without_gpus_supplies_none(host: Host) -> None:
 
 def test_a_cordoned_node_says_so_until_it_is_uncordoned(host: Host) -> None:
     host.api.merge(host.path, {"spec": {"unschedulable": True}})
-    wait_for(lambda: host.why_not() == {"cordoned"}, seconds=20, what=lambda: str(host.why_not()))
+    wait_for(lambda: host.why_not() == {"cordoned"}, what=lambda: str(host.why_not()))
     host.api.merge(host.path, {"spec": {"unschedulable": False}})
-    wait_for(lambda: host.why_not() == {""}, seconds=20, what=lambda: str(host.why_not()))
+    wait_for(lambda: host.why_not() == {""}, what=lambda: str(host.why_not()))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,6 @@ def test_a_node_that_is_not_ready_says_why(host: Host) -> None:
     host.api.merge(host.path, {"metadata": {"annotations": {"test.fairlot/ready": "false"}}})
     wait_for(
         lambda: all(why.startswith("not ready: ") for why in host.why_not()),
-        seconds=60,
         what=lambda: str(host.why_not()),
     )
 
@@ -120,13 +119,12 @@ def test_pods_of_others_hold_gpus_until_they_have_ended(admin: Api, namespace: s
     assert used() == {(host.name, GPU): 3}
     wait_for(
         lambda: all(one["status"]["phase"] == "Running" for one in admin.items(PODS.format(namespace))),
-        seconds=30,
         what="all run",
     )
     admin.merge(
         f"{PODS.format(namespace)}/more", {"metadata": {"annotations": {"test.fairlot/run-for": "0"}}}
     )
-    wait_for(lambda: used() == {(host.name, GPU): 2}, seconds=30, what=lambda: str(used()))
+    wait_for(lambda: used() == {(host.name, GPU): 2}, what=lambda: str(used()))
 
 
 amounts = st.integers(0, 9)

@@ -32,7 +32,7 @@ def test_what_was_there_is_there_after_a_crash(
     component.kill()
     assert not component.ready()
     component.start()
-    wait_for(plane.apiserver.ready, seconds=60, what="the API server is ready")
+    wait_for(plane.apiserver.ready, what="the API server is ready")
     assert {pod["metadata"]["uid"] for pod in work.pods("survivor")} == before
     # The others find their way back by themselves: a Job that is made now runs to its end.
     later = work.create("later", behaviour={"run-for": "0.2"})
@@ -77,7 +77,7 @@ def test_no_process_outlives_the_one_that_started_it_even_when_that_is_killed(tm
         assert starter.stdout.readline().strip().endswith("test-admin.kubeconfig")
         assert len(list(working_in(folder))) == 5  # kwok is one of them
         os.kill(starter.pid, signal.SIGKILL)
-    wait_for(lambda: not list(working_in(folder)), seconds=10, what="every component is gone")
+    wait_for(lambda: not list(working_in(folder)), what="every component is gone")
 
 
 def test_a_node_that_is_not_ready_gets_no_pods_until_it_is(
@@ -85,15 +85,12 @@ def test_a_node_that_is_not_ready_gets_no_pods_until_it_is(
 ) -> None:
     path = f"{NODES}/{nodes[12]}"
     plane.admin.merge(path, {"metadata": {"annotations": {"test.fairlot/ready": "false"}}})
-    wait_for(
-        lambda: plane.admin.get(path)["spec"].get("taints"), seconds=60, what="the node is kept free of pods"
-    )
+    wait_for(lambda: plane.admin.get(path)["spec"].get("taints"), what="the node is kept free of pods")
     job = work.create("elsewhere")
     work.start(job, nodes[12])
     (waiting,) = work.wait_for_pods("elsewhere", 1, "Pending")
     wait_for(
         lambda: condition(work.api.get(work.pod(waiting)), "PodScheduled") == "False",
-        seconds=60,
         what="the scheduler says that the pod has no place",
     )
     plane.admin.merge(path, {"metadata": {"annotations": {"test.fairlot/ready": None}}})

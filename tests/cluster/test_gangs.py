@@ -144,7 +144,7 @@ def test_a_request_meant_for_a_job_that_was_deleted_does_not_touch_its_namesake(
 ) -> None:
     gang = Gang(admin, namespace, workers=1)
     admin.delete(gang.path, propagationPolicy="Background")
-    wait_for(lambda: not admin.items(gang.work.jobs), seconds=30, what="the Job is gone")
+    wait_for(lambda: not admin.items(gang.work.jobs), what="the Job is gone")
     gang.make(1)
     with pytest.raises(Refused) as fenced:
         gang.start(0, nodes[6])

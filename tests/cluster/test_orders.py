@@ -130,7 +130,7 @@ def test_orders_to_a_deleted_job_and_to_its_namesake_say_so(
     uid = prepare(orders)["metadata"]["uid"]
     path = f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}"
     network.delete(path, uid=uid)
-    wait_for(lambda: not admin.items(JOBS.format(namespace)), seconds=30, what="it is gone")
+    wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
     assert orders.stop(JOB_ID, uid, epoch=0) is Outcome.MISSING
     prepare(orders)
     assert orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1]) is Outcome.OVERTAKEN

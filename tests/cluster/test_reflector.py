@@ -68,10 +68,9 @@ class Watcher:
         except Unauthorized as error:
             self.trouble = error
 
-    def knows(self, expected: dict[str, str], *, seconds: float = 20) -> None:
+    def knows(self, expected: dict[str, str]) -> None:
         wait_for(
             lambda: self.names.value == expected,
-            seconds=seconds,
             what=lambda: f"{expected}; it knows {self.names.value}",
         )
 
@@ -149,9 +148,7 @@ def test_it_goes_on_where_a_watch_ended_without_a_new_list(watching: Watching, m
     with watching(watch_seconds=(1, 1)) as watcher:
         for _ in range(3):
             before = watcher.reflector.watches
-            wait_for(
-                lambda before=before: watcher.reflector.watches > before, seconds=20, what="another watch"
-            )
+            wait_for(lambda before=before: watcher.reflector.watches > before, what="another watch")
             maps.stir()
             watcher.knows(maps.expected)
         assert watcher.reflector.lists == 1
@@ -165,7 +162,7 @@ def test_it_catches_up_after_the_api_server_crashed(
         plane.apiserver.kill()
         plane.apiserver.start()
         maps.stir()
-        watcher.knows(maps.expected, seconds=60)
+        watcher.knows(maps.expected)
 
 
 def test_a_connection_that_says_nothing_is_given_up(
@@ -175,16 +172,16 @@ def test_a_connection_that_says_nothing_is_given_up(
         watcher.knows(maps.expected)
         plane.apiserver.freeze()
         try:
-            wait_for(lambda: "timed out" in caplog.text.lower(), seconds=30, what="it noticed")
+            wait_for(lambda: "timed out" in caplog.text.lower(), what="it noticed")
         finally:
             plane.apiserver.thaw()
         maps.stir()
-        watcher.knows(maps.expected, seconds=60)
+        watcher.knows(maps.expected)
 
 
 def test_what_the_api_server_no_longer_remembers_is_listed_anew(watching: Watching, maps: Maps) -> None:
     with watching(version="1") as watcher:
-        watcher.knows(maps.expected, seconds=60)
+        watcher.knows(maps.expected)
         assert watcher.reflector.lists == 1
 
 
@@ -198,10 +195,10 @@ def test_it_waits_for_its_rights(
     maps.admin.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "watcher"}})
     user = f"system:serviceaccount:{namespace}:watcher"
     with watching(plane.kubeconfig(user)) as watcher:
-        wait_for(lambda: "403" in caplog.text, seconds=20, what="a refusal")
+        wait_for(lambda: "403" in caplog.text, what="a refusal")
         assert watcher.names.value == {}
         maps.admin.apply(RIGHTS.format(namespace=namespace))
-        watcher.knows(maps.expected, seconds=60)
+        watcher.knows(maps.expected)
 
 
 def test_a_wrong_token_ends_it(plane: ControlPlane, watching: Watching, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psycopg2
@@ -19,6 +18,7 @@ from redis.retry import Retry
 from embedded.processes import StartError, working_in
 from embedded.servers import CARELESS, Postgres, Valkey, both
 from tests.ground.settings_read import ROOT
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -54,13 +54,6 @@ def refused(url):
     except psycopg2.OperationalError:
         return True
     return False
-
-
-def wait_for(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_data_port_and_password_outlive_a_stop(var):

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
 from embedded import services
 from embedded.processes import kill_group, working_in
 from embedded.services import Program
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -80,10 +80,7 @@ def test_children_of_a_killed_service_do_not_stay_behind(program, tmp_path):
     service.process.kill()
     service.process.wait()
     service.note_death()
-    deadline = time.monotonic() + 10
-    while list(working_in(home)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not list(working_in(home)), what="nothing works there")
 
 
 def test_a_service_runs_only_once_it_says_so_in_this_life(program):
@@ -97,12 +94,12 @@ def test_a_service_runs_only_once_it_says_so_in_this_life(program):
 
 
 def wait_until_running(service):
-    deadline = time.monotonic() + 20
-    while service.state != "running":
-        assert time.monotonic() < deadline, service.log.read_text()
+    def runs():
         assert service.process.poll() is None, service.log.read_text()
         service.check()
-        time.sleep(0.01)
+        return service.state == "running"
+
+    wait_for(runs, what=service.log.read_text)
 
 
 def test_a_service_dies_with_its_supervisor(tmp_path):
@@ -116,7 +113,4 @@ def test_a_service_dies_with_its_supervisor(tmp_path):
     with starter:
         assert starter.stdout.readline() == b"up\n"
         starter.kill()
-    deadline = time.monotonic() + 10
-    while list(working_in(tmp_path)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not list(working_in(tmp_path)), what="nothing works there")

@@ -21,13 +21,12 @@ from portal.live.hub import Hub, Subscription
 from portal.live.topics import may_hear, topics_of_jobs
 from scheduling import live
 from tests.portal.scene import Scene
-
-DEADLINE = 10.0
+from tests.waiting import PATIENCE
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
     async def with_deadline() -> Any:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(PATIENCE):
             return await work()
 
     return async_to_sync(with_deadline)()
@@ -39,7 +38,7 @@ def publish(*topics: str) -> None:
 
 async def heard(subscription: Subscription) -> list[str]:
     while True:
-        _, changed = await subscription.news(within=DEADLINE)
+        _, changed = await subscription.news(within=PATIENCE)
         if changed:
             return changed
 
@@ -47,7 +46,7 @@ async def heard(subscription: Subscription) -> list[str]:
 async def until_live(subscription: Subscription) -> None:
     relay = None
     while relay != "live":
-        relay, _ = await subscription.news(within=DEADLINE)
+        relay, _ = await subscription.news(within=PATIENCE)
 
 
 def subscriptions_in_redis() -> int:
@@ -101,7 +100,7 @@ def test_pages_are_told_when_redis_goes_and_comes_back() -> None:
             with redis.Redis.from_url(settings.REDIS_URL) as client:
                 await sync_to_async(client.client_kill_filter)(_type="pubsub")
             while states != ["away", "live"]:
-                relay, _ = await page.news(within=DEADLINE)
+                relay, _ = await page.news(within=PATIENCE)
                 states += [relay] if relay else []
             await sync_to_async(publish)("job:1")
             assert await heard(page) == ["job:1"]

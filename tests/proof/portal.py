@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the tests' own Django was given must not reach the portal under test.
@@ -39,7 +39,7 @@ class RunningPortal:
     process: subprocess.Popen[str] | None = None
     lines: list[str] = field(default_factory=list)
 
-    def start(self, patience: float = 120.0) -> RunningPortal:
+    def start(self) -> RunningPortal:
         self.lines.clear()
         self.port = self.port or free_port()
         self.process = subprocess.Popen(
@@ -53,13 +53,13 @@ class RunningPortal:
             start_new_session=True,
         )
         threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
-        wait_for(self._serves, seconds=patience, what=lambda: "the portal serves:\n" + "\n".join(self.lines))
+        wait_for(self._serves, what=lambda: "the portal serves:\n" + "\n".join(self.lines))
         return self
 
-    def stop(self, patience: float = 120.0) -> None:
+    def stop(self) -> None:
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(patience)
+            self.process.wait(PATIENCE)
 
     def kill(self, name: str) -> list[int]:
         """SIGKILL to every process of a service, as a crash would; which they were."""
@@ -81,7 +81,7 @@ class RunningPortal:
             line.split()[:2] for line in text.splitlines() if line.strip() and not line.startswith("#")
         )
 
-    def scenario(self, name: str, *, patience: float, **arguments: Any) -> Any:
+    def scenario(self, name: str, **arguments: Any) -> Any:
         """Runs a function of tests/proof/scenarios.py with the portal's own settings; its JSON answer."""
         done = subprocess.run(
             [*RUN, sys.executable, "-m", "tests.proof", name, json.dumps(arguments)],
@@ -89,7 +89,7 @@ class RunningPortal:
             env=self._env(),
             capture_output=True,
             text=True,
-            timeout=patience,
+            timeout=3 * PATIENCE,
             check=False,
         )
         if done.returncode:

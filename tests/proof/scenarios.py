@@ -85,14 +85,14 @@ def trading(*, quanta: int, quantum: float, sensitivities: list[str]) -> dict[st
             for team in jobs.values()
         )
 
-    wait_for(measured, seconds=40 * quantum, what="speeds on both generations", every=0.5)
+    wait_for(measured, what="speeds on both generations", every=0.5)
     update_cluster(actor=None, cluster=cluster, trading=False)
     _wait_for_quanta(cluster, 3)  # what was traded last has run out
     without = _steps_in(cluster, jobs, quanta)
     update_cluster(actor=None, cluster=cluster, trading=True)
     first = _last_round(cluster)
     traded = Trade.objects.filter(round__number__gt=first)
-    wait_for(traded.exists, seconds=10 * quantum, what="a trade", every=0.2)
+    wait_for(traded.exists, what="a trade", every=0.2)
     _wait_for_quanta(cluster, 2)
     with_trades = _steps_in(cluster, jobs, quanta)
     trades = list(Trade.objects.select_related("seller", "buyer").order_by("-id")[:1])
@@ -162,15 +162,13 @@ def _cancel(jobs: Iterable[Job]) -> None:
     for job in jobs:
         cancel_job(actor=job.owner, job=job)
     left = Job.objects.filter(pk__in=[job.pk for job in jobs]).unfinished()
-    wait_for(lambda: not left.exists(), seconds=60, what="cancelled jobs are gone", every=0.2)
+    wait_for(lambda: not left.exists(), what="cancelled jobs are gone", every=0.2)
 
 
 def _wait_all_busy(cluster: Cluster, gpus: int) -> None:
 
     busy = HeldGpu.objects.filter(lease__cluster=cluster, lease__state=Lease.State.RUNNING)
-    wait_for(
-        lambda: busy.count() == gpus, seconds=60, what=lambda: f"{busy.count()} of {gpus} busy", every=0.2
-    )
+    wait_for(lambda: busy.count() == gpus, what=lambda: f"{busy.count()} of {gpus} busy", every=0.2)
 
 
 def _last_round(cluster: Cluster) -> int:
@@ -189,10 +187,8 @@ def _overlap(begins: datetime, ends: datetime, since: datetime, until: datetime)
 
 
 def _wait_for_quanta(cluster: Cluster, quanta: int) -> None:
-    first, patience = _last_round(cluster), quanta * cluster.quantum_seconds * 3 + 60
-    wait_for(
-        lambda: _quanta_since(cluster, first) >= quanta, seconds=patience, what="enough quanta", every=0.2
-    )
+    first = _last_round(cluster)
+    wait_for(lambda: _quanta_since(cluster, first) >= quanta, what="enough quanta", every=0.2)
 
 
 def _steps_in(cluster: Cluster, jobs: dict[str, list[Job]], quanta: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.proof.marks import JobProcess, is_alive, job_processes
 from tests.proof.portal import ROOT, RUN, RunningPortal
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -65,19 +65,19 @@ def lookout(portal: RunningPortal) -> Iterator[Lookout]:
 def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
     chance = random.Random(SEED)
     sys.stdout.write(f"seed {SEED}\n")
-    portal.scenario("quicken", quantum=QUANTUM, patience=90)
+    portal.scenario("quicken", quantum=QUANTUM)
     steps = 0.0
     with lookout(portal) as looking:
         for victim in ("worker", "watch", "web", "beat", "everything"):
             moment = chance.uniform(0.0, QUANTUM)
             wait_until = time.monotonic() + moment
-            wait_for(lambda until=wait_until: time.monotonic() >= until, seconds=QUANTUM + 1)
+            wait_for(lambda until=wait_until: time.monotonic() >= until)
             if victim == "everything":
                 kill_all(portal)
                 portal.start()
             else:
                 kill(portal, victim)
-            told = portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=steps, patience=120)
+            told = portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=steps)
             sys.stdout.write(f"{victim} killed at {moment:.2f} s: {told}\n")
             steps = told["steps"]
     assert looking.twice == []
@@ -87,14 +87,14 @@ def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
 
 
 def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal) -> None:
-    portal.scenario("quicken", quantum=QUANTUM, patience=90)
+    portal.scenario("quicken", quantum=QUANTUM)
     schedule = portal.var / "second-beat-schedule"
     more = [
         ["worker", "--concurrency", "2", "--hostname", "second@%h", "--loglevel", "WARNING"],
         ["beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "WARNING"],
     ]
     with lookout(portal) as looking, running(portal, more):
-        told = portal.scenario("many_hands", quanta=4, workers=2, patience=240)
+        told = portal.scenario("many_hands", quanta=4, workers=2)
     sys.stdout.write(f"{told}\n")
     numbers = told["numbers"]
     assert told["workers"] >= 2
@@ -102,13 +102,13 @@ def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal
     assert told["in_order"]
     assert told["least_gap_s"] >= QUANTUM
     assert looking.twice == []
-    portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=0.0, patience=120)
+    portal.scenario("recovered", jobs_dir=str(portal.var / "jobs"), steps=0.0)
 
 
 def kill(portal: RunningPortal, service: str) -> None:
     """SIGKILL to all processes of a service; returns when another process is there in its place."""
     pids = portal.kill(service)
-    wait_for(lambda: set(portal.service_pids(service)) - set(pids), seconds=30, what=f"another {service}")
+    wait_for(lambda: set(portal.service_pids(service)) - set(pids), what=f"another {service}")
 
 
 def kill_all(portal: RunningPortal) -> None:
@@ -117,9 +117,7 @@ def kill_all(portal: RunningPortal) -> None:
     portal.process.kill()
     portal.process.wait()
     services = ("postgres", "valkey", "web", "worker", "beat", "watch", "park", "prepare")
-    wait_for(
-        lambda: not any(portal.service_pids(name) for name in services), seconds=30, what="no service is left"
-    )
+    wait_for(lambda: not any(portal.service_pids(name) for name in services), what="no service is left")
 
 
 @contextmanager
@@ -145,7 +143,7 @@ def running(portal: RunningPortal, celery: list[list[str]]) -> Iterator[None]:
                 os.killpg(process.pid, signal.SIGTERM)
             for process in processes:
                 try:
-                    process.wait(20)
+                    process.wait(PATIENCE)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()

@@ -17,9 +17,7 @@ QUANTA = 80
 
 
 def test_gpu_time_in_the_ledger_follows_the_tickets(portal: RunningPortal) -> None:
-    figures = portal.scenario(
-        "fairness", tickets=[100, 200, 400], quanta=QUANTA, quantum=SHORT_QUANTUM, patience=420
-    )
+    figures = portal.scenario("fairness", tickets=[100, 200, 400], quanta=QUANTA, quantum=SHORT_QUANTUM)
     keep("fairness", figures)
     assert figures["gpus"] == 8
     assert len(figures["generations"]) == 2
@@ -29,9 +27,7 @@ def test_gpu_time_in_the_ledger_follows_the_tickets(portal: RunningPortal) -> No
 
 
 def test_with_trading_both_teams_make_more_steps(portal: RunningPortal) -> None:
-    figures = portal.scenario(
-        "trading", quanta=20, quantum=QUANTUM, sensitivities=["0.13", "1.0"], patience=420
-    )
+    figures = portal.scenario("trading", quanta=20, quantum=QUANTUM, sensitivities=["0.13", "1.0"])
     keep("trading", figures)
     for team in figures["teams"]:
         assert team["gain"] > 1.0, figures

@@ -16,16 +16,15 @@ from scheduling.backends.base import Gang, Observation, Phase, Worker
 from scheduling.backends.local import processes
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles, read_json
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 T = TypeVar("T")
-PATIENCE = 20.0  # seconds; a deadline for what usually takes milliseconds
 
 
-def until(look: Callable[[], T], what: str = "it", seconds: float = PATIENCE) -> T:
+def until(look: Callable[[], T], what: str = "it") -> T:
     """Looks until the answer is true; for what gives no event that a test could wait for."""
-    return wait_for(look, seconds=seconds, what=what, every=0.01)
+    return wait_for(look, what=what, every=0.01)
 
 
 class Rig:

@@ -15,6 +15,7 @@ from accounting.models import AuditEvent
 from scheduling.actions.discovery import model_of
 from scheduling.models import Cluster, Node
 from tests.scheduling.test_local_gpus import ROOT, stand_in
+from tests.waiting import PATIENCE
 
 
 def declare(library_path: Path) -> subprocess.CompletedProcess[str]:
@@ -27,7 +28,7 @@ def declare(library_path: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         cwd=ROOT,
         env=os.environ | {"DATABASE_URL": url, "LD_LIBRARY_PATH": str(library_path)},
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

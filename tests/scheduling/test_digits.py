@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import socket
@@ -16,6 +17,7 @@ import pytest
 from scheduling.backends.base import End, Phase, Worker
 from scheduling.backends.local import processes
 from tests.scheduling.local_rig import EXAMPLES, Rig, until
+from tests.waiting import PATIENCE, wait_for
 
 TRAIN = 'python "$FAIRLOT_EXAMPLES/digits/train.py" '
 
@@ -44,7 +46,7 @@ def test_an_interrupted_run_ends_with_the_very_weights_of_an_unbroken_one(rig: R
     for epoch, step in ((1, 7), (2, 31)):
         part = rig.start(rig.gang(slow, epoch=epoch))
         rig.wait_for_log(f"step {step} ")
-        rig.stop(part, grace=20)
+        rig.stop(part, grace=PATIENCE)
         assert rig.wait(part).end is End.STOPPED
         assert f"told to stop; saved step {checkpoint(rig, 1)['step']}" in rig.log()
     assert rig.wait(rig.start(rig.gang(slow + " --target-accuracy 0", epoch=3))).end is End.SUCCEEDED
@@ -66,14 +68,14 @@ def test_a_freeze_longer_than_a_step_is_not_taken_for_a_stop(rig: Rig) -> None:
     rig.backend.thaw(thawed)
     step = max(map(int, re.findall(r"^step (\d+)", rig.log(), re.MULTILINE)))
     rig.wait_for_log(f"step {step + 3} ")
-    rig.stop(thawed, grace=20)
+    rig.stop(thawed, grace=PATIENCE)
     assert rig.wait(thawed).end is End.STOPPED, rig.log()
 
 
 def test_two_workers_train_one_model_and_resume_together(rig: Rig) -> None:
     gang = rig.start(rig.gang(TRAIN + "--steps 200 --seconds-per-step 0.02", workers=2))
     rig.wait_for_log("step 20 ")
-    rig.stop(gang, grace=20)
+    rig.stop(gang, grace=PATIENCE)
     seen = rig.wait(gang)
     assert (seen.end, seen.message) == (End.STOPPED, "stopped as told"), rig.log() + rig.log(rank=1)
     second = rig.gang(TRAIN + "--steps 200 --seconds-per-step 0", workers=2, epoch=2)
@@ -126,7 +128,7 @@ def test_a_worker_that_loses_its_peer_ends_by_itself(tmp_path: Path, gone: int) 
     assert gang[0].stdout
     assert gang[0].stdout.readline().startswith("step 1 ")
     gang[gone].kill()
-    said, _ = gang[1 - gone].communicate(timeout=30)
+    said, _ = gang[1 - gone].communicate(timeout=PATIENCE)
     assert gang[1 - gone].returncode == 1
     assert "went away" in said
     gang[gone].communicate()
@@ -144,12 +146,15 @@ def test_a_faster_gpu_makes_steps_faster_as_much_as_the_model_gains(rig: Rig) ->
         until(lambda: "final" in rig.log(job), "the end")
         return time.monotonic() - first
 
-    slow, fast, between = seconds(1, 1, 1), seconds(4, 1, 2), seconds(4, 0.5, 3)
-    # 19 steps of 0.1 s, a quarter of that, and half of it; a busy machine may add to each.
-    assert slow >= 1.8
-    assert between >= 0.9
-    assert fast >= 0.45
-    assert slow > max(between, fast)
+    # 19 steps of 0.1 s, a quarter of that, and half of it; a busy machine may add to each, at times a lot.
+    jobs = itertools.count(1)
+    assert seconds(1, 1, next(jobs)) >= 1.8
+    for sensitivity, least, most in ((0.5, 0.9, 1.8), (1, 0.45, 0.9)):
+        took = wait_for(
+            lambda of=sensitivity, most=most: (took := seconds(4, of, next(jobs))) < most and took,
+            what=f"a run at sensitivity {sensitivity} on a fast GPU takes less than {most} s",
+        )
+        assert took >= least
 
 
 def test_it_runs_by_hand_too(tmp_path: Path) -> None:
@@ -160,7 +165,7 @@ def test_it_runs_by_hand_too(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert run.stdout.startswith("step 1 loss ")
     assert run.stderr == ""

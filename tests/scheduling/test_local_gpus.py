@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 # The C functions that nvml.h declares, for a machine with two GPUs; the second tells no utilisation.
 STAND_IN = r"""
@@ -73,7 +75,7 @@ def ask(library_path: Path) -> dict[str, Any]:
         check=True,
         cwd=ROOT,
         env=environment,
-        timeout=30,
+        timeout=PATIENCE,
     )
     answer: dict[str, Any] = json.loads(run.stdout)
     return answer
@@ -86,7 +88,7 @@ def stand_in(folder: Path, *, init: int = 0) -> Path:
     (folder / "nvml.c").write_text(STAND_IN)
     library = folder / "libnvidia-ml.so.1"
     command = [compiler, "-shared", "-fPIC", f"-DINIT={init}", "-o", library, folder / "nvml.c"]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=PATIENCE)
     return folder
 
 

@@ -53,7 +53,7 @@ def end_all(lab: World) -> None:
             backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=0.0)
         return not alive
 
-    wait_for(gone, seconds=20, what="no process of the test is left")
+    wait_for(gone, what="no process of the test is left")
 
 
 def submit(lab: World, owner: str = "bob", *, up_to: int = 3, gpus: int = 1, **fields: object) -> Job:
@@ -77,8 +77,8 @@ def work(lab: World) -> None:
     observe(lab.cluster)
 
 
-def until(lab: World, probe: Callable[[], object], what: str = "it", seconds: float = 20) -> None:
-    wait_for(lambda: (work(lab), probe())[1], seconds=seconds, what=what)
+def until(lab: World, probe: Callable[[], object], what: str = "it") -> None:
+    wait_for(lambda: (work(lab), probe())[1], what=what)
 
 
 def reaches(lab: World, job: Job, state: str) -> None:
@@ -230,7 +230,7 @@ def test_processes_without_a_lease_are_stopped(lab: World) -> None:
     reaches(lab, job, Job.State.RUNNING)
     Lease.objects.update(state=Lease.State.CLOSED, held_until=now_from_database())
     reconcile(lab.cluster)
-    wait_for(lambda: not running(job), seconds=15, what="the stray is gone")
+    wait_for(lambda: not running(job), what="the stray is gone")
 
 
 def test_what_the_backend_no_longer_knows_is_closed_as_lost(lab: World, tmp_path: Path) -> None:
