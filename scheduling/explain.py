@@ -63,7 +63,7 @@ class Explainer:
         for node in rows:
             held[node] = held.get(node, 0) + 1
         return {
-            node.pk: max(0, node.gpus - held.get(node.pk, 0))
+            node.pk: max(0, node.usable_gpus - held.get(node.pk, 0))
             for node in self._nodes
             if node.state == Node.State.READY
         }

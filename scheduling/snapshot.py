@@ -115,11 +115,10 @@ def fs_draw(cluster: Cluster) -> Any:
 
 def _hardware(nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]) -> fs.Cluster:
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
-    ready = np.array([node.state == Node.State.READY for node in nodes], dtype=bool)
     return fs.Cluster(
         generations=tuple(names[generation] for generation in column),
         node_generation=np.array([column[node.generation_id] for node in nodes], dtype=np.int64),
-        capacity=np.where(ready, installed, 0).astype(np.int64),
+        capacity=np.array([node.usable_gpus for node in nodes], dtype=np.int64),
         installed=installed,
     )
 

@@ -40,7 +40,7 @@ def run_round(cluster_id: int) -> None:
 @shared_task
 def run_due_rounds() -> None:
     """The clock's tick: a round for every cluster where one is due."""
-    clusters = Cluster.objects.values_list("id", flat=True)
+    clusters = Cluster.objects.attached().values_list("id", flat=True)
     _each(clusters, lambda cluster_id: actions.run_round(cluster_id=cluster_id))
 
 
@@ -57,19 +57,19 @@ def _perform(cluster: Cluster) -> None:
 @shared_task
 def run_due_operations() -> None:
     """The same for every cluster: what a lost message left undone, and retries."""
-    _each(Cluster.objects.all(), _perform)
+    _each(Cluster.objects.attached(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
     """Compares what should be with what is."""
-    _each(Cluster.objects.all(), reconciling.reconcile)
+    _each(Cluster.objects.attached(), reconciling.reconcile)
 
 
 @shared_task
 def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
-    clusters = Cluster.objects.values_list("id", flat=True)
+    clusters = Cluster.objects.attached().values_list("id", flat=True)
     _each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
 
 

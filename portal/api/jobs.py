@@ -163,13 +163,14 @@ def place_of(user: User, new: schemas.NewJob) -> tuple[Tenant, Cluster]:
     """The team and the cluster that are meant; SpecError naming those to choose from."""
     own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
     tenants = list(own.filter(slug=new.team) if new.team else own[:2])
-    clusters = list(Cluster.objects.filter(name=new.cluster) if new.cluster else Cluster.objects.all()[:2])
+    attached = Cluster.objects.attached()
+    clusters = list(attached.filter(name=new.cluster) if new.cluster else attached[:2])
     problems = {}
     if len(tenants) != 1:
         slugs = ", ".join(own.values_list("slug", flat=True)[:20])
         problems["team"] = f"name one of your teams (accepted: {slugs or 'you are a member of none'})"
     if len(clusters) != 1:
-        names = ", ".join(Cluster.objects.values_list("name", flat=True)[:20])
+        names = ", ".join(attached.values_list("name", flat=True)[:20])
         problems["cluster"] = f"name a cluster (accepted: {names or 'there is none yet'})"
     if problems:
         raise SpecError(problems)

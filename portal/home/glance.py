@@ -66,7 +66,7 @@ def share_now(teams: list[Tenant]) -> list[ShareNow]:
     """Of all `teams` and what lies below them together, by the last round of each cluster."""
     below = set(Tenant.objects.subtree_of([team.pk for team in teams]).values_list("pk", flat=True))
     entitled: dict[int, float] = defaultdict(float)
-    for cluster in Cluster.objects.all():
+    for cluster in Cluster.objects.attached():
         last = Round.objects.filter(cluster=cluster).only("shares").first()
         for rate in last.shares if last else []:
             if rate["tenant"] in below:

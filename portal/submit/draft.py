@@ -39,7 +39,7 @@ class Choices:
 
     @classmethod
     def of(cls, user: User, cluster: Cluster | None = None) -> Self:
-        clusters = list(Cluster.objects.order_by("name"))
+        clusters = list(Cluster.objects.attached().order_by("name"))
         cluster = cluster or (clusters[0] if clusters else None)
         return cls(
             tenants=list(Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()),

@@ -1,6 +1,6 @@
 """State of the scheduling room: clusters, jobs, rounds, leases, and what is still to be done."""
 
-from scheduling.models.clusters import Cluster, Node
+from scheduling.models.clusters import Cluster, ClusterAccess, Node
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.leases import HeldGpu, Lease
 from scheduling.models.outbox import Operation
@@ -8,6 +8,7 @@ from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInte
 
 __all__ = [
     "Cluster",
+    "ClusterAccess",
     "HeldGpu",
     "Job",
     "JobEvent",

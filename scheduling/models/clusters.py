@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
 
@@ -12,11 +15,18 @@ from accounting.models import Generation
 MOST_STRETCH = 10
 
 
+class ClusterQuerySet(models.QuerySet["Cluster"]):
+    def attached(self) -> Self:
+        """Those where jobs may run; a detached one is kept for its history."""
+        return self.filter(detached_at=None)
+
+
 class Cluster(models.Model):
     """Nodes under one backend, scheduled together in rounds."""
 
     class Backend(models.TextChoices):
         LOCAL = "local", "This machine"
+        KUBERNETES = "kubernetes", "Kubernetes"
 
     class Draw(models.TextChoices):
         STRIDE = "stride", "Stride (deterministic)"
@@ -35,6 +45,9 @@ class Cluster(models.Model):
     residence_seconds = models.FloatField(default=0)
     # The quantum is stretched so that switching costs at most this part of it.
     overhead_limit = models.FloatField(default=0.05)
+    # Marks what is ours there, should another Fairlot use the same Kubernetes.
+    uid = models.UUIDField(db_default=RandomUUID(), unique=True, editable=False)
+    detached_at = models.DateTimeField(null=True, blank=True)
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
     # Set when something happened that a round could answer before the quantum is over.
@@ -45,6 +58,8 @@ class Cluster(models.Model):
     round_number = models.BigIntegerField(default=0)
     # Smoothed seconds between the order to stop a gang and its successor's start, as observed.
     switch_seconds = models.FloatField(default=0)
+
+    objects = ClusterQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -65,6 +80,35 @@ class Cluster(models.Model):
         return max(self.quantum_seconds, stretched)
 
 
+class ClusterAccess(models.Model):
+    """How Fairlot reaches the API server of an attached Kubernetes cluster, and what it last said."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="access")
+    sealed_kubeconfig = models.BinaryField()  # encrypted with FAIRLOT_SEALING_KEYS; never shown again
+    server = models.CharField(max_length=500)  # the API server's address
+    namespace_prefix = models.CharField(max_length=40, default="fairlot")
+    # Requests that change something, of all workers together.
+    writes_per_second = models.FloatField(default=50)
+    writes_at_once = models.PositiveIntegerField(default=100)
+    changed_at = models.DateTimeField(db_default=Now())  # of the kubeconfig
+    checked_at = models.DateTimeField(null=True)
+    user = models.CharField(max_length=300, blank=True, default="")  # as the API server names us
+    version = models.CharField(max_length=60, blank=True, default="")
+    trouble = models.TextField(blank=True, default="")  # in plain words; empty: all is well
+    rights = models.JSONField(default=dict, blank=True)  # each right that Fairlot needs: whether it is there
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="writes_are_possible",
+                condition=models.Q(writes_per_second__gt=0, writes_at_once__gt=0),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.server
+
+
 class Node(models.Model):
     """A machine (or a declared part of one) with GPUs of one generation."""
 
@@ -82,6 +126,12 @@ class Node(models.Model):
     state_since = models.DateTimeField(db_default=Now())
     # Of real GPUs, their UUIDs in index order; empty for declared virtual ones.
     gpu_uuids = ArrayField(models.CharField(max_length=80), default=list, blank=True)
+    # In Kubernetes: the machine, which may be several nodes here when its GPUs are cut into several kinds
+    # of slices, and what a pod asks for to get one of them.
+    host = models.CharField(max_length=253, blank=True, default="")
+    resource = models.CharField(max_length=100, blank=True, default="")
+    failed_gpus = models.PositiveIntegerField(default=0)
+    others_gpus = models.PositiveIntegerField(default=0)  # held by pods that are not Fairlot's
     # Of virtual GPUs, the speed that programs are told to honour; None for real ones.
     virtual_speed = models.FloatField(null=True, blank=True)
 
@@ -93,3 +143,10 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def usable_gpus(self) -> int:
+        """How many gangs may have, some of them holding them now."""
+        if self.state != self.State.READY:
+            return 0
+        return max(0, self.gpus - self.failed_gpus - self.others_gpus)

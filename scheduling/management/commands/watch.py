@@ -44,7 +44,7 @@ class Command(BaseCommand):
 
     def _clusters(self) -> list[int]:
         try:
-            return list(Cluster.objects.values_list("id", flat=True))
+            return list(Cluster.objects.attached().values_list("id", flat=True))
         except DatabaseError as error:
             logger.warning("the database does not answer: %s", error)
             connection.close()
