@@ -70,6 +70,8 @@ class Home:
             completed["PUBLIC_URL"] = public_url
         if not given("SECRET_KEY"):
             completed["SECRET_KEY"] = secret(self.var / "secrets" / "secret-key")
+        if not given("FAIRLOT_SEALING_KEYS"):
+            completed["FAIRLOT_SEALING_KEYS"] = secret(self.var / "secrets" / "sealing-key")
         return (
             os.environ
             | {name: value for name, value in completed.items() if not given(name)}

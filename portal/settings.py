@@ -165,6 +165,10 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Fairlot -----------------------------------------------------------------------------------
 FAIRLOT_CURRENCY = env.str("FAIRLOT_CURRENCY", "EUR")
+# Newest first; only they open what lies sealed in the database, such as kubeconfigs.
+FAIRLOT_SEALING_KEYS = [key.strip() for key in env.list("FAIRLOT_SEALING_KEYS", default=[]) if key.strip()]
+if any(len(key) < 40 for key in FAIRLOT_SEALING_KEYS):
+    raise ImproperlyConfigured("FAIRLOT_SEALING_KEYS must be keys of at least 40 random characters each")
 # Where the local backend keeps run folders, logs and checkpoints.
 FAIRLOT_JOBS_DIR = Path(env.str("FAIRLOT_JOBS_DIR", str(BASE_DIR / "var" / "jobs")))
 FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)

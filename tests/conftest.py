@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "DATABASE_URL": os.environ["FAIRLOT_TEST_DATABASE_URL"],
         "REDIS_URL": redis_database(os.environ["FAIRLOT_TEST_REDIS_URL"], worker),
         "SECRET_KEY": secrets.token_urlsafe(48),
+        "FAIRLOT_SEALING_KEYS": secrets.token_urlsafe(48),
         "FAIRLOT_JOBS_DIR": str(scratch / "jobs"),
         "BEAT_SCHEDULE_FILE": str(scratch / "beat-schedule"),
         "LOG_LEVEL": "WARNING",

@@ -94,15 +94,22 @@ class ClusterAccess(models.Model):
     checked_at = models.DateTimeField(null=True)
     user = models.CharField(max_length=300, blank=True, default="")  # as the API server names us
     version = models.CharField(max_length=60, blank=True, default="")
+    # The uid of its namespace kube-system: tells clusters apart, whatever address they are reached by.
+    identity = models.CharField(max_length=60, blank=True, default="", db_default="")
     trouble = models.TextField(blank=True, default="")  # in plain words; empty: all is well
-    rights = models.JSONField(default=dict, blank=True)  # each right that Fairlot needs: whether it is there
+    # Each right that Fairlot needs (its name in backends/kubernetes/rights.py): whether it is there.
+    rights = models.JSONField(default=dict, blank=True)
+    beyond = models.JSONField(default=list, blank=True, db_default=[])  # rights that it should not have
 
     class Meta:
         constraints = [
             models.CheckConstraint(
                 name="writes_are_possible",
                 condition=models.Q(writes_per_second__gt=0, writes_at_once__gt=0),
-            )
+            ),
+            models.UniqueConstraint(
+                name="a_cluster_is_attached_once", fields=["identity"], condition=~models.Q(identity="")
+            ),
         ]
 
     def __str__(self) -> str:

@@ -193,12 +193,8 @@ def test_up_serves_heals_stops_and_comes_back_with_its_data(up, var):
     again.process.kill()
     again.process.wait()
     wait_until_gone(again.left)
+    # That a start after this finds them again, tests/proof/test_crashes.py shows.
     assert again.jobs(), "jobs go on when their supervisor is killed"
-
-    last = up()
-    last.wait_until_running()
-    assert last.stop() == 0
-    assert last.left() | last.jobs() == {}, last.said()
 
 
 def wait_for_jobs(run):

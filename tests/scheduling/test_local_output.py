@@ -118,6 +118,7 @@ print(json.dumps({
 
 def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "portal-secret")
+    monkeypatch.setenv("FAIRLOT_SEALING_KEYS", "portal-secret")
     monkeypatch.setenv("DATABASE_URL", "postgresql://portal-secret")
     with socket.socket() as listening, open("/etc/hostname") as file:
         for fd in (listening.fileno(), file.fileno()):

@@ -15,6 +15,7 @@ from scheduling import backends
 from scheduling.actions import cancel_job, perform_operations, submit_job
 from scheduling.backends import backend_for
 from scheduling.backends.base import Phase
+from scheduling.backends.local.files import JobFiles
 from scheduling.models import Job, Lease, Operation
 from scheduling.reconcile import observe, reconcile
 from scheduling.spec import JobSpec
@@ -23,12 +24,16 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
-# Counts up by one a line, keeps the count over restarts, and ends at the number given.
+# Counts up by one a line, keeps the count over restarts, and ends at the number given; half way it waits
+# until it may go on, so that a test has all the time that it needs while the job is running.
 COUNTER = """
 state=$FAIRLOT_CHECKPOINT_DIR/count
 count=$(cat "$state" 2>/dev/null || echo 0)
 trap 'echo $count > "$state"; echo saved $count; exit 0' TERM
-while [ "$count" -lt "$UP_TO" ]; do count=$((count + 1)); echo "step $count"; sleep 0.05 & wait $!; done
+while [ "$count" -lt "$UP_TO" ]; do
+  while [ "$count" = "$HALF_WAY" ] && [ ! -e "$FAIRLOT_CHECKPOINT_DIR/go-on" ]; do sleep 0.05 & wait $!; done
+  count=$((count + 1)); echo "step $count"; sleep 0.05 & wait $!
+done
 echo "done at $count"
 """
 
@@ -56,13 +61,15 @@ def end_all(lab: World) -> None:
     wait_for(gone, what="no process of the test is left")
 
 
-def submit(lab: World, owner: str = "bob", *, up_to: int = 3, gpus: int = 1, **fields: object) -> Job:
+def submit(
+    lab: World, owner: str = "bob", *, up_to: int = 3, half_way: int = -1, gpus: int = 1, **fields: object
+) -> Job:
     people = lab.people
     tenant = people.bio if owner == "charlie" else people.astro
     spec = JobSpec(
         name=f"count to {up_to}",
         command=fields.pop("command", COUNTER),
-        variables={"UP_TO": str(up_to)},
+        variables={"UP_TO": str(up_to), "HALF_WAY": str(half_way)},
         gpus_per_worker=gpus,
         checkpoint_grace_seconds=fields.pop("grace", 5),
         environment="system",
@@ -87,6 +94,11 @@ def reaches(lab: World, job: Job, state: str) -> None:
         lambda: Job.objects.get(pk=job.pk).state == state,
         f"{job.name} is {state}, not {Job.objects.get(pk=job.pk).state}",
     )
+
+
+def let_go_on(lab: World, job: Job) -> None:
+    """From half way."""
+    (JobFiles(backend_for(lab.cluster).root, job.pk).folder / "checkpoint" / "go-on").touch()
 
 
 def log_of(lab: World, job: Job) -> str:
@@ -120,7 +132,7 @@ def test_a_failing_job_keeps_its_exit_code(lab: World) -> None:
 
 
 def test_a_preempted_job_goes_on_from_its_checkpoint_and_repeats_nothing(lab: World) -> None:
-    job = submit(lab, up_to=40, gpus=2)
+    job = submit(lab, up_to=40, half_way=20, gpus=2)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
     until(lab, lambda: "step 5\n" in log_of(lab, job), "some steps")
@@ -128,6 +140,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint_and_repeats_nothing(lab: Wo
     lab.contest(job)
     reaches(lab, rival, Job.State.SUCCEEDED)
     assert lab.states([job]) == [Job.State.SUSPENDED]
+    let_go_on(lab, job)
     lab.fill()
     reaches(lab, job, Job.State.SUCCEEDED)
     steps = [line for line in log_of(lab, job).splitlines() if line.startswith("step ")]
@@ -140,7 +153,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint_and_repeats_nothing(lab: Wo
 def test_frozen_processes_go_on_where_they_stopped_without_a_restart(lab: World) -> None:
     lab.cluster.slicing = "freeze"
     lab.cluster.save()
-    job = submit(lab, up_to=40, gpus=2)
+    job = submit(lab, up_to=40, half_way=20, gpus=2)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
     until(lab, lambda: "step 5\n" in log_of(lab, job), "some steps")
@@ -152,6 +165,7 @@ def test_frozen_processes_go_on_where_they_stopped_without_a_restart(lab: World)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
     assert running(job) == before
+    let_go_on(lab, job)
     reaches(lab, job, Job.State.SUCCEEDED)
     steps = [line for line in log_of(lab, job).splitlines() if line.startswith("step ")]
     assert steps == [f"step {n}" for n in range(1, 41)]
