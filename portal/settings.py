@@ -158,6 +158,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 10},
     },
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
+    "check": {"task": "scheduling.tasks.check_clusters", "schedule": 180.0, "options": {"expires": 180}},
     "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},
     "files": {"task": "scheduling.tasks.remove_files", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},

@@ -12,6 +12,7 @@ class Lock(IntEnum):
 
     SCHEDULE = 7_101
     WATCH = 7_102
+    ATTACHMENT = 7_103
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -25,6 +26,18 @@ def try_lock_schedule(cluster_id: int) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
         return bool(cursor.fetchone()[0])
+
+
+def stay_attached(cluster_id: int) -> None:
+    """Until the transaction ends, nobody detaches the cluster; many may hold this at once."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [Lock.ATTACHMENT, cluster_id])
+
+
+def lock_attachment(cluster_id: int) -> None:
+    """Waits until nobody relies on the cluster being attached, until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.ATTACHMENT, cluster_id])
 
 
 def try_lock_watch(cluster_id: int) -> bool:

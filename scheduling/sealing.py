@@ -30,7 +30,7 @@ def seal(secret: bytes) -> bytes:
 def unseal(sealed: bytes) -> bytes:
     """What was sealed. SealError when none of the keys is the one that it was sealed with."""
     try:
-        return _keys().decrypt(bytes(sealed))
+        return _keys().decrypt(sealed)
     except InvalidToken:
         raise SealError(_NOT_THIS_KEY) from None
 
@@ -38,7 +38,7 @@ def unseal(sealed: bytes) -> bytes:
 def reseal(sealed: bytes) -> bytes:
     """The same secret, sealed with the newest key."""
     try:
-        return _keys().rotate(bytes(sealed))
+        return _keys().rotate(sealed)
     except InvalidToken:
         raise SealError(_NOT_THIS_KEY) from None
 

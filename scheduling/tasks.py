@@ -67,6 +67,13 @@ def reconcile_all() -> None:
 
 
 @shared_task
+def check_clusters() -> None:
+    """Asks each attached Kubernetes cluster whether Fairlot can still work there."""
+    clusters = Cluster.objects.attached().filter(access__isnull=False)
+    _each(clusters, lambda cluster: actions.check_cluster(actor=None, cluster=cluster))
+
+
+@shared_task
 def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)

@@ -15,6 +15,8 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_gangs.py",
         "tests/cluster/test_orders.py",
         "tests/cluster/test_discovery.py",
+        "tests/cluster/test_attaching.py",
+        "tests/cluster/test_namespaces.py",
         "tests/cluster/test_faults.py",
     ),
 }

@@ -1,5 +1,6 @@
 """Every write of the scheduling room, one function a verb."""
 
+from scheduling.actions.attach import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
 from scheduling.actions.clusters import (
     create_cluster,
     declare_node,
@@ -19,18 +20,22 @@ from scheduling.actions.rounds import run_round
 
 __all__ = [
     "apply_observations",
+    "attach_cluster",
     "bill_running",
     "cancel_job",
+    "check_cluster",
     "check_spec",
     "create_cluster",
     "declare_local_gpus",
     "declare_node",
+    "detach_cluster",
     "drain_node",
     "pause_cluster",
     "perform_operations",
     "prune",
     "remove_files",
     "remove_node",
+    "replace_kubeconfig",
     "resume_cluster",
     "return_node",
     "run_round",

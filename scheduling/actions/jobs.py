@@ -17,7 +17,7 @@ from scheduling.backends import environments_of
 from scheduling.explain import Explainer
 from scheduling.history import History
 from scheduling.lifecycle import Event
-from scheduling.locks import lock_schedule
+from scheduling.locks import lock_schedule, stay_attached
 from scheduling.models import Cluster, Job, Lease, Operation
 from scheduling.spec import JobSpec, SpecError
 from scheduling.wake import wake_operations, wake_rounds
@@ -62,6 +62,9 @@ def submit_job(
         raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
     if tenant.archived_at:
         raise Refused(f"{tenant.name} is archived; it takes no new jobs.", field="tenant")
+    stay_attached(cluster.pk)
+    if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
+        raise Refused(f"{cluster.name} is detached; it takes no jobs.", field="cluster")
     generation_ids = check_spec(cluster=cluster, spec=spec)
     now = now_from_database()
     job = Job(

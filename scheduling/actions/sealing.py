@@ -41,7 +41,7 @@ def _reseal(model: type[models.Model], field: str, pk: int) -> int:
     row = model._default_manager.select_for_update().filter(pk=pk).first()
     if row is None:
         return 0
-    setattr(row, field, reseal(getattr(row, field)))
+    setattr(row, field, reseal(bytes(getattr(row, field))))
     row.save(update_fields=[field])
     audit.record(actor=None, verb="secret.reseal", target=row)
     return 1

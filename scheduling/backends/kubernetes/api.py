@@ -29,7 +29,7 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The API server answered, with 400 or more. `code` is HTTP's; `reason` and `message` its own words."""
+    """The API server answered, with 300 or more. `code` is HTTP's; `reason` and `message` its own words."""
 
     def __init__(self, code: int, status: Mapping[str, Any], retry_after: float = 0.0) -> None:
         self.code, self.retry_after = code, retry_after
@@ -84,13 +84,23 @@ class Api:
         """JSON-Patch (RFC 6902): all operations or none."""
         return self._write("PATCH", path, list(operations), "application/json-patch+json")
 
+    def apply(self, path: str, thing: Object) -> Object:
+        """Server-side apply: the object at `path`, made or changed so that its fields named here are as here.
+
+        Fields of ours that are no longer named go; those of others stay.
+        """
+        query = {"fieldManager": "fairlot", "force": "true"}
+        return self._write("PATCH", path, thing, "application/apply-patch+yaml", query)
+
     def delete(self, path: str, *, uid: str) -> Object:
         """The object with this uid, and what it owns; Refused when another has its name by now."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         return self._write("DELETE", path, options, "application/json")
 
-    def _write(self, method: str, path: str, content: Any, kind: str) -> Object:
-        with self._answer(method, path, {}, content=content, kind=kind) as answer:
+    def _write(
+        self, method: str, path: str, content: Any, kind: str, query: Mapping[str, Any] | None = None
+    ) -> Object:
+        with self._answer(method, path, query or {}, content=content, kind=kind) as answer:
             return _parsed(_body(answer))
 
     @contextmanager
@@ -124,7 +134,7 @@ class Api:
         except ApiException as error:  # a broken TLS connection
             raise Unreachable(str(error.reason)) from error
         try:
-            if answer.status >= 400:
+            if answer.status >= 300:  # where a redirect leads, our token must not go
                 raise _refusal(answer)
             yield answer
         except BaseException:

@@ -1,0 +1,201 @@
+"""Asks an API server who we are there and what we may do; its answers, or their absence, in plain words."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import urllib3
+
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
+from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
+from scheduling.backends.kubernetes.rights import ANYTHING, BEYOND, Right, needed
+
+TENANT = "fairlot.io/tenant"
+OLDEST = (1, 30)  # the first whose admission policies are there to be relied on
+# All questions together; each by itself ends after what api.py grants it.
+LONGEST_SECONDS = 60.0
+# A token that ends sooner is to be replaced now.
+SOON = timedelta(days=3)
+
+
+class NoAnswer(Exception):
+    """The cluster cannot be used with this kubeconfig at all; `str(error)` says why in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What an API server says of us."""
+
+    user: str
+    version: str
+    identity: str  # tells clusters apart; empty when it may not be read
+    rights: dict[str, bool]  # each one that Fairlot needs, by its key
+    beyond: list[str] = field(default_factory=list)  # in words, what we may do and should not
+    trouble: str = ""  # in words; empty when jobs can run
+
+
+def look(kubeconfig: Kubeconfig, *, namespace_prefix: str, now: datetime) -> Findings:
+    """Raises NoAnswer when there is none, or when we are not let in."""
+    api = Api(kubeconfig.content)
+    try:
+        return _look(api, kubeconfig, namespace_prefix, now)
+    except (Unreachable, Refused) as error:
+        raise NoAnswer(in_words(error)) from error
+    finally:
+        api.close()
+
+
+def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime) -> Findings:
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        said = api.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    except Missing:
+        raise NoAnswer(_too_old(str(api.get("/version").get("gitVersion", "")))) from None
+    user = str(said.get("status", {}).get("userInfo", {}).get("username", ""))
+    if not user:
+        raise NoAnswer("Something answers there, but it is no Kubernetes.")
+    version = str(api.get("/version").get("gitVersion", ""))
+    rights, beyond = _rights(api, namespace_prefix)
+    return Findings(
+        user=user,
+        version=version,
+        identity=_identity(api),
+        rights=rights,
+        beyond=beyond,
+        trouble=" ".join(filter(None, [_age(version), _missing(rights), _end(kubeconfig.ends, now)])),
+    )
+
+
+def _rights(api: Api, namespace_prefix: str) -> tuple[dict[str, bool], list[str]]:
+    until = time.monotonic() + LONGEST_SECONDS
+
+    def allowed(right: Right, namespace: str = "") -> bool:
+        if time.monotonic() > until:
+            raise Unreachable(f"its answers take too long: more than {LONGEST_SECONDS:.0f} s")
+        return _allowed(api, right, namespace)
+
+    # Rights in teams' namespaces come with the namespaces, so it takes one to ask for them.
+    team = _a_teams_namespace(api, namespace_prefix)
+    rights = {
+        right.key: allowed(right, team if right.in_team else "") for right in needed(in_teams=bool(team))
+    }
+    if allowed(ANYTHING):
+        return rights, ["do everything"]
+    return rights, [words for right, words in BEYOND if allowed(right)]
+
+
+def _allowed(api: Api, right: Right, namespace: str) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
+        "name": right.name,
+        "namespace": namespace,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer.get("status", {}).get("allowed"))
+
+
+def _a_teams_namespace(api: Api, prefix: str) -> str:
+    """One that Fairlot made for a team; empty when there is none, or when they may not be listed."""
+    found = _unless_forbidden(api, "/api/v1/namespaces", labelSelector=TENANT, limit=50)
+    for namespace in found.get("items", ()):
+        metadata = namespace["metadata"]
+        leaving = namespace.get("status", {}).get("phase") == "Terminating"
+        if metadata["name"] == f"{prefix}-{metadata['labels'][TENANT]}" and not leaving:
+            return str(metadata["name"])
+    return ""
+
+
+def _identity(api: Api) -> str:
+    """The uid of the namespace that every cluster has from its first moment."""
+    found = _unless_forbidden(api, "/api/v1/namespaces/kube-system")
+    return str(found.get("metadata", {}).get("uid", ""))
+
+
+def _unless_forbidden(api: Api, path: str, **query: object) -> Object:
+    try:
+        return api.get(path, **query)
+    except Refused as refused:
+        if refused.code == 403:  # a right that is missing, which the list of rights tells
+            return {}
+        raise
+
+
+def _age(version: str) -> str:
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    if found and (int(found[1]), int(found[2])) < OLDEST:
+        return _too_old(version)
+    return ""
+
+
+def _too_old(version: str) -> str:
+    return f"Its Kubernetes ({version or 'of unknown version'}) is too old: {OLDEST[0]}.{OLDEST[1]} or newer is needed."
+
+
+def _missing(rights: dict[str, bool]) -> str:
+    missing = [key for key, there in rights.items() if not there]
+    if not missing:
+        return ""
+    if len(missing) == len(rights):
+        return "All rights are missing: apply deploy/kubernetes there."
+    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return f"Rights are missing: {named}. Apply deploy/kubernetes there."
+
+
+def _end(ends: datetime | None, now: datetime) -> str:
+    if ends is None or ends - now > SOON:
+        return ""
+    return f"What Fairlot signs in with ends on {ends:%-d %B %Y at %H:%M} UTC: replace the kubeconfig before."
+
+
+def in_words(error: Unreachable | Refused) -> str:
+    """Why there was no useful answer. Of what is not Kubernetes' own nothing is repeated."""
+    if isinstance(error, Unauthorized):
+        return (
+            "The API server does not know the token or certificate: it is wrong, has expired or was revoked."
+        )
+    if isinstance(error, Refused):
+        if 300 <= error.code < 400:
+            return "The API server leads elsewhere, where Fairlot does not follow: give the address that it leads to."
+        if error.code == 429:
+            return "The API server has too much to do to answer."
+        if error.code == 403 and error.reason == "Forbidden":
+            return "The API server lets this user ask for nothing, not even who it is."
+        return f"The API server answers with an error ({error.code}), or something else answers in its place."
+    return _unreachable_in_words(error)
+
+
+def _unreachable_in_words(error: Unreachable) -> str:
+    """By what urllib3 raised, which api.py wraps."""
+    cause, said = error.__cause__, str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        if "mismatch" in said or "not valid for" in said:
+            return "The API server's certificate is for another name than the kubeconfig has for it."
+        if "expired" in said:
+            return "The API server's certificate has expired."
+        return (
+            "The API server's certificate is not signed by the authority that the kubeconfig names "
+            "(certificate-authority-data): it is another cluster's, or somebody poses as it."
+        )
+    if isinstance(cause, urllib3.exceptions.NameResolutionError):
+        return "The API server cannot be reached: nothing is known by its name."
+    if isinstance(cause, urllib3.exceptions.NewConnectionError):
+        return "The API server cannot be reached: nothing listens at its address."
+    if isinstance(cause, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.ReadTimeoutError):
+        return "The API server cannot be reached: it does not answer in time."
+    if "SSL" in said:
+        return "What answers there does not speak TLS as an API server does."
+    if "answers take too long" in said:
+        return f"The API server cannot be used: {said}."
+    return "The API server cannot be reached, or breaks off in the middle of its answer."

@@ -1,0 +1,227 @@
+"""Kubeconfigs as they are taken: one user of one cluster, with nothing that leads to files or programs here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+# Many times what one context needs; whoever pastes more has pasted something else.
+MOST_CHARACTERS = 64 * 1024
+LONGEST_SERVER = 500
+
+_FLATTEN = "`kubectl config view --raw --flatten --minify` puts its content in"
+_INSTEAD = "use a token of the service account fairlot instead"
+# What is refused by name, and what to do instead.
+_OF_CLUSTERS = {
+    "certificate-authority": f"names a file, which is not here; {_FLATTEN}",
+    "proxy-url": "is not accepted: Fairlot speaks to the API server itself",
+}
+_OF_USERS = {
+    "client-certificate": f"names a file, which is not here; {_FLATTEN}",
+    "client-key": f"names a file, which is not here; {_FLATTEN}",
+    "tokenFile": f"names a file, which is not here; {_INSTEAD}",
+    "exec": f"would run a program here; {_INSTEAD}",
+    "auth-provider": f"would run a plug-in here; {_INSTEAD}",
+    "username": f"is not accepted; {_INSTEAD}",
+    "password": f"is not accepted; {_INSTEAD}",
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"), f"would make it act as somebody else; {_INSTEAD}"
+    ),
+}
+_KEPT_OF_CLUSTERS = ("server", "certificate-authority-data", "tls-server-name")
+_KEPT_OF_USERS = ("token", "client-certificate-data", "client-key-data")
+_IGNORED = frozenset({"extensions", "disable-compression", "insecure-skip-tls-verify"})
+
+
+class Unusable(ValueError):
+    """A kubeconfig that is not taken; `str(error)` says why, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """`content` is what is left of a kubeconfig: its one context, and of that what reaches the cluster."""
+
+    server: str
+    content: Mapping[str, Any] = field(repr=False)
+    ends: datetime | None  # when its token or certificate does, if that is written in it
+
+    def as_bytes(self) -> bytes:
+        return json.dumps(self.content).encode()
+
+
+def parse(text: str) -> Kubeconfig:
+    """Raises Unusable for whatever is not exactly one reachable user of one cluster."""
+    if len(text) > MOST_CHARACTERS:
+        raise Unusable(f"It is longer than {MOST_CHARACTERS:,} characters: that is no kubeconfig.")
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise Unusable(f"It is not YAML{where}.") from None
+    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
+        raise Unusable("It is not a kubeconfig: such a file says `kind: Config`.")
+    context = _context(found)
+    cluster = _named(found, "clusters", "cluster", _text(context, "cluster", "The context"))
+    user = _named(found, "users", "user", _text(context, "user", "The context"))
+    if cluster.get("insecure-skip-tls-verify"):
+        raise Unusable(
+            "Its cluster says insecure-skip-tls-verify, so anybody could pose as the cluster; put the "
+            "cluster's authority in as certificate-authority-data instead."
+        )
+    kept_cluster = _kept(cluster, "cluster", _KEPT_OF_CLUSTERS, _OF_CLUSTERS)
+    kept_user = _kept(user, "user", _KEPT_OF_USERS, _OF_USERS)
+    server = _server(kept_cluster)
+    _authority(kept_cluster)
+    return Kubeconfig(server, _minimal(kept_cluster, kept_user), _ends(kept_user))
+
+
+def load(stored: bytes) -> Kubeconfig:
+    """What `as_bytes` gave."""
+    return parse(stored.decode())
+
+
+def _minimal(cluster: Mapping[str, str], user: Mapping[str, str]) -> dict[str, Any]:
+    name = "fairlot"
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": dict(cluster)}],
+        "users": [{"name": name, "user": dict(user)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def _context(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The current one, or the only one."""
+    contexts = _list(found, "contexts")
+    current = found.get("current-context")
+    if current:
+        return _named(found, "contexts", "context", current)
+    if len(contexts) != 1:
+        raise Unusable("It does not say which of its contexts is meant: set current-context.")
+    return _named(found, "contexts", "context", contexts[0].get("name"))
+
+
+def _list(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    entries = found.get(key)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise Unusable(f"It has no list of {key}.")
+    return entries
+
+
+def _named(found: Mapping[str, Any], key: str, inner: str, name: object) -> Mapping[str, Any]:
+    for entry in _list(found, key):
+        if entry.get("name") == name and isinstance(entry.get(inner), dict):
+            inside: Mapping[str, Any] = entry[inner]
+            return inside
+    raise Unusable(f"It has no {inner} {_shown(name)}.")
+
+
+def _kept(
+    entry: Mapping[str, Any], what: str, kept: tuple[str, ...], refused: Mapping[str, str]
+) -> dict[str, str]:
+    for key, value in entry.items():
+        if key in refused and value:
+            raise Unusable(f"Its {what} has {key}, which {refused[key]}.")
+        if key not in kept and key not in refused and key not in _IGNORED:
+            raise Unusable(f"Its {what} has {_shown(key)}, which Fairlot does not know.")
+    return {key: _text(entry, key, f"Its {what}") for key in kept if entry.get(key)}
+
+
+def _text(entry: Mapping[str, Any], key: str, what: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise Unusable(f"{what} has no {key}.")
+    return value.strip()
+
+
+def _shown(name: object) -> str:
+    return str(name)[:60] if isinstance(name, str) else "with a name"
+
+
+def _server(cluster: Mapping[str, str]) -> str:
+    server = _text(cluster, "server", "Its cluster").rstrip("/")
+    try:
+        parts = urlsplit(server)
+        port_is_right = parts.port != 0
+    except ValueError:
+        raise Unusable("Its server is no address.") from None
+    if parts.scheme != "https":
+        raise Unusable(
+            "Its server must be reached by https://, so that nobody reads or changes what is said."
+        )
+    plain = server.isascii() and server.isprintable() and " " not in server
+    if not (parts.hostname and port_is_right and plain) or len(server) > LONGEST_SERVER:
+        raise Unusable("Its server is no address.")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise Unusable("Its server must be an address alone, without a user, a question or a fragment.")
+    return server
+
+
+def _authority(cluster: Mapping[str, str]) -> None:
+    """Without one, the authorities that this machine trusts anyway sign for the API server."""
+    if "certificate-authority-data" in cluster:
+        _certificates(cluster, "certificate-authority-data")
+
+
+def _certificates(entry: Mapping[str, str], key: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(_decoded(entry, key))
+    except ValueError:
+        raise Unusable(f"Its {key} is no certificate in base64.") from None
+
+
+def _decoded(entry: Mapping[str, str], key: str) -> bytes:
+    try:
+        return base64.b64decode("".join(entry[key].split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise Unusable(f"Its {key} is not base64.") from None
+
+
+def _ends(user: Mapping[str, str]) -> datetime | None:
+    """Until when it is good; checks that there is a way to sign in, and a whole one."""
+    ends = [_end_of_token(user["token"])] if "token" in user else []
+    if "client-certificate-data" in user or "client-key-data" in user:
+        ends.append(_end_of_certificate(user))
+    if not ends:
+        raise Unusable(f"Its user has nothing to sign in with; {_INSTEAD}.")
+    return min((end for end in ends if end), default=None)
+
+
+def _end_of_certificate(user: Mapping[str, str]) -> datetime:
+    if not ("client-certificate-data" in user and "client-key-data" in user):
+        raise Unusable("Its user has only one of client-certificate-data and client-key-data.")
+    certificate = _certificates(user, "client-certificate-data")[0]
+    try:
+        key = load_pem_private_key(_decoded(user, "client-key-data"), password=None)
+    except (ValueError, TypeError):
+        raise Unusable("Its client-key-data is no key in base64, or has a password.") from None
+    if key.public_key() != certificate.public_key():
+        raise Unusable("Its client-key-data is not the key of its client-certificate-data.")
+    return certificate.not_valid_after_utc
+
+
+def _end_of_token(token: str) -> datetime | None:
+    """Of a JSON Web Token, as service accounts have; only the API server knows whether it is genuine."""
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise Unusable("Its token has characters that no token has.")
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return datetime.fromtimestamp(claims["exp"], UTC)
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        return None

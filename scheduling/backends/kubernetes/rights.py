@@ -1,0 +1,94 @@
+"""The rights that Fairlot needs in a cluster, and those that it should not have.
+
+deploy/kubernetes grants exactly the former (a test compares the two); a check of an attached cluster asks
+its API server for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TENANT_ROLE = "fairlot-tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource, as the API server decides on it."""
+
+    verb: str
+    group: str
+    resource: str  # with a subresource: "pods/log"
+    name: str = ""  # of the one object that it is limited to
+    in_team: bool = False  # in a team's namespace; else in the whole cluster
+
+    @property
+    def key(self) -> str:
+        """Its name where it is kept and shown."""
+        of = f"{self.resource}.{self.group}" if self.group else self.resource
+        only = f" {self.name}" if self.name else ""
+        return f"{self.verb} {of}{only}{' of a team' if self.in_team else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The verbs that Fairlot needs on one resource, and what for."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    name: str = ""
+    in_team: bool = False
+
+    def rights(self) -> Iterator[Right]:
+        for verb in self.verbs:
+            yield Right(verb, self.group, self.resource, self.name, self.in_team)
+
+
+RBAC = "rbac.authorization.k8s.io"
+# Of the ClusterRole fairlot.
+EVERYWHERE = (
+    Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and why some cannot be used"),
+    Need("", "pods", ("list", "watch"), "sees what runs, and who else holds GPUs"),
+    Need("batch", "jobs", ("list", "watch"), "sees what became of its Jobs"),
+    Need("", "events", ("list", "watch"), "tells people why a pod does not start"),
+    Need("", "namespaces", ("get", "list", "create", "patch"), "gives each team a namespace"),
+    Need(RBAC, "rolebindings", ("get", "create"), "takes its role in a team's namespace"),
+    Need(RBAC, "clusterroles", ("bind",), "takes that role there, and no other", TENANT_ROLE),
+)
+_IN_TEAMS = (
+    ("batch", "jobs", ("get", "create", "patch", "delete"), "starts, stops and moves gangs"),
+    ("", "pods", ("get", "create", "patch", "delete"), "lets the pods of gangs through"),
+    ("", "pods/log", ("get",), "shows logs"),
+    ("", "services", ("get", "create", "delete"), "lets the workers of a gang find each other"),
+    ("", "configmaps", ("get", "create", "patch", "delete"), "hands over host files"),
+    ("", "secrets", ("create", "patch", "delete"), "hands over secrets, which it cannot list or read"),
+    ("", "persistentvolumeclaims", ("get", "list"), "knows which volumes a team may use"),
+    ("", "resourcequotas", ("create", "patch"), "bounds what the namespace may hold"),
+    ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
+    ("networking.k8s.io", "networkpolicies", ("create", "patch"), "keeps teams' pods apart"),
+    ("scheduling.k8s.io", "podgroups", ("get", "create", "delete"), "uses gangs of Kubernetes itself"),
+)
+# Of the ClusterRole fairlot-tenant.
+IN_TEAMS = tuple(Need(group, resource, verbs, why, in_team=True) for group, resource, verbs, why in _IN_TEAMS)
+# (verb, group, resource, in words); whoever may do this may do far more than run jobs.
+_BEYOND = (
+    ("get", "", "secrets", "read every secret of the cluster"),
+    ("create", "", "pods", "start pods in every namespace"),
+    ("create", "", "pods/exec", "run commands in every pod"),
+    ("create", RBAC, "clusterrolebindings", "grant rights in the whole cluster"),
+    ("bind", RBAC, "clusterroles", "grant any role to anybody"),
+    ("escalate", RBAC, "clusterroles", "make roles of any rights"),
+    ("impersonate", "", "users", "act as anybody"),
+    ("patch", "", "nodes", "change nodes"),
+    ("delete", "", "namespaces", "delete every namespace"),
+)
+BEYOND = tuple((Right(verb, group, resource), words) for verb, group, resource, words in _BEYOND)
+ANYTHING = Right("*", "*", "*")
+
+
+def needed(*, in_teams: bool) -> Iterator[Right]:
+    """Every right that Fairlot needs; without `in_teams` those of the whole cluster only."""
+    for need in (*EVERYWHERE, *(IN_TEAMS if in_teams else ())):
+        yield from need.rights()

@@ -1,0 +1,268 @@
+"""Clusters are attached, checked, given other kubeconfigs and detached, by what a real API server answers."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accounting.errors import Refused
+from accounting.models import AuditEvent
+from scheduling.actions import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
+from scheduling.actions.attach import opened_kubeconfig
+from scheduling.backends.kubernetes.rights import needed
+from scheduling.models import Cluster, ClusterAccess
+from scheduling.tasks import check_clusters
+from tests import make
+from tests.cluster.api import Api
+from tests.cluster.component import free_port
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.credentials import ADMIN
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+FAIRLOT = "system:serviceaccount:fairlot:fairlot"
+MONTH = 30 * 24 * 3600
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(plane: ControlPlane) -> None:
+    """Fairlot's account and its rights, as the manifests give them."""
+    for name in ("account.yaml", "rbac.yaml"):
+        plane.admin.apply(DEPLOY / name)
+    accounts = "/api/v1/namespaces/fairlot/serviceaccounts"
+    wait_for(
+        lambda: "fairlot" in {one["metadata"]["name"] for one in plane.admin.items(accounts)},
+        what="the account fairlot",
+    )
+
+
+def kubeconfig(plane: ControlPlane, user: str = FAIRLOT, *, seconds: int = MONTH, **changed: Any) -> str:
+    """As `kubectl config view --raw --flatten` gives it; `changed` are values of its cluster or its user."""
+    found = yaml.safe_load(plane.kubeconfig(user, seconds=seconds).read_text())
+    cluster, person = found["clusters"][0]["cluster"], found["users"][0]["user"]
+    authority = Path(cluster.pop("certificate-authority")).read_bytes()
+    cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    for name, value in changed.items():
+        (person if name == "token" else cluster)[name.replace("_", "-")] = value
+    text: str = yaml.safe_dump(found)
+    return text
+
+
+@pytest.fixture
+def ada(db: None) -> Any:
+    return make.cast().ada
+
+
+@pytest.fixture
+def cluster(plane: ControlPlane, ada: Any) -> Cluster:
+    return attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane))
+
+
+@pytest.fixture
+def team(admin: Api) -> Iterator[str]:
+    """A namespace as Fairlot makes it for a team, with its role."""
+    number = str(secrets.randbelow(10**9))
+    name = f"fairlot-{number}"
+    admin.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": {"fairlot.io/tenant": number}}})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "fairlot-tenant"}
+    account = {"kind": "ServiceAccount", "name": "fairlot", "namespace": "fairlot"}
+    admin.create(
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings",
+        {"metadata": {"name": "fairlot"}, "roleRef": role, "subjects": [account]},
+    )
+    yield name
+    admin.delete(f"/api/v1/namespaces/{name}")
+
+
+def attached() -> list[str]:
+    return list(Cluster.objects.attached().values_list("name", flat=True))
+
+
+def test_a_good_kubeconfig_attaches_a_cluster_with_all_rights_and_none_beyond(
+    plane: ControlPlane, cluster: Cluster, ada: Any
+) -> None:
+    access = cluster.access
+    assert (access.server, access.user) == (plane.server, FAIRLOT)
+    assert access.version.startswith("v1.")
+    assert (access.trouble, access.beyond) == ("", [])
+    assert access.rights == {right.key: True for right in needed(in_teams=False)}
+    assert access.checked_at is not None
+    event = AuditEvent.objects.get(verb="cluster.attach")
+    assert (event.actor, event.target_name) == (ada, "east")
+
+
+def test_what_was_attached_is_sealed_and_told_to_nobody(plane: ControlPlane, ada: Any) -> None:
+    text = kubeconfig(plane)
+    token = yaml.safe_load(text)["users"][0]["user"]["token"]
+    cluster = attach_cluster(actor=ada, name="east", kubeconfig=text)
+    check_cluster(actor=ada, cluster=cluster)
+    access = ClusterAccess.objects.get()
+    assert token.encode() not in bytes(access.sealed_kubeconfig)
+    assert token not in str(list(AuditEvent.objects.values()))
+    opened = opened_kubeconfig(access)
+    assert opened.content["users"][0]["user"]["token"] == token
+    assert token not in repr(opened)
+
+
+def test_rights_in_teams_namespaces_are_asked_for_once_there_is_one(
+    cluster: Cluster, team: str, ada: Any
+) -> None:
+    access = check_cluster(actor=ada, cluster=cluster)
+    assert access.rights == {right.key: True for right in needed(in_teams=True)}
+    assert (access.trouble, access.beyond) == ("", [])
+
+
+def test_missing_rights_are_named(plane: ControlPlane, ada: Any) -> None:
+    access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, "bob")).access
+    assert access.user == "bob"
+    assert not any(access.rights.values())
+    assert access.trouble == "All rights are missing: apply deploy/kubernetes there."
+
+
+def test_one_missing_right_is_told_when_it_goes_and_no_more_when_it_is_back(
+    admin: Api, cluster: Cluster, ada: Any
+) -> None:
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/fairlot"
+    rules = admin.get(role)["rules"]
+    kept = [rule for rule in rules if "nodes" not in rule["resources"]]
+
+    def trouble() -> str:
+        return check_cluster(actor=None, cluster=cluster).trouble
+
+    admin.merge(role, {"rules": kept})
+    try:
+        said = "Rights are missing: get nodes, list nodes, watch nodes. Apply deploy/kubernetes there."
+        wait_for(lambda: trouble() == said, what=trouble)
+    finally:
+        admin.merge(role, {"rules": rules})
+    wait_for(lambda: trouble() == "", what=trouble)
+    told = AuditEvent.objects.filter(verb="cluster.check").order_by("id")
+    assert [event.after["trouble"] for event in told][-2:] == [said, ""]
+
+
+def test_who_may_do_everything_is_told_that_it_is_too_much(plane: ControlPlane, ada: Any) -> None:
+    access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, ADMIN)).access
+    assert access.beyond == ["do everything"]
+    assert access.trouble == ""
+
+
+def test_single_rights_beyond_are_named(plane: ControlPlane, admin: Api, ada: Any) -> None:
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]},
+    ]
+    admin.create(f"{rbac}/clusterroles", {"metadata": {"name": "careless"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "careless"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "careless"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "charlie"}],
+    }
+    admin.create(f"{rbac}/clusterrolebindings", binding)
+    try:
+        cluster = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, "charlie"))
+        wait_for(
+            lambda: (
+                check_cluster(actor=ada, cluster=cluster).beyond
+                == ["read every secret of the cluster", "act as anybody"]
+            ),
+            what=lambda: str(ClusterAccess.objects.get().beyond),
+        )
+    finally:
+        admin.delete(f"{rbac}/clusterrolebindings/careless")
+        admin.delete(f"{rbac}/clusterroles/careless")
+
+
+def test_a_wrong_token_is_refused(plane: ControlPlane, ada: Any) -> None:
+    with pytest.raises(Refused, match="does not know the token") as refused:
+        attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, token="wrong"))
+    assert refused.value.field == "kubeconfig"
+    assert attached() == []
+
+
+def test_another_authority_is_refused(plane: ControlPlane, ada: Any) -> None:
+    other = base64.b64encode(
+        (plane.folder / "kube-scheduler-certificates" / "kube-scheduler.crt").read_bytes()
+    )
+    text = kubeconfig(plane, certificate_authority_data=other.decode())
+    with pytest.raises(Refused, match="not signed by the authority"):
+        attach_cluster(actor=ada, name="east", kubeconfig=text)
+
+
+def test_a_name_that_the_certificate_does_not_have_is_refused(plane: ControlPlane, ada: Any) -> None:
+    text = kubeconfig(plane, tls_server_name="elsewhere.example")
+    with pytest.raises(Refused, match="for another name"):
+        attach_cluster(actor=ada, name="east", kubeconfig=text)
+
+
+def test_where_nothing_listens_it_says_so(plane: ControlPlane, ada: Any) -> None:
+    text = kubeconfig(plane, server=f"https://127.0.0.1:{free_port()}")
+    with pytest.raises(Refused, match="nothing listens"):
+        attach_cluster(actor=ada, name="east", kubeconfig=text)
+    assert not Cluster.objects.filter(name="east").exists()
+
+
+def test_a_token_that_ends_soon_is_told(plane: ControlPlane, cluster: Cluster, ada: Any) -> None:
+    access = replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane, seconds=3600))
+    assert "replace the kubeconfig before" in access.trouble
+    assert replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane)).trouble == ""
+    assert AuditEvent.objects.filter(verb="cluster.replace_kubeconfig").count() == 2
+
+
+def test_a_revoked_account_is_trouble_until_another_kubeconfig_is_given(
+    plane: ControlPlane, admin: Api, ada: Any
+) -> None:
+    """Fairlot's own look, every few minutes, notes it once."""
+    admin.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "leaving"}})
+    user = "system:serviceaccount:default:leaving"
+    cluster = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, user))
+    admin.delete("/api/v1/namespaces/default/serviceaccounts/leaving")
+
+    def trouble() -> str:
+        check_clusters()
+        return ClusterAccess.objects.get().trouble
+
+    wait_for(lambda: "does not know the token" in trouble(), what=trouble)
+    trouble()
+    assert AuditEvent.objects.filter(verb="cluster.check", actor=None).count() == 1
+    assert replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane)).trouble == ""
+    assert ClusterAccess.objects.get().user == FAIRLOT
+
+
+def test_a_cluster_is_attached_once(plane: ControlPlane, cluster: Cluster, ada: Any) -> None:
+    with pytest.raises(Refused, match="attached already, as east") as refused:
+        attach_cluster(actor=ada, name="west", kubeconfig=kubeconfig(plane))
+    assert refused.value.field == "kubeconfig"
+    with pytest.raises(Refused, match="There is a cluster east already"):
+        attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane))
+    assert attached() == ["east"]
+
+
+def test_a_kubeconfig_of_another_cluster_does_not_replace(
+    plane: ControlPlane, cluster: Cluster, ada: Any
+) -> None:
+    ClusterAccess.objects.update(identity="another")
+    with pytest.raises(Refused, match="another cluster than east"):
+        replace_kubeconfig(actor=ada, cluster=cluster, kubeconfig=kubeconfig(plane))
+    assert "Another cluster answers" in check_cluster(actor=ada, cluster=cluster).trouble
+
+
+def test_a_detached_cluster_is_attached_again_as_the_same(
+    plane: ControlPlane, cluster: Cluster, ada: Any
+) -> None:
+    detach_cluster(actor=ada, cluster=cluster)
+    assert attached() == []
+    assert not ClusterAccess.objects.exists()
+    check_clusters()  # has nothing to look at
+    again = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane))
+    assert (again.pk, again.uid, attached()) == (cluster.pk, cluster.uid, ["east"])
+    verbs = AuditEvent.objects.order_by("id").values_list("verb", flat=True)
+    assert list(verbs) == ["cluster.attach", "cluster.detach", "cluster.attach_again"]
