@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from scheduling.backends.kubernetes import namespaces
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from tests.cluster import deployed
 from tests.cluster.api import JOBS, PODS, Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
@@ -40,6 +44,30 @@ def admin(plane: ControlPlane) -> Api:
     return plane.admin
 
 
+@pytest.fixture(scope="session")
+def fairlot(plane: ControlPlane) -> Path:
+    """The kubeconfig of Fairlot's own account: deploy/kubernetes is in force, and it may do no more than that."""
+    deployed.install(plane)
+    return plane.kubeconfig(deployed.FAIRLOT)
+
+
+@pytest.fixture(scope="session")
+def own(fairlot: Path) -> Iterator[OwnApi]:
+    """The cluster as Fairlot speaks to it, with that account."""
+    api = OwnApi(yaml.safe_load(fairlot.read_text()))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
+    """A namespace that Fairlot has made for a tenant, with room for a hundred GPUs."""
+    walls = namespaces.Walls(gpus={"nvidia.com/gpu": 100}, pods=100)
+    name = namespaces.ensure(own, secrets.randbelow(10**9), walls, cluster="tests")
+    yield name
+    remove(admin, name)
+
+
 @pytest.fixture
 def namespace(admin: Api) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
@@ -47,6 +75,11 @@ def namespace(admin: Api) -> Iterator[str]:
     # Pods are refused until the controller manager has made the account that they run as.
     wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), what="an account")
     yield name
+    remove(admin, name)
+
+
+def remove(admin: Api, name: str) -> None:
+    """A namespace, when nothing in it holds GPUs of the next test."""
     admin.delete(JOBS.format(name), propagationPolicy="Background")
     admin.delete(f"/api/v1/namespaces/{name}")
     wait_for(lambda: is_emptied(admin, PODS.format(name)), what=f"{name} has no pods", every=0.2)

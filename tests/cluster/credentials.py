@@ -16,7 +16,7 @@ COMPONENTS: Mapping[str, Sequence[str]] = {
     ADMIN: ["system:masters"],
     "system:kube-controller-manager": [],
     "system:kube-scheduler": [],
-    "kwok": [],
+    "kwok": ["system:nodes"],  # as the kubelets whom it plays
 }
 
 

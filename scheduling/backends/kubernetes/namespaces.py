@@ -1,0 +1,212 @@
+"""A tenant's namespace: made, walled in and kept so, with no more rights than deploy/kubernetes grants.
+
+All of it may be asked for again at any time and by several at once; what is there as it should be stays.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
+
+TENANT, CLUSTER = "fairlot.io/tenant", "fairlot.io/cluster"
+MANAGED = {"app.kubernetes.io/managed-by": "fairlot"}
+# Who Fairlot is in a cluster, and the role that it may take in a tenant's namespace.
+ACCOUNT, HOME, ROLE = "fairlot", "fairlot", "fairlot-tenant"
+# As whom a tenant's jobs run: an account that may do nothing.
+JOB_ACCOUNT = "fairlot-job"
+# Seconds until an API server knows of rights that it has granted; usually much less than one.
+RIGHTS_WITHIN = 10.0
+# Where clouds tell their machines secrets: never reachable, whatever range is.
+LINK_LOCAL = ipaddress.IPv4Network("169.254.0.0/16")
+NODE_LOCAL_DNS = "169.254.20.10/32"
+
+
+class Unusable(Exception):
+    """No job can run in the namespace as things are; says why in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """What a tenant's pods may hold together, and whom they may reach beside each other and the names' service."""
+
+    gpus: Mapping[str, int]  # at most so many of each resource, e.g. {"nvidia.com/gpu": 64}
+    pods: int
+    reachable: Sequence[str] = ()  # ranges of addresses in CIDR notation, e.g. "10.20.0.0/16"
+
+
+def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
+    return f"{prefix}-{tenant_id}"
+
+
+def ensure(api: Api, tenant_id: int, walls: Walls, *, cluster: str, prefix: str = "fairlot") -> str:
+    """The tenant's namespace, with all that belongs in it; its name.
+
+    `cluster` is what Fairlot calls the cluster (Cluster.uid): it tells two Fairlots apart that share one.
+    Raises Unusable; Refused and Unreachable leave it unfinished, to be asked for again.
+    """
+    name = name_of(tenant_id, prefix)
+    _make_or_mend(api, name, {**_labels(), TENANT: str(tenant_id), CLUSTER: cluster})
+    _take_the_role(api, name)
+    _wait_for_rights(api, name)
+    # The walls come first: who sees the account may already run pods.
+    for path, thing in (
+        (f"/api/v1/namespaces/{name}/resourcequotas", _quota(walls)),
+        (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(walls)),
+        (f"/api/v1/namespaces/{name}/serviceaccounts", _job_account()),
+    ):
+        api.apply(f"{path}/{thing['metadata']['name']}", thing)
+    return name
+
+
+def _labels() -> dict[str, str]:
+    levels = ("enforce", "warn", "audit")
+    return MANAGED | {f"pod-security.kubernetes.io/{level}": "restricted" for level in levels}
+
+
+def _make_or_mend(api: Api, name: str, labels: Mapping[str, str]) -> None:
+    path = f"/api/v1/namespaces/{name}"
+    try:
+        there = api.get(path)
+    except Missing:
+        thing = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        try:
+            there = api.create("/api/v1/namespaces", thing)
+        except Taken:  # by another of us, or by anybody
+            there = api.get(path)
+    _claim(there, labels)
+    found = there["metadata"]["labels"]
+    if wrong := {key: value for key, value in labels.items() if found.get(key) != value}:
+        uid = {"op": "test", "path": "/metadata/uid", "value": there["metadata"]["uid"]}
+        api.patch(path, [uid, *({"op": "add", "path": _label(key), "value": wrong[key]} for key in wrong)])
+
+
+def _claim(there: Object, labels: Mapping[str, str]) -> None:
+    """Refuses a namespace that is not this tenant's."""
+    name, found = there["metadata"]["name"], there["metadata"].get("labels", {})
+    if TENANT not in found:
+        raise Unusable(
+            f"There is a namespace {name} that Fairlot did not make: it has no label {TENANT}. "
+            "Rename or delete it, or give the cluster another prefix for namespaces."
+        )
+    if found[TENANT] != labels[TENANT]:
+        raise Unusable(
+            f"The namespace {name} belongs to tenant {found[TENANT]}, not {labels[TENANT]}: see its label {TENANT}."
+        )
+    if found.get(CLUSTER, labels[CLUSTER]) != labels[CLUSTER]:
+        raise Unusable(
+            f"The namespace {name} was made by another Fairlot, or before this cluster was attached anew. "
+            f"Give the cluster another prefix for namespaces; or, when the other one is gone: "
+            f"kubectl label namespace {name} {CLUSTER}-"
+        )
+    if "deletionTimestamp" in there["metadata"]:
+        raise Unusable(f"The namespace {name} is being deleted; jobs may start when it is gone.")
+
+
+def _take_the_role(api: Api, namespace: str) -> None:
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    wanted = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": ACCOUNT, "labels": MANAGED},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}],
+    }
+    try:
+        there = api.get(f"{bindings}/{ACCOUNT}")
+    except Missing:
+        try:
+            there = api.create(bindings, wanted)
+        except Taken:
+            there = api.get(f"{bindings}/{ACCOUNT}")
+    if (there["roleRef"], there.get("subjects")) != (wanted["roleRef"], wanted["subjects"]):
+        raise Unusable(
+            f"The RoleBinding {ACCOUNT} in {namespace} was changed by somebody; delete it and Fairlot makes it anew."
+        )
+
+
+def _wait_for_rights(api: Api, namespace: str) -> None:
+    """An API server hears of its own new rules a little later than it stores them."""
+    asked = {"verb": "create", "group": "batch", "resource": "jobs", "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    deadline, pause = time.monotonic() + RIGHTS_WITHIN, 0.02
+    while True:
+        answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        if answer["status"].get("allowed"):
+            return
+        if time.monotonic() > deadline:
+            raise Unusable(
+                f"Fairlot has no rights in {namespace}: apply deploy/kubernetes anew, "
+                f"with its ClusterRole {ROLE}, and use the kubeconfig of its service account."
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, 1.0)
+
+
+def _quota(walls: Walls) -> Object:
+    """A second line: Fairlot itself never starts more than the tenant's quota there."""
+    gpus = {f"requests.{resource}": str(count) for resource, count in walls.gpus.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "fairlot", "labels": MANAGED},
+        "spec": {"hard": {**gpus, "pods": str(walls.pods)}},
+    }
+
+
+def _network(walls: Walls) -> Object:
+    """No connection in or out, but for these.
+
+    Pods of one namespace reach each other, for a policy cannot say "of the same job": a selector compares
+    a label with a value, and not with the label of the pod at the other end.
+    """
+    names = {
+        "to": [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+                "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+            },
+            {"ipBlock": {"cidr": NODE_LOCAL_DNS}},
+        ],
+        "ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")],
+    }
+    outside = [{"to": [{"ipBlock": _block(cidr)} for cidr in walls.reachable]}] if walls.reachable else []
+    each_other: list[Object] = [{"podSelector": {}}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "fairlot", "labels": MANAGED},
+        "spec": {
+            "podSelector": {},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": each_other}],
+            "egress": [{"to": each_other}, names, *outside],
+        },
+    }
+
+
+def _block(cidr: str) -> Object:
+    network = ipaddress.ip_network(cidr)
+    inside = isinstance(network, ipaddress.IPv4Network) and LINK_LOCAL.subnet_of(network)
+    return {"cidr": cidr, "except": [str(LINK_LOCAL)]} if inside else {"cidr": cidr}
+
+
+def _job_account() -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": JOB_ACCOUNT, "labels": MANAGED},
+        "automountServiceAccountToken": False,
+    }
+
+
+def _label(key: str) -> str:
+    """Of an object's metadata, as a JSON pointer (RFC 6901)."""
+    return "/metadata/labels/" + key.replace("~", "~0").replace("/", "~1")

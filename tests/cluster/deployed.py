@@ -1,0 +1,57 @@
+"""deploy/kubernetes, as an administrator applies it, and the account that it makes for Fairlot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.api import NODES, PODS, Object, Refused
+from tests.cluster.controlplane import ControlPlane
+from tests.waiting import wait_for
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+FAIRLOT = "system:serviceaccount:fairlot:fairlot"
+PROBED = "probe-of-policies"
+
+
+def manifests() -> list[Object]:
+    """In the order in which `kubectl apply -f` takes them."""
+    listed = (yaml.safe_load_all(path.read_text()) for path in sorted(FOLDER.glob("*.yaml")))
+    return [document for documents in listed for document in documents]
+
+
+def install(plane: ControlPlane) -> None:
+    """Applies them, and returns when they are in force."""
+    for document in manifests():
+        plane.admin.apply_one(document)
+    wait_for(lambda: has_its_rights(plane), what="Fairlot's account has its rights")
+    labels = {"fairlot.io/tenant": "0"}
+    plane.admin.create("/api/v1/namespaces", {"metadata": {"name": PROBED, "labels": labels}})
+    # The API server takes note of policies in the order in which they came: with the last, all are in force.
+    last = [made["metadata"]["name"] for made in manifests() if made["kind"] == "ValidatingAdmissionPolicy"][
+        -1
+    ]
+    assert last == "fairlot-placement", "which is the one that the probe below meets"
+    wait_for(lambda: last in refusal_of_a_placed_pod(plane), what="the policies are in force")
+    plane.admin.delete(f"/api/v1/namespaces/{PROBED}")
+
+
+def has_its_rights(plane: ControlPlane) -> bool:
+    try:
+        plane.api(FAIRLOT).items(NODES)
+    except Refused:
+        return False
+    return True
+
+
+def refusal_of_a_placed_pod(plane: ControlPlane) -> str:
+    pod = {
+        "metadata": {"name": "placed"},
+        "spec": {"nodeName": "none", "containers": [{"name": "main", "image": "example/none"}]},
+    }
+    try:
+        plane.admin.create(f"{PODS.format(PROBED)}?dryRun=All", pod)
+    except Refused as refused:
+        return refused.message
+    return ""
