@@ -76,6 +76,7 @@ MODULES = (
     Module("etcd", ("etcd",), "go.etcd.io/etcd/server/v3"),
     KUBERNETES,
     Module("kwok", ("kwok",), "sigs.k8s.io/kwok"),
+    Module("kubelet", ("kubelet", "gpu-device-plugin"), "k8s.io/kubernetes"),
 )
 
 
@@ -156,8 +157,8 @@ def build(module: Module, tool: Path, folder: Path) -> None:
 def key(module: Module, tool: Path) -> str:
     """Names all that decides the programs' contents: sources, versions and hashes of modules, Go, flags."""
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((module.source / name).read_bytes())
+    for path in [module.source / "go.mod", module.source / "go.sum", *sorted(module.source.glob("*.go"))]:
+        digest.update(path.read_bytes())
     version = subprocess.run([tool, "version"], capture_output=True, check=True, env=environment()).stdout
     digest.update(version + "\0".join(module.flags).encode())
     return digest.hexdigest()[:16]

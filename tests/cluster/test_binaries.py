@@ -53,6 +53,7 @@ def test_the_releases_are_those_that_the_module_files_pin() -> None:
         "etcd": "3.6",
         "controlplane": "1.36",
         "kwok": "0.8",
+        "kubelet": "1.36",
     }
 
 
