@@ -29,6 +29,7 @@ class Component:
     folder: Path
     flags: dict[str, str | int | bool | Path]
     ready: Callable[[], bool]
+    wrapper: tuple[str, ...] = ()  # what is to exec it
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -41,7 +42,7 @@ class Component:
 
     def start(self) -> None:
         assert not self.running, f"{self.name} runs already"
-        argv = [program(self.name), *as_arguments(self.flags)]
+        argv = [*self.wrapper, program(self.name), *as_arguments(self.flags)]
         self.process = spawn([str(word) for word in argv], log=self.log, cwd=self.folder)
         wait_for(self._serves, what=lambda: f"{self.name} serves:\n{self.last_words()}")
 

@@ -193,6 +193,9 @@ class ControlPlane:
             "service-account-signing-key-file": key,
             "token-auth-file": self.credentials.token_file,
             "authorization-mode": "RBAC",
+            "kubelet-client-certificate": self.credentials.kubelet_client,
+            "kubelet-client-key": self.credentials.kubelet_client.with_suffix(".key"),
+            "kubelet-preferred-address-types": "InternalIP",  # no name server knows our nodes
             "service-cluster-ip-range": "10.96.0.0/16",
             "endpoint-reconciler-type": "none",  # nothing in the cluster could reach a loopback address
             "allow-privileged": True,

@@ -11,12 +11,17 @@ import yaml
 
 # The tests' own hand; what is tested never gets it.
 ADMIN = "test-admin"
+# The API server to the kubelets of real nodes (realnode.py).
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 # Kubernetes binds these names to their rights by itself; kwok's are in kwok-rights.yaml.
 COMPONENTS: Mapping[str, Sequence[str]] = {
     ADMIN: ["system:masters"],
     "system:kube-controller-manager": [],
     "system:kube-scheduler": [],
     "kwok": ["system:nodes"],  # as the kubelets whom it plays
+    # The kubelets of real nodes (realnode.py).
+    "system:node:real-0": ["system:nodes"],
+    "system:node:real-1": ["system:nodes"],
 }
 
 
@@ -34,6 +39,8 @@ class Credentials:
         subprocess.run(
             ["openssl", "genrsa", "-out", self.signing_key, "2048"], check=True, capture_output=True
         )
+        self.kubelet_client = folder / "kubelet-client.crt"
+        self._certify(self.kubelet_client)
 
     def kubeconfig(self, user: str, token: str, *, server: str, authority: Path) -> Path:
         """Writes the kubeconfig of one user."""
@@ -49,6 +56,14 @@ class Credentials:
             "current-context": "test",
         }
         return self._write(f"{name}.kubeconfig", yaml.safe_dump(content))
+
+    def _certify(self, path: Path) -> None:
+        """Writes the certificate by which kubelets know the API server, signed by itself, and its key beside it."""
+        key = path.with_suffix(".key")
+        key.touch(mode=0o600)
+        argv: list[str | Path] = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec"]
+        argv += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={KUBELET_CLIENT}", "-days", "30"]
+        subprocess.run([*argv, "-keyout", key, "-out", path], check=True, capture_output=True)
 
     def _line(self, user: str) -> str:
         groups = ",".join(self.groups[user])

@@ -1,0 +1,143 @@
+"""What a machine needs to run real containers, and whether this one has it and permits it.
+
+CI is root on Debian and must run them: there what is missing is installed, and what cannot be is an error.
+Anywhere else the tests that need it are skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.cluster.binaries import cache, locked, say
+
+CNI = Path("/usr/lib/cni")
+# Programs (and one file) by the Debian package that has them.
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "containerd": ("containerd", "ctr"),
+    "runc": ("runc",),
+    "busybox-static": ("busybox",),
+    "containernetworking-plugins": (str(CNI / "bridge"), str(CNI / "host-local"), str(CNI / "loopback")),
+    "iproute2": ("ip",),
+    "util-linux": ("nsenter", "unshare", "mount"),
+    "gcc": ("cc",),
+    "libc6-dev": ("/usr/include/stdio.h",),
+}
+PLACES = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+# What the node does first of all, tried for a moment: namespaces of its own, and mounts in them.
+TRIAL = """
+set -e
+cd "$1" && mkdir lower upper work both
+mount -t tmpfs none upper && mkdir upper/upper upper/work
+mount -t overlay none -o lowerdir=lower,upperdir=upper/upper,workdir=upper/work both
+if command -v ip >/dev/null; then
+	ip link add fairlot0 type bridge
+	ip link add fairlot1 type veth peer name fairlot2
+fi
+"""
+
+
+class Unfit(Exception):
+    """This machine cannot run a real node; the message says why, in a line."""
+
+
+def prepare() -> None:
+    """Makes the machine fit for a real node, or raises Unfit (a RuntimeError where CI should have been)."""
+    if os.geteuid() != 0:
+        raise Unfit("a real node needs root")
+    if forbidden := forbids():
+        raise Unfit(f"this machine lets nobody run containers: {forbidden}")
+    if missing := lacking():
+        install(missing)
+        if forbidden := forbids():
+            raise Unfit(f"this machine lets nobody run containers: {forbidden}")
+    if missing := lacking():
+        if os.environ.get("CI"):
+            raise RuntimeError(f"CI has to run the real node: install {' '.join(missing)}")
+        raise Unfit(f"a real node needs {' '.join(missing)}")
+
+
+def found(name: str) -> str | None:
+    """Where a program or a file is."""
+    if name.startswith("/"):
+        return name if Path(name).exists() else None
+    return shutil.which(name, path=PLACES)
+
+
+def lacking() -> list[str]:
+    """Debian packages with something that the machine lacks."""
+    return [package for package, names in NEEDED.items() if not all(map(found, names)) or is_dynamic(package)]
+
+
+def is_dynamic(package: str) -> bool:
+    """Whether busybox is there, but needs libraries, which the image has not."""
+    path = found("busybox")
+    if package != "busybox-static" or not path:
+        return False
+    told = subprocess.run(["ldd", path], capture_output=True, text=True, check=False)
+    return "=>" in told.stdout
+
+
+def install(packages: list[str]) -> None:
+    """As root on Debian; leaves the rest to who looks again."""
+    apt = shutil.which("apt-get")
+    if not apt:
+        return
+    cache().mkdir(parents=True, exist_ok=True)
+    with locked(cache() / "apt.lock"):
+        packages = lacking()  # another process may have done it meanwhile
+        if not packages:
+            return
+        say(f"installing {' '.join(packages)}, for containers in the tests")
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
+            done = subprocess.run([apt, *words], capture_output=True, text=True, check=False, env=environment)
+            if done.returncode:
+                say(done.stderr.strip())
+
+
+def forbids() -> str | None:
+    """What containers need and the machine does not permit, even to root; None when it permits all."""
+    with tempfile.TemporaryDirectory(prefix="fairlot-trial-") as folder:
+        argv = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--mount",
+            "--net",
+            "--",
+            "sh",
+            "-c",
+            TRIAL,
+            "sh",
+            folder,
+        ]
+        tried = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"namespaces and mounts in them: {tried.stderr.strip()}"
+    if not (hierarchies := cgroups()):
+        return "there are no cgroups of memory, CPU and pids at /sys/fs/cgroup"
+    for hierarchy in hierarchies:
+        trial = hierarchy / f"fairlot-trial-{os.getpid()}"
+        try:
+            trial.mkdir()
+            trial.rmdir()
+        except OSError as error:
+            return f"cgroups: {error}"
+    return None
+
+
+def cgroups() -> list[Path]:
+    """The roots of the cgroup hierarchies: one (v2), or one for each controller (v1)."""
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        controllers = (root / "cgroup.controllers").read_text().split()
+        return [root] if {"memory", "cpu", "pids"} <= set(controllers) else []
+    if not all((root / name / "cgroup.procs").exists() for name in ("memory", "cpu", "pids")):
+        return []
+    return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]

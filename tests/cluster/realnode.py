@@ -1,0 +1,282 @@
+"""A real node: kubelet, containerd and runc run real containers, with GPUs that nvml.c and a device plugin tell of.
+
+    with RealNode(plane).started() as node:
+        ...  # pods with the images images.SHELL and images.PYTHON run there
+
+containerd, its containers and their network live in namespaces (pid, mount, network) that end with the
+process that started the node, however it ends: the kernel kills, unmounts and unplugs all that was in them.
+Only empty cgroups stay then; the next node removes them. The machine's own network has one address more.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from embedded.processes import run, spawn
+from tests.cluster import images, machine
+from tests.cluster.api import NODES
+from tests.cluster.component import Component, answers, free_port
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.gpus import Gpus, library
+from tests.cluster.nodes import A100, usable
+from tests.waiting import wait_for
+
+HERE = Path(__file__).resolve().parent
+GPU = "nvidia.com/gpu"
+MEMORY = {A100: 80 << 30}
+GROUP = "fairlot-node-"  # cgroups are called so, then by the process that started the node
+# What the kubelet wants of the kernel; it is shown these, and the machine keeps its own.
+SYSCTLS = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1000000,
+    "kernel/keys/root_maxbytes": 25000000,
+}
+
+
+class RealNode:
+    """One node of the control plane; its name is one that the control plane has credentials for."""
+
+    def __init__(
+        self, plane: ControlPlane, name: str = "real-0", *, gpus: int = 4, product: str = A100
+    ) -> None:
+        self.plane, self.name = plane, name
+        self.folder = plane.folder / name
+        self.path = f"{NODES}/{name}"
+        for below in ("kubelet/device-plugins", "log", "containerd", "cni", "gpus"):
+            (self.folder / below).mkdir(parents=True)
+        self.gpus = Gpus(self.folder / "gpus", gpus, product, MEMORY.get(product, 32 << 30))
+        self.group = f"{GROUP}{os.getpid()}-{name}"
+        self.network = free_network()
+        self.socket = self.folder / "containerd.sock"
+        self.container_runtime: subprocess.Popen[bytes] | None = None
+        self.kubelet = self._kubelet()
+        self.device_plugin = Component(
+            "gpu-device-plugin",
+            self.folder,
+            {
+                "gpus": self.folder / "gpus",
+                "library": library(),
+                "plugins": self.folder / "kubelet" / "device-plugins",
+            },
+            lambda: True,  # the node's capacity tells
+        )
+
+    @contextmanager
+    def started(self) -> Iterator[RealNode]:
+        try:
+            self.start()
+            yield self
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        stored = [image.stored() for image in (images.shell(), images.python())]
+        self.plane.admin.apply(HERE / "node-rights.yaml")
+        sweep_cgroups()
+        for hierarchy in machine.cgroups():
+            (hierarchy / self.group).mkdir()
+        self._start_container_runtime()
+        for image in stored:
+            run(
+                [program("ctr"), "--address", self.socket, "--namespace", "k8s.io", "images", "import", image]
+            )
+        assert self.container_runtime
+        inside = f"--mount=/proc/{self.container_runtime.pid}/ns/mnt"
+        self.kubelet.wrapper = (program("nsenter"), inside, "--")
+        self.kubelet.start()
+        self.device_plugin.start()
+        wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_words()}")
+
+    def stop(self) -> None:
+        """As a machine that loses its power; the control plane forgets it."""
+        for component in (self.device_plugin, self.kubelet):
+            if component.running:
+                component.kill()
+        if self.container_runtime:
+            self.container_runtime.kill()
+            self.container_runtime.wait()
+        for hierarchy in machine.cgroups():
+            wait_for(lambda tree=hierarchy / self.group: is_removed(tree), what=f"{self.group} is empty")
+
+    def last_words(self) -> str:
+        logs = (self.folder / "containerd.log", self.kubelet.log, self.device_plugin.log)
+        return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in logs if log.exists())
+
+    def _is_ready(self) -> bool:
+        if self.name not in usable(self.plane.admin):
+            return False
+        status = self.plane.admin.get(self.path)["status"]
+        return bool(status["allocatable"].get(GPU) == str(len(self.gpus.uuids)))
+
+    def _start_container_runtime(self) -> None:
+        """containerd in namespaces of its own, with a cable from its bridge to this machine."""
+        for place in ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni"):
+            Path(place).mkdir(parents=True, exist_ok=True)  # to mount on, in there
+        for name, value in SYSCTLS.items():
+            path = self.folder / "sysctl" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{value}\n")
+        (self.folder / "cni" / "10-bridge.conflist").write_text(self._cni())
+        (self.folder / "containerd.toml").write_text(self._containerd())
+        unshare = [program("unshare"), "--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--"]
+        script = ["sh", HERE / "realnode.sh", self.folder, f"{self.network}.2/24"]
+        log = self.folder / "containerd.log"
+        self.container_runtime = spawn([*unshare, *script], log=log, cwd=self.folder)
+        wait_for(self._serves, what=lambda: f"containerd serves:\n{self.last_words()}")
+        self._plug_in(self.container_runtime.pid)
+
+    def _serves(self) -> bool:
+        assert self.container_runtime
+        if self.container_runtime.poll() is not None:
+            raise AssertionError(f"containerd ended at its start:\n{self.last_words()}")
+        ctr = [program("ctr"), "--address", self.socket, "version"]
+        return subprocess.run(ctr, capture_output=True, check=False).returncode == 0
+
+    def _plug_in(self, inside: int) -> None:
+        """The cable: this end is the node's address, by which API server and kubelet reach the pods."""
+        ip, here = program("ip"), f"fairlot-{self.network.rpartition('.')[2]}"
+        run([ip, "link", "add", here, "type", "veth", "peer", "name", "uplink", "netns", str(inside)])
+        run([ip, "address", "add", f"{self.network}.1/24", "dev", here])
+        run([ip, "link", "set", here, "up"])
+        net = f"--net=/proc/{inside}/ns/net"
+        run([program("nsenter"), net, ip, "link", "set", "uplink", "master", "cni0", "up"])
+
+    def _cni(self) -> str:
+        addresses = {"subnet": f"{self.network}.0/24", "rangeStart": f"{self.network}.10"}
+        addresses["gateway"] = f"{self.network}.1"
+        ipam = {"type": "host-local", "ranges": [[addresses]], "routes": [{"dst": "0.0.0.0/0"}]}
+        bridge = {"type": "bridge", "bridge": "cni0", "ipam": ipam}
+        return json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]})
+
+    def _containerd(self) -> str:
+        own = self.folder / "containerd"
+        return f"""
+version = 2
+root = "{own}/root"
+state = "{own}/state"
+[grpc]
+  address = "{self.socket}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{own}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{images.SHELL}"
+  # Some machines permit nobody, not even root, to have the kernel spare a process.
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  stream_server_address = "{self.network}.2"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{machine.CNI}"
+    conf_dir = "{self.folder}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "{program("runc")}"
+"""
+
+    def _kubelet(self) -> Component:
+        health = free_port()
+        none = dict.fromkeys(
+            ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available"), "0%"
+        )
+        config = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "address": f"{self.network}.1",
+            "port": free_port(),
+            "healthzPort": health,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": False},
+                "x509": {"clientCAFile": str(self.plane.credentials.kubelet_client)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.group}",
+            "enforceNodeAllocatable": [],
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "oomScoreAdj": 0,
+            "makeIPTablesUtilChains": False,  # they would be the machine's
+            "nodeStatusUpdateFrequency": "1s",
+            # How full the machine is says nothing about the tests.
+            "evictionHard": none,
+            "imageGCHighThresholdPercent": 100,
+            "clusterDNS": ["10.96.0.10"],
+            "clusterDomain": "cluster.local",
+            "volumePluginDir": "/var/lib/kubelet/plugins",
+        }
+        path = self.folder / "kubelet.yaml"
+        path.write_text(yaml.safe_dump(config))
+        flags: dict[str, Any] = {
+            "config": path,
+            "kubeconfig": self.plane.kubeconfig(f"system:node:{self.name}"),
+            "hostname-override": self.name,
+            "node-ip": f"{self.network}.1",
+            "node-labels": ",".join(f"{name}={value}" for name, value in self._labels().items()),
+        }
+        return Component("kubelet", self.folder, flags, answers(f"http://127.0.0.1:{health}/healthz", "ok"))
+
+    def _labels(self) -> dict[str, str]:
+        """As NVIDIA's feature discovery leaves them."""
+        return {
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.product": self.gpus.product,
+            "nvidia.com/gpu.count": str(len(self.gpus.uuids)),
+            "nvidia.com/gpu.memory": str(self.gpus.memory_bytes >> 20),
+        }
+
+
+def program(name: str) -> str:
+    path = machine.found(name)
+    assert path, f"{name} is missing"
+    return path
+
+
+def free_network() -> str:
+    """The first three numbers of a network of 254 addresses that this machine has nothing in."""
+    taken = subprocess.run(["ip", "-4", "-o", "address"], capture_output=True, text=True, check=True).stdout
+    while True:
+        network = f"10.213.{random.randrange(256)}"
+        if f" {network}." not in taken:
+            return network
+
+
+def sweep_cgroups() -> None:
+    """Removes what the nodes of processes that were killed have left."""
+    for hierarchy in machine.cgroups():
+        for tree in hierarchy.glob(f"{GROUP}*"):
+            if not Path("/proc", tree.name.removeprefix(GROUP).partition("-")[0]).exists():
+                is_removed(tree)
+
+
+def is_removed(tree: Path) -> bool:
+    """Whether a cgroup is gone, with all below it; False while a process that was killed is still there."""
+    try:
+        for folder, below, _ in os.walk(tree, topdown=False):
+            for name in below:
+                Path(folder, name).rmdir()
+        tree.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return False
+        raise
+    return True
