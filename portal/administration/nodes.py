@@ -19,7 +19,12 @@ from scheduling.models import Cluster, Node
 def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
     nodes = Node.objects.select_related("generation").annotate(held=held)
-    found = list(Cluster.objects.order_by("name").prefetch_related(Prefetch("nodes", queryset=nodes)))
+    found = list(
+        Cluster.objects.attached()
+        .order_by("name")
+        .select_related("access")
+        .prefetch_related(Prefetch("nodes", queryset=nodes))
+    )
     context = {
         "tab": "nodes",
         "clusters": found,
@@ -142,7 +147,7 @@ def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
 def _settings(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     context = {
         "tab": "settings",
-        "clusters": Cluster.objects.order_by("name"),
+        "clusters": Cluster.objects.attached().order_by("name"),
         "draws": Cluster.Draw.choices,
         "slicings": Cluster.Slicing.choices,
     }

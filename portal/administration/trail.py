@@ -81,8 +81,10 @@ def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
             return reverse("admin_user", args=[pk])
         case "generation" if reader.is_admin:
             return reverse("admin_generations")
-        case "node" | "cluster" if reader.is_operator:
-            return f"{reverse('admin_nodes')}#{event.target_type}-{pk}"
+        case "cluster" if reader.is_operator:
+            return reverse("admin_cluster", args=[pk])
+        case "node" if reader.is_operator:
+            return f"{reverse('admin_nodes')}#node-{pk}"
     return ""
 
 

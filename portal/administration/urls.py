@@ -2,7 +2,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, re_path
 
-from portal.administration import hardware, nodes, people, team, tenants, trail
+from portal.administration import clusters, hardware, nodes, people, team, tenants, trail
 from portal.administration.access import operators_only
 
 
@@ -46,6 +46,12 @@ urlpatterns = [
     path("admin/generations/create/", hardware.create_generation, name="admin_generation_create"),
     path("admin/generations/<int:pk>/price/", hardware.set_price, name="admin_price_set"),
     path("admin/generations/<int:pk>/delete/", hardware.delete_generation, name="admin_generation_delete"),
+    path("admin/clusters/", clusters.clusters, name="admin_clusters"),
+    path("admin/clusters/attach/", clusters.attach, name="admin_cluster_attach"),
+    path("admin/clusters/<int:pk>/", clusters.cluster, name="admin_cluster"),
+    path("admin/clusters/<int:pk>/check/", clusters.check, name="admin_cluster_check"),
+    path("admin/clusters/<int:pk>/kubeconfig/", clusters.replace, name="admin_cluster_kubeconfig"),
+    path("admin/clusters/<int:pk>/detach/", clusters.detach, name="admin_cluster_detach"),
     path("admin/nodes/", nodes.nodes, name="admin_nodes"),
     path("admin/nodes/<int:pk>/drain/", nodes.drain, name="admin_node_drain"),
     path("admin/nodes/<int:pk>/return/", nodes.put_back, name="admin_node_return"),

@@ -39,7 +39,7 @@ def clusters(request: HttpRequest) -> list[dict[str, Any]]:
             "quantum_seconds": cluster.effective_quantum,
             "nodes": nodes[cluster.pk],
         }
-        for cluster in Cluster.objects.order_by("name")
+        for cluster in Cluster.objects.attached().order_by("name")
     ]
 
 

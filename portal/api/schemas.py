@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import ConfigDict
+from pydantic import ConfigDict, SecretStr
 
 EXAMPLE = {
     "spec": {
@@ -145,6 +145,37 @@ class Cluster(Schema):
     paused_reason: str = Field(description="What the operator said; empty while it is not paused.")
     quantum_seconds: float
     nodes: list[Node]
+
+
+class NewKubeconfig(Schema):
+    kubeconfig: SecretStr = Field(
+        description="Its YAML, with a token or certificate embedded. Never shown again."
+    )
+
+
+class NewCluster(NewKubeconfig):
+    name: str
+    namespace_prefix: str = Field("fairlot", description="Each team's namespace begins with it.")
+    writes_per_second: float = Field(50, description="Changes that Fairlot makes there at most.")
+    writes_at_once: int = 100
+
+
+class ClusterAccess(Schema):
+    server: str
+    user: str = Field(description="As the API server names Fairlot.")
+    version: str
+    namespace_prefix: str
+    checked_at: datetime | None
+    trouble: str = Field(description="In plain words; empty when all is well.")
+    rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")
+    beyond: list[str] = Field(description="What Fairlot may do there and should not.")
+
+
+class AttachedCluster(Schema):
+    name: str
+    backend: str
+    detached_at: datetime | None
+    access: ClusterAccess | None = Field(description="Of attached Kubernetes clusters.")
 
 
 class Amounts(Schema):

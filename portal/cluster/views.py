@@ -14,7 +14,7 @@ from scheduling.models import Cluster
 @require_safe
 def cluster(request: HttpRequest) -> HttpResponse:
     """Every cluster, one below the other; there is usually one."""
-    clusters = list(Cluster.objects.order_by("name"))
+    clusters = list(Cluster.objects.attached().select_related("access").order_by("name"))
     context = {
         "floors": [(one, read_floor(one, request.user)) for one in clusters],
         "topics": " ".join(f"cluster:{one.pk}" for one in clusters) + f" {topics_of_jobs(request.user)}",

@@ -72,7 +72,7 @@ def share_now(teams: list[Tenant]) -> list[ShareNow]:
             if rate["tenant"] in below:
                 entitled[rate["generation"]] += rate["entitled"]
     held = _held(Q(job__tenant__in=below))
-    sizes = Node.objects.values_list("generation", "generation__name").annotate(size=Sum("gpus"))
+    sizes = _nodes().values_list("generation", "generation__name").annotate(size=Sum("gpus"))
     return [
         ShareNow(name, size, entitled[pk], held.get(pk, 0))
         for pk, name, size in sizes.order_by("generation__name")
@@ -82,13 +82,19 @@ def share_now(teams: list[Tenant]) -> list[ShareNow]:
 def machines_now() -> list[Machines]:
     """Every generation of all clusters."""
     busy = _held(Q())
-    rows = Node.objects.values("generation", "generation__name").annotate(
-        total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0)
+    rows = (
+        _nodes()
+        .values("generation", "generation__name")
+        .annotate(total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0))
     )
     return [
         Machines(row["generation__name"], row["total"], busy.get(row["generation"], 0), row["away"])
         for row in rows.order_by("generation__name")
     ]
+
+
+def _nodes() -> QuerySet[Node]:
+    return Node.objects.filter(cluster__in=Cluster.objects.attached())
 
 
 def _held(leases: Q) -> dict[int, int]:

@@ -20,6 +20,7 @@ API = dict.fromkeys(WHO, 200) | {ANONYMOUS: 401}
 API_ASTRO = API | {CHARLIE: 404}
 OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, OLGA: 200, ADA: 200}
 ADMINS = OPERATORS | {OLGA: 404}
+API_OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 401, OLGA: 200, ADA: 200}
 MANAGER = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ALICE: 200}
 POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before anything is looked up
 ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET leads back to the form's page
@@ -83,6 +84,12 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_generation_create": ADMINS_POSTED,
     "admin_price_set": ADMINS_POSTED,
     "admin_generation_delete": ADMINS_POSTED,
+    "admin_clusters": OPERATORS,
+    "admin_cluster": OPERATORS,
+    "admin_cluster_attach": ADMINS_POSTED,
+    "admin_cluster_check": OPERATORS_POSTED,
+    "admin_cluster_kubeconfig": ADMINS_POSTED,
+    "admin_cluster_detach": ADMINS_POSTED,
     "admin_nodes": OPERATORS,
     "admin_node_drain": OPERATORS_POSTED,
     "admin_node_return": OPERATORS_POSTED,
@@ -105,6 +112,11 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:job_log": API_ASTRO,
     "api-1:job_scheduling": API_ASTRO,
     "api-1:cluster": API,
+    "api-1:clusters": API_OPERATORS,
+    "api-1:one_cluster": API_OPERATORS,
+    "api-1:cluster_check": API_POSTED,
+    "api-1:cluster_kubeconfig": API_POSTED,
+    "api-1:cluster_detach": API_POSTED,
     "api-1:me": API,
     "api-1:share?team=astro": API_ASTRO,
     "api-1:trades": API,
@@ -146,6 +158,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "pk": keys.get(subject),
         "job_id": scene.job.pk,
         "slug": "astro",
+        "name": scene.world.cluster.name,
         "verb": verbs and verbs.group(1),
         "rest": "v1/nothing",
     }

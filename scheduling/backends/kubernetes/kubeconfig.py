@@ -177,8 +177,9 @@ def _authority(cluster: Mapping[str, str]) -> None:
 
 
 def _certificates(entry: Mapping[str, str], key: str) -> list[x509.Certificate]:
+    decoded = _decoded(entry, key)
     try:
-        return x509.load_pem_x509_certificates(_decoded(entry, key))
+        return x509.load_pem_x509_certificates(decoded)
     except ValueError:
         raise Unusable(f"Its {key} is no certificate in base64.") from None
 
@@ -204,8 +205,9 @@ def _end_of_certificate(user: Mapping[str, str]) -> datetime:
     if not ("client-certificate-data" in user and "client-key-data" in user):
         raise Unusable("Its user has only one of client-certificate-data and client-key-data.")
     certificate = _certificates(user, "client-certificate-data")[0]
+    decoded = _decoded(user, "client-key-data")
     try:
-        key = load_pem_private_key(_decoded(user, "client-key-data"), password=None)
+        key = load_pem_private_key(decoded, password=None)
     except (ValueError, TypeError):
         raise Unusable("Its client-key-data is no key in base64, or has a password.") from None
     if key.public_key() != certificate.public_key():

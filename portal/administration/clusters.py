@@ -1,0 +1,174 @@
+"""Clusters: attach, check and detach those of Kubernetes. Their kubeconfigs are taken and never shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Count, F, QuerySet, Sum
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_safe
+
+from accounting.errors import Refused
+from portal.administration.access import admins_only, operators_only, posted_from
+from portal.administration.forms import Refusal, decimal, perform, show, whole
+from portal.fragments import render_page
+from scheduling import actions
+from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
+from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, Need
+from scheduling.models import Cluster, ClusterAccess
+
+
+@dataclass(frozen=True)
+class Row:
+    """A need with its verbs, each with whether the right is there; None: not asked for yet."""
+
+    need: Need
+    verbs: list[tuple[str, bool | None]]
+
+
+def _found() -> QuerySet[Cluster]:
+    """Attached ones first."""
+    return (
+        Cluster.objects.select_related("access")
+        .annotate(node_count=Count("nodes"), gpu_count=Coalesce(Sum("nodes__gpus"), 0))
+        .order_by(F("detached_at").desc(nulls_first=True), "name")
+    )
+
+
+def _clusters(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    found = list(_found())
+    context = {
+        "tab": "clusters",
+        "clusters": found,
+        "topics": " ".join(f"cluster:{one.pk}" for one in found),
+    }
+    template = "administration/clusters.html"
+    if refusal is not None:  # which a refresh would wipe out
+        return show(request, template, context, refusal=refusal)
+    return render_page(request, template, context, parts=("clusters-body",))
+
+
+@operators_only
+@require_safe
+def clusters(request: HttpRequest) -> HttpResponse:
+    return _clusters(request)
+
+
+@admins_only
+@never_cache
+@sensitive_post_parameters("kubeconfig")
+@posted_from("admin_clusters")
+def attach(request: HttpRequest) -> HttpResponse:
+    name = request.POST.get("name", "").strip()
+    return perform(
+        request,
+        "attach",
+        lambda post: actions.attach_cluster(
+            actor=request.user,
+            name=name,
+            kubeconfig=_kubeconfig(request),
+            namespace_prefix=post.get("namespace_prefix", ""),
+            writes_per_second=float(decimal(post, "writes_per_second")),
+            writes_at_once=whole(post, "writes_at_once"),
+        ),
+        done=f"{name} is attached.",
+        to=("admin_clusters",),
+        page=_clusters,
+    )
+
+
+def _kubeconfig(request: HttpRequest) -> str:
+    """As pasted, or as the file that was chosen."""
+    file = request.FILES.get("file")
+    if file is None:
+        return str(request.POST.get("kubeconfig", ""))
+    if file.size is None or file.size > MOST_CHARACTERS:
+        raise Refused("This file is too large to be a kubeconfig.", "kubeconfig")
+    try:
+        return bytes(file.read()).decode()
+    except UnicodeDecodeError:
+        raise Refused("This file is no text.", "kubeconfig") from None
+
+
+def _cluster(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
+    found = get_object_or_404(_found(), pk=pk)
+    access = getattr(found, "access", None)
+    rows = rights_of(access) if access else []
+    asked = [there for row in rows for _, there in row.verbs if there is not None]
+    context = {
+        "tab": "clusters",
+        "cluster": found,
+        "access": access,
+        "rows": rows,
+        "rights_there": sum(asked),
+        "rights_asked": len(asked),
+        "topics": f"cluster:{found.pk}",
+    }
+    template = "administration/cluster.html"
+    if refusal is not None:
+        return show(request, template, context, refusal=refusal)
+    return render_page(request, template, context, parts=("cluster-body",))
+
+
+def rights_of(access: ClusterAccess) -> list[Row]:
+    """Every need with what the last check found."""
+    return [
+        Row(need, [(right.verb, access.rights.get(right.key)) for right in need.rights()])
+        for need in (*EVERYWHERE, *IN_TEAMS)
+    ]
+
+
+@operators_only
+@require_safe
+def cluster(request: HttpRequest, pk: int) -> HttpResponse:
+    return _cluster(request, pk)
+
+
+@operators_only
+@posted_from("admin_cluster", "pk")
+def check(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(Cluster, pk=pk)
+    return perform(
+        request,
+        "check",
+        lambda post: actions.check_cluster(actor=request.user, cluster=found),
+        done=f"{found.name} is checked.",
+        to=("admin_cluster", pk),
+        page=lambda request, **told: _cluster(request, pk, **told),
+    )
+
+
+@admins_only
+@never_cache
+@sensitive_post_parameters("kubeconfig")
+@posted_from("admin_cluster", "pk")
+def replace(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(Cluster, pk=pk)
+    return perform(
+        request,
+        "replace",
+        lambda post: actions.replace_kubeconfig(
+            actor=request.user, cluster=found, kubeconfig=_kubeconfig(request)
+        ),
+        done=f"{found.name} has a new kubeconfig.",
+        to=("admin_cluster", pk),
+        page=lambda request, **told: _cluster(request, pk, **told),
+    )
+
+
+@admins_only
+@posted_from("admin_cluster", "pk")
+def detach(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(Cluster, pk=pk)
+    return perform(
+        request,
+        "detach",
+        lambda post: actions.detach_cluster(actor=request.user, cluster=found),
+        done=f"{found.name} is detached.",
+        to=("admin_clusters",),
+        page=lambda request, **told: _cluster(request, pk, **told),
+    )

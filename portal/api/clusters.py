@@ -1,0 +1,89 @@
+"""Clusters as operators see them, and what admins do with those of Kubernetes; for others they do not exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+from ninja.responses import Status
+
+from portal.api import schemas
+from scheduling import actions
+from scheduling.models import Cluster
+
+router = Router(tags=["Administration"])
+
+
+@router.get("/clusters", response=list[schemas.AttachedCluster], url_name="clusters")
+def clusters(request: HttpRequest) -> list[dict[str, Any]]:
+    """All clusters, detached ones too. For operators."""
+    _operators_only(request)
+    return [_show(cluster) for cluster in Cluster.objects.select_related("access").order_by("name")]
+
+
+@router.post("/clusters", response={201: schemas.AttachedCluster}, url_name="clusters")
+def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
+    """Attaches a Kubernetes cluster, or a detached one again by its name. For admins."""
+    _admins_only(request)
+    arguments = new.dict() | {"kubeconfig": new.kubeconfig.get_secret_value()}
+    return Status(201, _show(actions.attach_cluster(actor=request.auth, **arguments)))
+
+
+@router.get("/clusters/{name}", response=schemas.AttachedCluster, url_name="one_cluster")
+def one(request: HttpRequest, name: str) -> dict[str, Any]:
+    """One cluster, with what its last check found. For operators."""
+    return _show(_found(request, name))
+
+
+@router.post("/clusters/{name}/check", response=schemas.AttachedCluster, url_name="cluster_check")
+def check(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Asks its API server now. For operators."""
+    cluster = _found(request, name)
+    actions.check_cluster(actor=request.auth, cluster=cluster)
+    return _show(_found(request, name))
+
+
+@router.put("/clusters/{name}/kubeconfig", response=schemas.AttachedCluster, url_name="cluster_kubeconfig")
+def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> dict[str, Any]:
+    """Gives a new kubeconfig for the same cluster. For admins."""
+    _admins_only(request)
+    kubeconfig = given.kubeconfig.get_secret_value()
+    actions.replace_kubeconfig(actor=request.auth, cluster=_found(request, name), kubeconfig=kubeconfig)
+    return _show(_found(request, name))
+
+
+@router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
+def detach(request: HttpRequest, name: str) -> dict[str, Any]:
+    """Forgets the kubeconfig; refused (409) while jobs have not ended there. For admins."""
+    _admins_only(request)
+    actions.detach_cluster(actor=request.auth, cluster=_found(request, name))
+    return _show(_found(request, name))
+
+
+def _operators_only(request: HttpRequest) -> None:
+    if not request.auth.is_operator:
+        raise Http404
+
+
+def _admins_only(request: HttpRequest) -> None:
+    if not request.auth.is_admin:
+        raise Http404
+
+
+def _found(request: HttpRequest, name: str) -> Cluster:
+    _operators_only(request)
+    return get_object_or_404(Cluster.objects.select_related("access"), name=name)
+
+
+def _show(cluster: Cluster) -> dict[str, Any]:
+    """Never what was given to reach it."""
+    access = getattr(cluster, "access", None)
+    told = ("server", "user", "version", "namespace_prefix", "checked_at", "trouble", "rights", "beyond")
+    return {
+        "name": cluster.name,
+        "backend": cluster.backend,
+        "detached_at": cluster.detached_at,
+        "access": {field: getattr(access, field) for field in told} if access else None,
+    }

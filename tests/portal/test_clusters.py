@@ -1,0 +1,206 @@
+"""The admin pages and the API of clusters: attach, check, replace the kubeconfig, detach; and what shows elsewhere."""
+
+from __future__ import annotations
+
+import html as html_module
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from accounting.models import AuditEvent
+from portal.tokens.actions import create_token
+from scheduling.backends.kubernetes.rights import needed
+from scheduling.models import Cluster, ClusterAccess
+from tests.portal.scene import Scene
+from tests.scheduling.stand_in import TOKEN, USER, Answer, StandIn, stand_in
+
+FORM = {"name": "east", "namespace_prefix": "fairlot", "writes_per_second": "50", "writes_at_once": "100"}
+
+
+@pytest.fixture(scope="module")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    with stand_in(tmp_path_factory.mktemp("stand-in")) as running:
+        yield running
+
+
+@pytest.fixture
+def api_server(plays: StandIn) -> StandIn:
+    plays.instead = None
+    needs = {(right.verb, right.resource.partition("/")[0]) for right in needed(in_teams=True)}
+    needs -= {("create", "pods"), ("create", "secrets")}  # which are too much outside of teams
+    plays.allows = lambda right: (
+        (right["verb"], right["resource"]) in needs
+        and bool(right["name"] or right["resource"] != "clusterroles")
+    )
+    return plays
+
+
+@pytest.fixture
+def ada(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.ada)
+
+
+@pytest.fixture
+def east(ada: Client, api_server: StandIn) -> Cluster:
+    posted = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": api_server.kubeconfig()})
+    assert posted.status_code == 302, text_of(posted)
+    return Cluster.objects.get(name="east")
+
+
+def text_of(response: Any) -> str:
+    """What a person reads, on one line."""
+    plain = re.sub(r"<[^>]+>", " ", response.content.decode())
+    return " ".join(html_module.unescape(plain).split())
+
+
+def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
+    ada: Client, east: Cluster, api_server: StandIn
+) -> None:
+    listed = text_of(ada.get("/admin/clusters/"))
+    assert f"east in order checked now Kubernetes {api_server.server}" in listed
+    page = text_of(ada.get(f"/admin/clusters/{east.pk}/"))
+    asked = len(list(needed(in_teams=False)))
+    assert USER in page
+    assert f"Rights all {asked} that were asked for are there" in page
+    assert "nodes everywhere get list watch finds GPUs" in page
+
+
+def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
+    file = SimpleUploadedFile("fairlot.kubeconfig", api_server.kubeconfig().encode())
+    assert ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": "", "file": file}).status_code == 302
+    assert ClusterAccess.objects.get().server == api_server.server
+
+
+@pytest.mark.parametrize(
+    ("data", "said"), [(b"\xff\xfe", "This file is no text."), (b"#" * 70_000, "This file is too large")]
+)
+def test_another_file_is_refused(ada: Client, data: bytes, said: str) -> None:
+    file = SimpleUploadedFile("photo.jpg", data)
+    refused = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": "", "file": file})
+    assert refused.status_code == 422
+    assert said in text_of(refused)
+
+
+def test_a_kubeconfig_is_never_shown_again(ada: Client, east: Cluster, api_server: StandIn) -> None:
+    """Not on the pages, not in the trail, not where it was refused."""
+    seen = [ada.get(path) for path in ("/admin/clusters/", f"/admin/clusters/{east.pk}/", "/admin/audit/")]
+    api_server.instead = Answer(401, b"{}")
+    for path in ("/admin/clusters/attach/", f"/admin/clusters/{east.pk}/kubeconfig/"):
+        refused = ada.post(path, FORM | {"name": "west", "kubeconfig": api_server.kubeconfig()})
+        assert refused.status_code == 422
+        assert "does not know the token" in text_of(refused)
+        assert "no-store" in refused["Cache-Control"]
+        seen.append(refused)
+    for response in seen:
+        assert TOKEN not in response.content.decode()
+    assert TOKEN not in str(list(AuditEvent.objects.values()))
+
+
+def test_what_was_typed_beside_the_kubeconfig_stays(ada: Client) -> None:
+    refused = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": "no", "writes_at_once": "77"})
+    html = refused.content.decode()
+    assert 'value="east"' in html
+    assert 'value="77"' in html
+    assert re.search(r"<textarea[^>]*aria-invalid[^>]*></textarea>", html)
+    assert "data-live=" not in html.partition('id="clusters-body"')[2].partition(">")[0]
+
+
+def test_operators_look_and_check_and_are_shown_no_forms(
+    scene: Scene, browser_of, east: Cluster, api_server: StandIn
+) -> None:
+    olga = browser_of(scene.people.olga)
+    for path in ("/admin/clusters/", f"/admin/clusters/{east.pk}/"):
+        html = olga.get(path).content.decode()
+        assert "kubeconfig" not in re.findall(r'name="(\w+)"', html)
+        assert "Detach" not in html
+    api_server.allows = lambda right: right["resource"] != "nodes" and right["verb"] != "*"
+    assert olga.post(f"/admin/clusters/{east.pk}/check/").status_code == 302
+    page = text_of(olga.get(f"/admin/clusters/{east.pk}/"))
+    assert "Rights are missing: get nodes, list nodes, watch nodes. Apply deploy/kubernetes there." in page
+    assert "it may read every secret of the cluster, start pods in every namespace" in page
+
+
+def test_trouble_shows_on_the_cluster_pages_and_its_words_to_operators_alone(
+    scene: Scene, browser_of, ada: Client, east: Cluster, api_server: StandIn
+) -> None:
+    api_server.instead = Answer(401, b"{}")
+    ada.post(f"/admin/clusters/{east.pk}/check/")
+    assert "east trouble" in text_of(ada.get("/admin/clusters/"))
+    assert "east trouble" in text_of(ada.get("/admin/nodes/"))
+    assert "does not know the token" in text_of(browser_of(scene.people.olga).get("/cluster/"))
+    bob = text_of(browser_of(scene.people.bob).get("/cluster/"))
+    assert "Fairlot cannot work here as it should" in bob
+    assert "does not know" not in bob
+
+
+def test_a_detached_cluster_goes_from_where_jobs_are_sent_and_stays_in_the_list(
+    scene: Scene, browser_of, ada: Client, east: Cluster, api_server: StandIn
+) -> None:
+    bob = browser_of(scene.people.bob)
+    for path in ("/cluster/", "/submit/", "/api/v1/cluster"):
+        assert re.search(r"\beast\b", bob.get(path).content.decode()), path
+    assert ada.post(f"/admin/clusters/{east.pk}/detach/").status_code == 302
+    for path in ("/cluster/", "/submit/", "/api/v1/cluster"):
+        assert not re.search(r"\beast\b", bob.get(path).content.decode()), path
+    assert not re.search(r"\beast\b", text_of(ada.get("/admin/settings/")))
+    assert "east detached" in text_of(ada.get("/admin/clusters/"))
+    assert "Attach it again" in text_of(ada.get(f"/admin/clusters/{east.pk}/"))
+    again = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": api_server.kubeconfig()})
+    assert again.status_code == 302
+    assert "east" in text_of(bob.get("/cluster/"))
+
+
+def test_a_cluster_with_jobs_is_not_detached(scene: Scene, ada: Client) -> None:
+    lab = scene.world.cluster
+    Cluster.objects.filter(pk=lab.pk).update(backend=Cluster.Backend.KUBERNETES)
+    ClusterAccess.objects.create(cluster=lab, sealed_kubeconfig=b"-", server="https://lab:6443")
+    refused = ada.post(f"/admin/clusters/{lab.pk}/detach/")
+    assert refused.status_code == 422
+    assert "3 jobs have not ended on lab, and 2 hold GPUs" in text_of(refused)
+
+
+def test_the_portals_own_machine_is_not_to_be_attached_or_detached(scene: Scene, ada: Client) -> None:
+    lab = scene.world.cluster
+    page = ada.get(f"/admin/clusters/{lab.pk}/").content.decode()
+    assert "there is nothing to attach" in page
+    assert 'data-opens="detach"' not in page
+    for verb in ("check", "detach"):
+        assert ada.post(f"/admin/clusters/{lab.pk}/{verb}/").status_code == 422
+    assert ada.get("/admin/clusters/999999/").status_code == 404
+
+
+def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
+    _, secret = create_token(actor=scene.people.ada, name="ops", may_write=True, days=1)
+    client = Client(headers={"authorization": f"Bearer {secret}"})
+    api = "/api/v1/clusters"
+    new = {"name": "east", "kubeconfig": api_server.kubeconfig()}
+    made = client.post(api, new, content_type="application/json")
+    assert made.status_code == 201
+    access = made.json()["access"]
+    assert (access["user"], access["trouble"], access["beyond"]) == (USER, "", [])
+    assert access["rights"]["list nodes"] is True
+    refused = client.post(api, new, content_type="application/json")
+    assert refused.status_code == 409
+    assert refused.json()["problems"] == {"name": "There is a cluster east already."}
+    assert [one["name"] for one in client.get(api).json()] == ["east", "lab"]
+    assert client.post(f"{api}/east/check").json()["access"]["trouble"] == ""
+    given = {"kubeconfig": api_server.kubeconfig()}
+    assert client.put(f"{api}/east/kubeconfig", given, content_type="application/json").status_code == 200
+    assert client.post(f"{api}/east/detach").json()["detached_at"] is not None
+    assert client.get(f"{api}/east").json()["access"] is None
+    assert client.post(f"{api}/west/check").status_code == 404
+
+
+def test_for_others_the_api_of_clusters_does_not_exist(scene: Scene, browser_of, api_server: StandIn) -> None:
+    new = {"name": "east", "kubeconfig": api_server.kubeconfig()}
+    api_server.asked.clear()
+    for who in (scene.people.alice, scene.people.olga):
+        client = browser_of(who)
+        assert client.post("/api/v1/clusters", new, content_type="application/json").status_code == 404
+        assert client.post("/api/v1/clusters/lab/detach").status_code == 404
+    assert browser_of(scene.people.alice).post("/api/v1/clusters/lab/check").status_code == 404
+    assert api_server.asked == []

@@ -1,0 +1,153 @@
+"""Stands in for an API server where a real one would not answer as a test needs it; with TLS of its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+TOKEN = "a-token-that-must-not-be-seen"
+USER = "system:serviceaccount:fairlot:fairlot"
+
+
+@dataclass
+class Answer:
+    code: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class StandIn:
+    """`allows` decides on each right that is asked for; `instead` answers everything, when it is set."""
+
+    server: str
+    authority: str  # the certificate, PEM
+    allows: Callable[[dict[str, str]], bool] = lambda right: right["verb"] != "*"
+    instead: Answer | None = None
+    identity: str = "the-uid-of-kube-system"
+    version: str = "v1.36.3"
+    asked: list[str] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+
+    def kubeconfig(self, *, token: str = TOKEN, **cluster: Any) -> str:
+        authority = base64.b64encode(self.authority.encode()).decode()
+        reached = {"server": self.server, "certificate-authority-data": authority} | {
+            name.replace("_", "-"): value for name, value in cluster.items()
+        }
+        text: str = yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "here", "cluster": reached}],
+                "users": [{"name": "fairlot", "user": {"token": token}}],
+                "contexts": [{"name": "fairlot", "context": {"cluster": "here", "user": "fairlot"}}],
+                "current-context": "fairlot",
+            }
+        )
+        return text
+
+    def answer(self, path: str, said: dict[str, Any]) -> Answer:
+        if self.instead is not None:
+            return self.instead
+        match path.partition("?")[0].rpartition("/")[2]:
+            case "selfsubjectreviews":
+                found: dict[str, Any] = {"status": {"userInfo": {"username": USER}}}
+            case "selfsubjectaccessreviews":
+                found = {"status": {"allowed": self.allows(said["spec"]["resourceAttributes"])}}
+            case "version":
+                found = {"gitVersion": self.version}
+            case "kube-system":
+                found = {"metadata": {"uid": self.identity}}
+            case _:
+                found = {"items": []}
+        return Answer(200, json.dumps(found).encode())
+
+
+@contextmanager
+def stand_in(folder: Path) -> Iterator[StandIn]:
+    """Listens on loopback until the block ends."""
+    certificate, key = self_signed()
+    pem = folder / "stand-in.pem"
+    pem.write_bytes(certificate + key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            said = json.loads(self.rfile.read(length)) if length else {}
+            plays.asked.append(self.path)
+            plays.tokens.add(self.headers.get("Authorization", ""))
+            answer = plays.answer(self.path, said)
+            self.send_response(answer.code)
+            for name, value in ({"Content-Length": str(len(answer.body))} | answer.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *args: object) -> None:
+            """Nobody reads it."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that distrusts the certificate goes away in the middle, which is what is tested."""
+
+        def get_request(self) -> tuple[Any, Any]:
+            connection, address = super().get_request()
+            return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        plays = StandIn(f"https://127.0.0.1:{server.server_port}", certificate.decode())
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield plays
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "stand-in")])
+    now = datetime.now(UTC)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=30))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.public_bytes(Encoding.PEM), private

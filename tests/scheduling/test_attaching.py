@@ -1,0 +1,382 @@
+"""Which kubeconfigs are taken, what odd answers of API servers are told as, and when a cluster may go."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.db import connection, connections
+
+from accounting.errors import NotAllowed, Refused
+from scheduling.actions import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig, submit_job
+from scheduling.backends.kubernetes.kubeconfig import Kubeconfig, Unusable, parse
+from scheduling.models import Cluster, ClusterAccess, Job
+from scheduling.sealing import seal
+from scheduling.spec import JobSpec
+from scheduling.tasks import run_due_rounds
+from tests.make import Cast, cast
+from tests.scheduling.stand_in import TOKEN, Answer, StandIn, self_signed, stand_in
+from tests.scheduling.world import World
+from tests.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    with stand_in(tmp_path_factory.mktemp("stand-in")) as running:
+        yield running
+
+
+@pytest.fixture
+def api_server(plays: StandIn) -> StandIn:
+    plays.instead, plays.identity, plays.version = None, "the-uid-of-kube-system", "v1.36.3"
+    plays.allows = lambda right: right["verb"] != "*" and right["resource"] not in BEYOND
+    plays.asked.clear()
+    plays.tokens.clear()
+    return plays
+
+
+# --- what is taken -----------------------------------------------------------------------------
+
+BEYOND = {"secrets", "users", "clusterrolebindings"}
+CERTIFICATE, KEY = self_signed()
+OTHER_KEY = self_signed()[1]
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """A good one; `cluster` and `user` replace what is in those."""
+    reached = {"server": "https://k.example:6443", "certificate-authority-data": base64_of(CERTIFICATE)}
+    found: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "k", "cluster": changes.pop("cluster", reached)}],
+        "users": [{"name": "u", "user": changes.pop("user", {"token": TOKEN})}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+        "current-context": "c",
+    }
+    return found | changes
+
+
+def read(**changes: Any) -> Kubeconfig:
+    return parse(yaml.safe_dump(config(**changes)))
+
+
+def test_only_what_reaches_the_cluster_is_kept() -> None:
+    more = config()
+    more["users"].append({"name": "root", "user": {"token": "root's own"}})
+    more["clusters"].append({"name": "other", "cluster": {"server": "http://other"}})
+    more["contexts"].append({"name": "root", "context": {"cluster": "other", "user": "root"}})
+    found = parse(yaml.safe_dump(more))
+    assert found.server == "https://k.example:6443"
+    assert b"root" not in found.as_bytes()
+    assert b"other" not in found.as_bytes()
+    assert TOKEN.encode() in found.as_bytes()
+    assert TOKEN not in repr(found)
+    assert parse(found.as_bytes().decode()) == found
+
+
+def test_the_only_context_is_meant_and_of_several_the_current_one() -> None:
+    assert read(**{"current-context": ""}).server == "https://k.example:6443"
+    two = config()
+    two["contexts"].append({"name": "d", "context": {"cluster": "k", "user": "u"}})
+    with pytest.raises(Unusable, match="set current-context"):
+        parse(yaml.safe_dump(two | {"current-context": ""}))
+
+
+def test_a_client_certificate_will_do_and_says_when_it_ends() -> None:
+    user = {"client-certificate-data": base64_of(CERTIFICATE), "client-key-data": base64_of(KEY)}
+    found = read(user=user)
+    assert found.ends is not None
+    assert (found.ends - datetime.now(UTC)).days in {29, 30}
+
+
+def test_a_token_says_when_it_ends_if_it_does() -> None:
+    claims = base64.urlsafe_b64encode(b'{"exp": 1893456000}').decode().rstrip("=")
+    assert read(user={"token": f"x.{claims}.y"}).ends == datetime(2030, 1, 1, tzinfo=UTC)
+    assert read(user={"token": "opaque"}).ends is None
+    assert read(user={"token": "x.bm90IGpzb24.y"}).ends is None
+
+
+SERVER = {"server": "https://k.example"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"cluster": SERVER | {"certificate-authority": "/ca.crt"}}, "has certificate-authority, which names a file"),
+    ({"cluster": SERVER | {"insecure-skip-tls-verify": True}}, "insecure-skip-tls-verify"),
+    ({"cluster": SERVER | {"proxy-url": "http://proxy"}}, "has proxy-url"),
+    ({"cluster": {"server": "http://k.example"}}, "https://"),
+    ({"cluster": {"server": "https://me:secret@k.example"}}, "without a user"),
+    ({"cluster": {"server": "https://k.example:99999"}}, "no address"),
+    ({"cluster": {"server": "https:///nowhere"}}, "no address"),
+    ({"cluster": {"server": ["https://k.example"]}}, "no server"),
+    ({"cluster": SERVER | {"certificate-authority-data": "%"}}, "is not base64"),
+    ({"cluster": SERVER | {"certificate-authority-data": base64_of(b"x")}}, "no certificate"),
+    ({"cluster": SERVER | {"color": "blue"}}, "has color, which Fairlot does not know"),
+    ({"user": {"exec": {"command": "sh"}}}, "has exec, which would run a program"),
+    ({"user": {"auth-provider": {"name": "gcp"}}}, "has auth-provider"),
+    ({"user": {"tokenFile": "/token"}}, "has tokenFile, which names a file"),
+    ({"user": {"client-certificate": "/c", "client-key": "/k"}}, "has client-certificate, which names a file"),
+    ({"user": {"username": "me", "password": "x"}}, "has (username|password), which is not accepted"),
+    ({"user": {"token": TOKEN, "as": "root"}}, "has as, which would make it act as somebody else"),
+    ({"user": {"token": "two\nlines"}}, "characters that no token has"),
+    ({"user": {}}, "nothing to sign in with"),
+    ({"user": {"client-certificate-data": base64_of(CERTIFICATE)}}, "only one of"),
+    ({"user": {"client-certificate-data": base64_of(CERTIFICATE), "client-key-data": base64_of(OTHER_KEY)}},
+     "is not the key of"),
+    ({"contexts": [{"name": "c", "context": {"cluster": "gone", "user": "u"}}]}, "no cluster gone"),
+    ({"contexts": []}, "no context c"),
+    ({"users": "none"}, "no list of users"),
+    ({"kind": "Secret"}, "not a kubeconfig"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_what_is_not_taken_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(Unusable, match=said) as refused:
+        read(**changes)
+    assert TOKEN not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "just words", "- a\n- list", "a: [", "[" * 5000, "a: \x00", "\ud800: 1"]
+)
+def test_what_is_no_kubeconfig_is_not_taken(text: str) -> None:
+    with pytest.raises(Unusable):
+        parse(text)
+
+
+def test_what_is_too_long_is_not_even_read() -> None:
+    with pytest.raises(Unusable, match="longer than"):
+        parse("#" * 70_000)
+
+
+# --- what API servers answer -------------------------------------------------------------------
+
+
+@pytest.fixture
+def people(transactional_db: None) -> Cast:
+    return cast()
+
+
+def attach(api_server: StandIn, people: Cast, **changes: Any) -> Cluster:
+    arguments = {"actor": people.ada, "name": "east", "kubeconfig": api_server.kubeconfig()} | changes
+    return attach_cluster(**arguments)
+
+
+def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(
+    api_server: StandIn, people: Cast, tmp_path: Path
+) -> None:
+    with stand_in(tmp_path) as elsewhere:
+        api_server.instead = Answer(307, b"{}", {"Location": f"{elsewhere.server}/version"})
+        with pytest.raises(Refused, match="leads elsewhere"):
+            attach(api_server, people)
+        assert elsewhere.asked == []
+    assert api_server.tokens == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(Answer(200, b"<h1>intranet</h1>"), "breaks off"), (Answer(200, b"{}"), "no Kubernetes"),
+     (Answer(502, b"<h1>intranet</h1>"), r"error \(502\)"), (Answer(429, b"{}"), "too much to do"),
+     (Answer(403, b'{"reason": "Forbidden"}'), "nothing, not even who it is")],
+)  # fmt: skip
+def test_other_answers_are_told_in_plain_words_and_not_repeated(
+    api_server: StandIn, people: Cast, answer: Answer, said: str
+) -> None:
+    api_server.instead = answer
+    with pytest.raises(Refused, match=said) as refused:
+        attach(api_server, people)
+    assert "intranet" not in refused.value.message
+    assert not Cluster.objects.exists()
+
+
+def test_an_old_kubernetes_is_told_to_be_too_old(api_server: StandIn, people: Cast) -> None:
+    api_server.version = "v1.27.4-gke.900"
+    assert "v1.27.4-gke.900) is too old" in attach(api_server, people).access.trouble
+
+
+def test_a_name_that_nobody_knows_is_told(api_server: StandIn, people: Cast) -> None:
+    with pytest.raises(Refused, match="nothing is known by its name"):
+        attach(api_server, people, kubeconfig=api_server.kubeconfig(server="https://k.invalid:6443"))
+
+
+# --- who may, and when -------------------------------------------------------------------------
+
+
+def test_only_admins_attach_and_detach_and_operators_check(api_server: StandIn, people: Cast) -> None:
+    with pytest.raises(NotAllowed):
+        attach(api_server, people, actor=people.olga)
+    assert api_server.asked == []  # nobody else makes the portal ask an address
+    cluster = attach(api_server, people)
+    for refused in (detach_cluster, check_cluster):
+        with pytest.raises(NotAllowed):
+            refused(actor=people.alice, cluster=cluster)
+    with pytest.raises(NotAllowed):
+        detach_cluster(actor=people.olga, cluster=cluster)
+    with pytest.raises(NotAllowed):
+        replace_kubeconfig(actor=people.olga, cluster=cluster, kubeconfig=api_server.kubeconfig())
+    check_cluster(actor=people.olga, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"name": " "}, "name"), ({"name": "a/b"}, "name"), ({"namespace_prefix": "Big"}, "namespace_prefix"),
+     ({"writes_per_second": float("nan")}, "writes_per_second"), ({"writes_at_once": 0}, "writes_at_once"),
+     ({"kubeconfig": "  "}, "kubeconfig"), ({"kubeconfig": "a: b"}, "kubeconfig")],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_beside_its_field(
+    api_server: StandIn, people: Cast, changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        attach(api_server, people, **changes)
+    assert refused.value.field == field
+    assert api_server.asked == []
+
+
+def test_nothing_is_asked_of_the_network_inside_a_transaction(
+    api_server: StandIn, people: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[bool] = []
+    answer = StandIn.answer
+    main = connections["default"]  # this thread's own, for the stand-in answers in another
+
+    def noted(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
+        inside.append(main.in_atomic_block)
+        return answer(self, path, said)
+
+    monkeypatch.setattr(StandIn, "answer", noted)
+    cluster = attach(api_server, people)
+    check_cluster(actor=people.ada, cluster=cluster)
+    replace_kubeconfig(actor=people.ada, cluster=cluster, kubeconfig=api_server.kubeconfig())
+    assert len(inside) > 20
+    assert not any(inside)
+
+
+def test_without_its_key_a_kubeconfig_is_trouble_until_it_is_given_again(
+    api_server: StandIn, people: Cast, settings: Any
+) -> None:
+    cluster = attach(api_server, people)
+    settings.FAIRLOT_SEALING_KEYS = ["another-" * 8]
+    assert "put that key back" in check_cluster(actor=people.ada, cluster=cluster).trouble
+    given = replace_kubeconfig(actor=people.ada, cluster=cluster, kubeconfig=api_server.kubeconfig())
+    assert given.trouble == ""
+    settings.FAIRLOT_SEALING_KEYS = []
+    with pytest.raises(Refused, match="set FAIRLOT_SEALING_KEYS"):
+        replace_kubeconfig(actor=people.ada, cluster=cluster, kubeconfig=api_server.kubeconfig())
+
+
+def test_a_check_that_a_new_kubeconfig_overtook_says_nothing(
+    api_server: StandIn, people: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = attach(api_server, people)
+
+    def late(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
+        monkeypatch.undo()
+        replace_kubeconfig(actor=people.ada, cluster=cluster, kubeconfig=api_server.kubeconfig())
+        connection.close()  # of the stand-in's thread
+        return Answer(401, b"{}")
+
+    monkeypatch.setattr(StandIn, "answer", late)
+    check_cluster(actor=people.ada, cluster=cluster)
+    assert ClusterAccess.objects.get().trouble == ""
+
+
+# --- detaching ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab(people: Cast) -> World:
+    """An attached cluster with one node, whose API server is asked nothing here."""
+    cluster = Cluster.objects.create(name="east", backend=Cluster.Backend.KUBERNETES)
+    ClusterAccess.objects.create(cluster=cluster, sealed_kubeconfig=seal(b"{}"), server="https://east:6443")
+    made = World(people, cluster)
+    made.node("v100-0", people.v100)
+    return made
+
+
+def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
+    people = lab.people
+    running, waiting = (lab.submit(people.bob, people.astro, gpus=4) for _ in range(2))
+    lab.fill()
+    lab.carry_out()
+    with pytest.raises(Refused, match=r"2 jobs have not ended on east, and 1 holds GPUs\."):
+        detach_cluster(actor=people.ada, cluster=lab.cluster)
+    Job.objects.filter(pk=waiting.pk).update(state=Job.State.CANCELLED, ended_at="2026-01-01T00:00Z")
+    with pytest.raises(Refused, match=r"1 job has not ended on east, and 1 holds GPUs\."):
+        detach_cluster(actor=people.ada, cluster=lab.cluster)
+    assert Cluster.objects.attached().exists()
+    assert ClusterAccess.objects.exists()
+    assert running.pk
+
+
+def test_a_detached_cluster_takes_no_jobs_and_has_no_rounds(lab: World) -> None:
+    people = lab.people
+    detach_cluster(actor=people.ada, cluster=lab.cluster)
+    with pytest.raises(Refused, match="east is detached"):
+        lab.submit(people.bob, people.astro)
+    run_due_rounds()
+    lab.cluster.refresh_from_db()
+    assert lab.cluster.round_number == 0
+    with pytest.raises(Refused, match="east is not attached"):
+        detach_cluster(actor=people.ada, cluster=lab.cluster)
+
+
+@pytest.mark.parametrize("first", ["submit", "detach"])
+def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
+    lab: World, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever has begun, the other waits for its end and then sees what it did."""
+    people, outcome = lab.people, {}
+    begun, go_on = threading.Event(), threading.Event()
+
+    def act(name: str) -> None:
+        try:
+            if name == "submit":
+                spec = JobSpec(name="late", command="true")
+                submit_job(actor=people.bob, tenant=people.astro, cluster=lab.cluster, spec=spec)
+            else:
+                detach_cluster(actor=people.ada, cluster=lab.cluster)
+            outcome[name] = "done"
+        except Refused as refused:
+            outcome[name] = refused.message
+        finally:
+            connection.close()
+
+    from accounting import audit  # noqa: PLC0415 - the last thing that either of them does
+
+    record, names = audit.record, {"submit": "job.submit", "detach": "cluster.detach"}
+
+    def held(**event: Any) -> Any:
+        if event["verb"] == names[first]:
+            begun.set()
+            go_on.wait()
+        return record(**event)
+
+    monkeypatch.setattr(audit, "record", held)
+    second = "detach" if first == "submit" else "submit"
+    one, other = (threading.Thread(target=act, args=(name,)) for name in (first, second))
+    one.start()
+    wait_for(begun.is_set, what=f"{first} has begun")
+    other.start()
+    wait_for(waits_for_a_lock, what=f"{second} waits for {first}")
+    go_on.set()
+    one.join()
+    other.join()
+    assert outcome[first] == "done"
+    assert "1 job has not ended" in outcome[second] if first == "submit" else "is detached" in outcome[second]
+
+
+def waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return bool(cursor.fetchone()[0])
