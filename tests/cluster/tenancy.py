@@ -1,0 +1,76 @@
+"""Pods and Jobs for namespaces of tenants: as the standard "restricted" wants them, Fairlot's and others'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.cluster.api import Object
+
+JOB, EPOCH, TOKEN, GATE = "fairlot.io/job", "fairlot.io/epoch", "fairlot.io/token", "fairlot.io/placement"
+GPU = "nvidia.com/gpu"
+CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def container(name: str = "main", *, gpus: int = 0, **more: Any) -> Object:
+    resources = {"limits": {GPU: str(gpus)}} if gpus else {}
+    return {
+        "name": name,
+        "image": "example/none",
+        "resources": resources,
+        "securityContext": CONFINED,
+        **more,
+    }
+
+
+def pod_spec(*containers: Object, **more: Any) -> Object:
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": list(containers) or [container()],
+        **more,
+    }
+
+
+def pod(
+    name: str,
+    *containers: Object,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Object:
+    """Anybody's pod, without GPUs unless its containers ask for them."""
+    metadata = {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})}
+    return {"metadata": metadata, "spec": pod_spec(*containers, **spec)}
+
+
+def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
+    """A gang as Fairlot makes it: suspended, with its pods behind the gate when it has more than one."""
+    marks = {"labels": {JOB: "1"}, "annotations": {EPOCH: "0"}}
+    gates = {"schedulingGates": [{"name": GATE}]} if pods > 1 else {}
+    return {
+        "metadata": {"name": name, "labels": {JOB: "1"}, "annotations": {EPOCH: "0", TOKEN: "t0"}},
+        "spec": {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "completions": pods,
+            "parallelism": pods,
+            "podReplacementPolicy": "Failed",
+            "backoffLimit": 0,
+            "template": {"metadata": marks, "spec": pod_spec(container(gpus=gpus), **gates)},
+        },
+    }
+
+
+def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
+    """A Job that a user makes for himself."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": spec or pod_spec()}, **job},
+    }
+
+
+def epoch(value: int) -> Object:
+    """What Fairlot does to a Job's epoch, as one operation of a JSON-Patch."""
+    return {"op": "replace", "path": "/metadata/annotations/fairlot.io~1epoch", "value": str(value)}
