@@ -146,8 +146,10 @@ def test_a_detached_cluster_goes_from_where_jobs_are_sent_and_stays_in_the_list(
     assert ada.post(f"/admin/clusters/{east.pk}/detach/").status_code == 302
     for path in ("/cluster/", "/submit/", "/api/v1/cluster"):
         assert not re.search(r"\beast\b", bob.get(path).content.decode()), path
+    listed = text_of(ada.get("/admin/clusters/"))
+    assert "east is detached." in listed
+    assert "east detached" in listed
     assert not re.search(r"\beast\b", text_of(ada.get("/admin/settings/")))
-    assert "east detached" in text_of(ada.get("/admin/clusters/"))
     assert "Attach it again" in text_of(ada.get(f"/admin/clusters/{east.pk}/"))
     again = ada.post("/admin/clusters/attach/", FORM | {"kubeconfig": api_server.kubeconfig()})
     assert again.status_code == 302
