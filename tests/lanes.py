@@ -17,6 +17,8 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_discovery.py",
         "tests/cluster/test_attaching.py",
         "tests/cluster/test_namespaces.py",
+        "tests/cluster/test_rights.py",
+        "tests/cluster/test_policies.py",
         "tests/cluster/test_faults.py",
     ),
 }
