@@ -5,7 +5,7 @@
 python := .venv/bin/python
 tests := tests
 # One process for each lane of tests/lanes.py, which mostly wait, and one for all other tests.
-lanes := 5
+lanes := 6
 # What `make lint` tells Django: nothing is connected to.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0

@@ -21,6 +21,8 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_policies.py",
         "tests/cluster/test_faults.py",
     ),
+    # Another control plane, with a node that runs containers.
+    "node": ("tests/cluster/test_real_node.py",),
 }
 
 

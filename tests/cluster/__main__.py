@@ -1,5 +1,6 @@
-"""A test cluster for the shell: `python -m tests.cluster FOLDER [NODES]`, until Ctrl-C.
+"""A test cluster for the shell: `python -m tests.cluster FOLDER [NODES [REAL]]`, until Ctrl-C.
 
+NODES are played by kwok; REAL ones (none, 1 or 2; as root) run containers.
 The last line says where the admin's kubeconfig is.
 """
 
@@ -7,16 +8,27 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+from tests.cluster import machine
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.credentials import ADMIN
+from tests.cluster.nodes import A100, V100
+from tests.cluster.realnode import RealNode
+
+REAL = {"real-0": A100, "real-1": V100}
 
 
-def main(folder: str, nodes: str = "0") -> None:
-    with ControlPlane(Path(folder)).started() as plane:
+def main(folder: str, nodes: str = "0", real: str = "0") -> None:
+    with ExitStack() as stack:
+        plane = stack.enter_context(ControlPlane(Path(folder)).started())
         if int(nodes):
             plane.add_nodes(int(nodes))
+        if int(real):
+            machine.prepare()
+        for name, product in list(REAL.items())[: int(real)]:
+            stack.enter_context(RealNode(plane, name, product=product).started())
         print(plane.kubeconfig(ADMIN), flush=True)  # noqa: T201 - what the caller waits for
         signal.pause()
 

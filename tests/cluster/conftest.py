@@ -13,11 +13,12 @@ import yaml
 
 from scheduling.backends.kubernetes import namespaces
 from scheduling.backends.kubernetes.api import Api as OwnApi
-from tests.cluster import deployed
+from tests.cluster import deployed, machine
 from tests.cluster.api import JOBS, PODS, Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
 from tests.cluster.nodes import V100
+from tests.cluster.realnode import RealNode
 from tests.waiting import wait_for
 
 PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
@@ -37,6 +38,17 @@ def plane() -> Iterator[ControlPlane]:
 def nodes(plane: ControlPlane) -> list[str]:
     """Fifteen nodes with A100s and five with V100s, eight GPUs each."""
     return plane.add_nodes(15) + plane.add_nodes(5, prefix="old", product=V100)
+
+
+@pytest.fixture(scope="session")
+def real_node(plane: ControlPlane) -> Iterator[RealNode]:
+    """A node where containers run; what needs it is skipped where the machine cannot."""
+    try:
+        machine.prepare()
+    except machine.Unfit as unfit:
+        pytest.skip(str(unfit))
+    with RealNode(plane).started() as node:
+        yield node
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ class Image:
                 "digest": f"sha256:{digest}",
                 "size": layer.stat().st_size,
             }
-            manifest = {
+            manifest: dict[str, Any] = {
                 "schemaVersion": 2,
                 "mediaType": "application/vnd.oci.image.manifest.v1+json",
                 "config": add_blob(tar, config, "application/vnd.oci.image.config.v1+json"),

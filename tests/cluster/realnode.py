@@ -17,6 +17,7 @@ import random
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +64,9 @@ class RealNode:
         self.socket = self.folder / "containerd.sock"
         self.container_runtime: subprocess.Popen[bytes] | None = None
         self.kubelet = self._kubelet()
-        self.device_plugin = Component(
-            "gpu-device-plugin",
-            self.folder,
-            {
-                "gpus": self.folder / "gpus",
-                "library": library(),
-                "plugins": self.folder / "kubelet" / "device-plugins",
-            },
-            lambda: True,  # the node's capacity tells
-        )
+        offered: dict[str, Any] = {"gpus": self.folder / "gpus", "library": library()}
+        # Whether it serves, the node's capacity tells.
+        self.device_plugin = Component("gpu-device-plugin", self.folder, offered, lambda: True)
 
     @contextmanager
     def started(self) -> Iterator[RealNode]:
@@ -95,9 +89,9 @@ class RealNode:
             )
         assert self.container_runtime
         inside = f"--mount=/proc/{self.container_runtime.pid}/ns/mnt"
-        self.kubelet.wrapper = (program("nsenter"), inside, "--")
-        self.kubelet.start()
-        self.device_plugin.start()
+        for component in (self.kubelet, self.device_plugin):
+            component.wrapper = (program("nsenter"), inside, "--")
+            component.start()
         wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_words()}")
 
     def stop(self) -> None:
@@ -109,13 +103,16 @@ class RealNode:
             self.container_runtime.kill()
             self.container_runtime.wait()
         for hierarchy in machine.cgroups():
-            wait_for(lambda tree=hierarchy / self.group: is_removed(tree), what=f"{self.group} is empty")
+            wait_for(partial(is_removed, hierarchy / self.group), what=f"{self.group} is empty")
 
     def last_words(self) -> str:
         logs = (self.folder / "containerd.log", self.kubelet.log, self.device_plugin.log)
         return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in logs if log.exists())
 
     def _is_ready(self) -> bool:
+        for component in (self.kubelet, self.device_plugin):
+            if not component.running:
+                raise AssertionError(f"{component.name} ended at its start:\n{component.last_words()}")
         if self.name not in usable(self.plane.admin):
             return False
         status = self.plane.admin.get(self.path)["status"]
@@ -132,7 +129,7 @@ class RealNode:
         (self.folder / "cni" / "10-bridge.conflist").write_text(self._cni())
         (self.folder / "containerd.toml").write_text(self._containerd())
         unshare = [program("unshare"), "--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--"]
-        script = ["sh", HERE / "realnode.sh", self.folder, f"{self.network}.2/24"]
+        script: list[str | Path] = ["sh", HERE / "realnode.sh", self.folder, f"{self.network}.2/24"]
         log = self.folder / "containerd.log"
         self.container_runtime = spawn([*unshare, *script], log=log, cwd=self.folder)
         wait_for(self._serves, what=lambda: f"containerd serves:\n{self.last_words()}")
@@ -142,7 +139,7 @@ class RealNode:
         assert self.container_runtime
         if self.container_runtime.poll() is not None:
             raise AssertionError(f"containerd ended at its start:\n{self.last_words()}")
-        ctr = [program("ctr"), "--address", self.socket, "version"]
+        ctr = [program("ctr"), "--address", str(self.socket), "version"]
         return subprocess.run(ctr, capture_output=True, check=False).returncode == 0
 
     def _plug_in(self, inside: int) -> None:
@@ -241,6 +238,22 @@ state = "{own}/state"
             "nvidia.com/gpu.count": str(len(self.gpus.uuids)),
             "nvidia.com/gpu.memory": str(self.gpus.memory_bytes >> 20),
         }
+
+
+def claim(plane: ControlPlane, namespace: str, name: str) -> str:
+    """A claim of the namespace for a folder of this machine, which all real nodes have; its name."""
+    folder = plane.folder / "volumes" / namespace / name
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = f"{namespace}-{name}"
+    room, reference = {"storage": "1Gi"}, {"namespace": namespace, "name": name}
+    spec = {"capacity": room, "hostPath": {"path": str(folder)}, "claimRef": reference}
+    plane.admin.create("/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": shared | spec})
+    asked = {"volumeName": volume, "resources": {"requests": room}}
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    plane.admin.create(claims, {"metadata": {"name": name}, "spec": shared | asked})
+    return name
 
 
 def program(name: str) -> str:

@@ -1,0 +1,299 @@
+"""Real containers on a real node: GPUs by NVML, logs, SIGTERM, exit codes, memory, network, and no remains."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduling.backends.kubernetes.discovery import supplies
+from tests.cluster import machine
+from tests.cluster.api import NODES, PODS, Api, Object, Refused
+from tests.cluster.binaries import KUBERNETES
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.images import PYTHON, SHELL
+from tests.cluster.nodes import A100
+from tests.cluster.realnode import GPU, GROUP, RealNode, claim, sweep_cgroups
+from tests.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = ["python3", "/opt/examples/digits/train.py"]
+# What a program sees of GPUs, by the real bindings; then it stays, to hold them.
+ASK = """
+import json, os, pynvml, time
+pynvml.nvmlInit()
+handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+print(json.dumps({
+    "uuids": [pynvml.nvmlDeviceGetUUID(handle) for handle in handles],
+    "products": [pynvml.nvmlDeviceGetName(handle) for handle in handles],
+    "memory": [pynvml.nvmlDeviceGetMemoryInfo(handle).total for handle in handles],
+    "visible": os.environ["CUDA_VISIBLE_DEVICES"].split(","),
+}))
+time.sleep(86400)
+"""
+NO_DRIVER = """
+import pynvml
+try:
+    pynvml.nvmlInit()
+except pynvml.NVMLError_LibraryNotFound:
+    print("no driver")
+"""
+
+
+class Containers:
+    """The pods of one namespace, where `restricted` pod security is enforced, on the real node."""
+
+    def __init__(self, api: Api, namespace: str, node: RealNode) -> None:
+        self.api, self.node = api, node
+        self.pods = PODS.format(namespace)
+
+    def run(
+        self, name: str, command: Sequence[str], *, image: str = PYTHON, gpus: int = 0, memory: str = "512Mi",
+        **spec: Any,
+    ) -> Object:  # fmt: skip
+        limits = {"memory": memory} | ({GPU: str(gpus)} if gpus else {})
+        container = {
+            "name": "main",
+            "image": image,
+            "command": list(command),
+            "resources": {"limits": limits, "requests": {"cpu": "10m"}},
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+        container |= spec.pop("container", {})
+        secure = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+        content = {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "nodeSelector": {"kubernetes.io/hostname": self.node.name},
+            "securityContext": secure,
+            "containers": [container],
+            **spec,
+        }
+        return self.api.create(self.pods, {"metadata": {"name": name}, "spec": content})
+
+    def read(self, name: str) -> Object:
+        return self.api.get(f"{self.pods}/{name}")
+
+    def log(self, name: str, **query: Any) -> str:
+        """What the container has written so far."""
+        answer = self.api.http.get(f"{self.pods}/{name}/log", params=query)
+        if answer.is_error:
+            raise Refused(answer)
+        return answer.text
+
+    def first_line(self, name: str) -> str:
+        def line() -> str:
+            self.wait_for_phase(name, "Running", "Succeeded")
+            return self.log(name).partition("\n")[0]
+
+        return wait_for(line, what=lambda: f"{name} says something: {self.read(name)['status']}", every=0.2)
+
+    def wait_for_phase(self, name: str, *phases: str) -> Object:
+        pod: Object = {}
+
+        def reached() -> bool:
+            pod.update(self.read(name))
+            return pod["status"]["phase"] in phases
+
+        wait_for(reached, what=lambda: f"{name} is {' or '.join(phases)}: {pod['status']}", every=0.1)
+        return pod
+
+    def end_of(self, name: str) -> Object:
+        """How the container ended."""
+        pod = self.wait_for_phase(name, "Succeeded", "Failed")
+        terminated: Object = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        return terminated
+
+
+@pytest.fixture
+def containers(admin: Api, namespace: str, real_node: RealNode) -> Containers:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+    return Containers(admin, namespace, real_node)
+
+
+def healthy(admin: Api, node: RealNode) -> list[tuple[str, int, int]]:
+    return [(supply.product, supply.installed, supply.healthy) for supply in supplies(admin.get(node.path))]
+
+
+def test_the_node_is_ready_and_has_its_gpus(admin: Api, real_node: RealNode) -> None:
+    info = admin.get(real_node.path)["status"]["nodeInfo"]
+    assert info["kubeletVersion"] == KUBERNETES.version
+    assert info["containerRuntimeVersion"].startswith("containerd://")
+    [supply] = supplies(admin.get(real_node.path))
+    assert (supply.resource, supply.product, supply.why_not) == (GPU, A100, "")
+    assert (supply.installed, supply.healthy) == (4, 4)
+
+
+def test_each_pod_sees_the_gpus_that_it_was_given_and_no_others(containers: Containers) -> None:
+    for name in ("one", "other"):
+        containers.run(name, ["python3", "-c", ASK], gpus=2)
+    one, other = (json.loads(containers.first_line(name)) for name in ("one", "other"))
+    gpus = containers.node.gpus
+    assert sorted(one["uuids"] + other["uuids"]) == sorted(gpus.uuids)
+    for seen in (one, other):
+        assert sorted(seen["visible"]) == sorted(seen["uuids"])
+        # In the order in which the node has them.
+        assert seen["uuids"] == [uuid for uuid in gpus.uuids if uuid in seen["uuids"]]
+        assert seen["products"] == [A100] * 2
+        assert seen["memory"] == [80 << 30] * 2
+    containers.run("third", ["true"], gpus=1)
+
+    def why_not() -> list[str]:
+        conditions = containers.read("third")["status"].get("conditions", [])
+        return [condition["message"] for condition in conditions if condition["type"] == "PodScheduled"]
+
+    [message] = wait_for(why_not, what="the scheduler says why")
+    assert f"Insufficient {GPU}" in message
+
+
+def test_a_pod_that_asked_for_no_gpu_finds_no_driver(containers: Containers) -> None:
+    containers.run("none", ["python3", "-c", NO_DRIVER])
+    assert containers.first_line("none") == "no driver"
+    assert containers.end_of("none")["exitCode"] == 0
+
+
+def test_a_gpu_that_fails_is_no_longer_given_until_it_is_well_again(admin: Api, real_node: RealNode) -> None:
+    gpus = real_node.gpus
+    gpus.fail(gpus.uuids[1])
+    wait_for(lambda: healthy(admin, real_node) == [(A100, 4, 3)], what=lambda: str(healthy(admin, real_node)))
+    gpus.heal(gpus.uuids[1])
+    wait_for(lambda: healthy(admin, real_node) == [(A100, 4, 4)], what=lambda: str(healthy(admin, real_node)))
+
+
+def test_sigterm_reaches_the_program_and_its_last_words_are_in_the_log(containers: Containers) -> None:
+    containers.run("training", [*TRAIN, "--steps", "1000000", "--seconds-per-step", "0.01"], gpus=1)
+    containers.wait_for_phase("training", "Running")
+    query = {"follow": "true"}
+    said = []
+    with containers.api.http.stream(
+        "GET", f"{containers.pods}/training/log", params=query, timeout=PATIENCE
+    ) as log:
+        for line in log.iter_lines():
+            said.append(line)
+            if len(said) == 3:
+                containers.api.delete(f"{containers.pods}/training")
+    steps = [line.split()[1] for line in said if line.startswith("step ")]
+    assert steps == [str(step + 1) for step in range(len(steps))]
+    assert len(steps) >= 3
+    assert said[-1] == f"told to stop; saved step {steps[-1]}"
+
+
+def test_a_checkpoint_on_a_claim_outlives_its_pod(
+    containers: Containers, plane: ControlPlane, namespace: str
+) -> None:
+    kept = claim(plane, namespace, "checkpoints")
+    container = {
+        "volumeMounts": [{"name": "kept", "mountPath": "/checkpoint"}],
+        "env": [{"name": "FAIRLOT_CHECKPOINT_DIR", "value": "/checkpoint"}],
+    }
+    volumes = [{"name": "kept", "persistentVolumeClaim": {"claimName": kept}}]
+    quick = [*TRAIN, "--seconds-per-step", "0", "--target-accuracy", "0"]
+    for name, steps in (("first", "50"), ("second", "60")):
+        containers.run(name, [*quick, "--steps", steps], container=container, volumes=volumes)
+        assert containers.end_of(name)["exitCode"] == 0, containers.log(name)
+    assert containers.log("first").startswith("step 1 loss")
+    resumed = containers.log("second").splitlines()
+    assert resumed[0] == "resuming from the checkpoint of step 50"
+    assert resumed[1].startswith("step 51 loss")
+
+
+def test_how_a_program_ended_is_told_by_its_pod(containers: Containers) -> None:
+    containers.run("broken", ["sh", "-c", "echo this is the end; exit 7"], image=SHELL)
+    containers.run("greedy", ["python3", "-c", "bytearray(1 << 30)"], memory="64Mi")
+    broken, greedy = containers.end_of("broken"), containers.end_of("greedy")
+    assert (broken["exitCode"], broken["reason"]) == (7, "Error")
+    assert containers.log("broken") == "this is the end\n"
+    assert (greedy["exitCode"], greedy["reason"]) == (137, "OOMKilled")
+
+
+def test_pods_reach_each_other_and_the_api_server_reaches_them(containers: Containers) -> None:
+    serve = ["python3", "-m", "http.server", "--directory", "/opt/examples/digits", "8000"]
+    ready = {"readinessProbe": {"httpGet": {"path": "/README.md", "port": 8000}, "periodSeconds": 1}}
+    containers.run("server", serve, container=ready)
+
+    def is_ready() -> bool:
+        statuses = containers.read("server")["status"].get("containerStatuses", [])
+        return any(status["ready"] for status in statuses)
+
+    wait_for(is_ready, what=lambda: f"the server is ready: {containers.read('server')['status']}", every=0.1)
+    page = (ROOT / "examples" / "digits" / "README.md").read_text()
+    assert containers.api.http.get(f"{containers.pods}/server:8000/proxy/README.md").text == page
+    address = containers.read("server")["status"]["podIP"]
+    containers.run("client", ["wget", "-q", "-O", "-", f"http://{address}:8000/README.md"], image=SHELL)
+    assert containers.end_of("client")["exitCode"] == 0, containers.log("client")
+    assert containers.log("client") == page
+
+
+def test_pod_security_refuses_a_container_that_runs_as_root(containers: Containers) -> None:
+    with pytest.raises(Refused, match="violates PodSecurity") as refusal:
+        containers.run("root", ["true"], securityContext={"runAsUser": 0})
+    assert refusal.value.code == 403
+
+
+def test_nothing_is_left_when_the_process_that_started_a_node_is_killed(
+    real_node: RealNode, tmp_path: Path
+) -> None:
+    """It runs beside the other one meanwhile."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    argv = [sys.executable, "-m", "tests.cluster", str(folder), "0", "1"]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            address = keep_busy(Path(process.stdout.readline().strip()), real_node.name)
+            groups = [tree for root in machine.cgroups() for tree in root.glob(f"{GROUP}{process.pid}-*")]
+            assert any(pids(tree) for tree in groups)
+            assert f" {address}/" in addresses()
+        finally:
+            process.kill()
+    wait_for(lambda: not any(pids(tree) for tree in groups), what="the containers are gone")
+    wait_for(lambda: not started_in(tmp_path), what=lambda: f"{started_in(tmp_path)} are gone")
+    wait_for(lambda: f" {address}/" not in addresses(), what=lambda: f"{address} is gone: {addresses()}")
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    sweep_cgroups()
+    assert not any(tree.exists() for tree in groups)
+
+
+def keep_busy(kubeconfig: Path, name: str) -> str:
+    """Has a container run on the node of another cluster, and says which address the node has."""
+    api = Api(kubeconfig)
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    wait_for(lambda: api.items(accounts), what="an account")
+    pod = {"name": "main", "image": SHELL, "command": ["sleep", "86400"]}
+    spec = {"containers": [pod], "automountServiceAccountToken": False}
+    path = f"{PODS.format('default')}/busy"
+    api.create(PODS.format("default"), {"metadata": {"name": "busy"}, "spec": spec})
+    wait_for(lambda: api.get(path)["status"]["phase"] == "Running", what=lambda: str(api.get(path)["status"]))
+    known = api.get(f"{NODES}/{name}")["status"]["addresses"]
+    api.close()
+    return next(entry["address"] for entry in known if entry["type"] == "InternalIP")
+
+
+def addresses() -> str:
+    return subprocess.run(["ip", "-4", "-o", "address"], capture_output=True, text=True, check=True).stdout
+
+
+def pids(tree: Path) -> list[str]:
+    """The processes in a cgroup and below it."""
+    return [pid for procs in tree.rglob("cgroup.procs") for pid in procs.read_text().split()]
+
+
+def started_in(folder: Path) -> list[str]:
+    """The commands of processes that were started with something in the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        if str(folder) in command:
+            found.append(command)
+    return found
