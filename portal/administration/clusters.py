@@ -103,7 +103,10 @@ def _cluster(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
         "tab": "clusters",
         "cluster": found,
         "access": access,
-        "rows": rows,
+        "groups": [
+            ("In the whole cluster", [row for row in rows if not row.need.in_team]),
+            ("In the namespaces of teams", [row for row in rows if row.need.in_team]),
+        ],
         "rights_there": sum(asked),
         "rights_asked": len(asked),
         "topics": f"cluster:{found.pk}",

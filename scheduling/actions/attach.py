@@ -81,7 +81,7 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
     with refused_if_taken(_attached_as_other(access), "kubeconfig"):
         access.save(force_insert=True)
     told = ("server", "user", "version", "namespace_prefix", "trouble")
-    after = {field: getattr(access, field) for field in told}
+    after = {field: getattr(access, field) or None for field in told}
     verb = "cluster.attach" if is_new else "cluster.attach_again"
     audit.record(actor=actor, verb=verb, target=cluster, after=after)
     _changed(cluster)
@@ -109,7 +109,7 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
     access.changed_at = access.checked_at = now_from_database()
     with refused_if_taken(_attached_as_other(access), "kubeconfig"):
         access.save()
-    after = {"server": access.server, "user": access.user, "trouble": access.trouble}
+    after = {"server": access.server, "user": access.user, "trouble": access.trouble or None}
     audit.record(actor=actor, verb="cluster.replace_kubeconfig", target=cluster, before=before, after=after)
     _changed(cluster)
     return access
@@ -139,7 +139,7 @@ def _note(
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     if access.changed_at != asked.changed_at:
         return access  # another kubeconfig has come meanwhile, which was checked itself
-    before = {"trouble": access.trouble}
+    before = {"trouble": access.trouble or None}
     if found is not None and found.identity:
         same = ClusterAccess.objects.filter(identity=found.identity).exclude(pk=access.pk)
         if access.identity not in {"", found.identity}:
@@ -150,7 +150,7 @@ def _note(
         _see(access, found)
     access.trouble, access.checked_at = trouble, now_from_database()
     access.save()
-    after = {"trouble": access.trouble}
+    after = {"trouble": access.trouble or None}
     if actor is not None or before != after:  # a look every few minutes would bury what matters
         audit.record(actor=actor, verb="cluster.check", target=cluster, before=before, after=after)
         live.publish(f"cluster:{cluster.pk}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +21,17 @@ from tests.cluster.api import Api
 from tests.cluster.component import free_port
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.credentials import ADMIN
+from tests.cluster.deployed import FAIRLOT
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
-FAIRLOT = "system:serviceaccount:fairlot:fairlot"
 MONTH = 30 * 24 * 3600
 
 
 @pytest.fixture(scope="module", autouse=True)
-def installed(plane: ControlPlane) -> None:
-    """Fairlot's account and its rights, as the manifests give them."""
-    for name in ("account.yaml", "rbac.yaml"):
-        plane.admin.apply(DEPLOY / name)
-    accounts = "/api/v1/namespaces/fairlot/serviceaccounts"
-    wait_for(
-        lambda: "fairlot" in {one["metadata"]["name"] for one in plane.admin.items(accounts)},
-        what="the account fairlot",
-    )
+def installed(fairlot: Path) -> None:
+    """deploy/kubernetes is in force."""
 
 
 def kubeconfig(plane: ControlPlane, user: str = FAIRLOT, *, seconds: int = MONTH, **changed: Any) -> str:
@@ -64,22 +54,6 @@ def ada(db: None) -> Any:
 @pytest.fixture
 def cluster(plane: ControlPlane, ada: Any) -> Cluster:
     return attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane))
-
-
-@pytest.fixture
-def team(admin: Api) -> Iterator[str]:
-    """A namespace as Fairlot makes it for a team, with its role."""
-    number = str(secrets.randbelow(10**9))
-    name = f"fairlot-{number}"
-    admin.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": {"fairlot.io/tenant": number}}})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "fairlot-tenant"}
-    account = {"kind": "ServiceAccount", "name": "fairlot", "namespace": "fairlot"}
-    admin.create(
-        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings",
-        {"metadata": {"name": "fairlot"}, "roleRef": role, "subjects": [account]},
-    )
-    yield name
-    admin.delete(f"/api/v1/namespaces/{name}")
 
 
 def attached() -> list[str]:
@@ -113,7 +87,7 @@ def test_what_was_attached_is_sealed_and_told_to_nobody(plane: ControlPlane, ada
 
 
 def test_rights_in_teams_namespaces_are_asked_for_once_there_is_one(
-    cluster: Cluster, team: str, ada: Any
+    cluster: Cluster, tenant: str, ada: Any
 ) -> None:
     access = check_cluster(actor=ada, cluster=cluster)
     assert access.rights == {right.key: True for right in needed(in_teams=True)}
@@ -145,7 +119,7 @@ def test_one_missing_right_is_told_when_it_goes_and_no_more_when_it_is_back(
         admin.merge(role, {"rules": rules})
     wait_for(lambda: trouble() == "", what=trouble)
     told = AuditEvent.objects.filter(verb="cluster.check").order_by("id")
-    assert [event.after["trouble"] for event in told][-2:] == [said, ""]
+    assert [event.after["trouble"] for event in told][-2:] == [said, None]
 
 
 def test_who_may_do_everything_is_told_that_it_is_too_much(plane: ControlPlane, ada: Any) -> None:

@@ -66,7 +66,7 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     asked = len(list(needed(in_teams=False)))
     assert USER in page
     assert f"Rights all {asked} that were asked for are there" in page
-    assert "nodes everywhere get list watch finds GPUs" in page
+    assert "In the whole cluster nodes get list watch finds GPUs" in page
 
 
 def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
