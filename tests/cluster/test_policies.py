@@ -134,6 +134,16 @@ PODS_REFUSED: dict[str, tuple[Object, str, str]] = {
         "fairlot-pods",
         "said by the Job controller alone",
     ),
+    "a pod that is let onto nodes for GPUs": (
+        pod("p", tolerations=[{"key": GPU, "operator": "Exists"}]),
+        "fairlot-gpus",
+        "kept for GPUs",
+    ),
+    "a pod that is let onto every node": (
+        pod("p", tolerations=[{"operator": "Exists"}]),
+        "fairlot-gpus",
+        "kept for GPUs",
+    ),
     "a pod on a node of his choice": (pod("p", nodeName="gpu-0000"), "fairlot-placement", "spec.nodeName"),
     "a volume that a driver makes": (
         pod("p", volumes=[{"name": "v", "csi": {"driver": "example.org"}}]),
@@ -267,6 +277,28 @@ def test_pods_and_jobs_without_gpus_are_his_own_affair(bob: Api, tenant: str, no
     wait_for(lambda: not bob.items(PODS.format(tenant)), what="both are gone")
 
 
+def test_a_pod_of_his_cannot_become_what_it_could_not_be_made_as(bob: Api, tenant: str) -> None:
+    """Labels may be changed by way of the status as well, and tolerations be added later."""
+    path = f"{PODS.format(tenant)}/his"
+    bob.create(PODS.format(tenant), pod("his", schedulerName="nobody"))
+    for subresource in ("", "/status"):
+        for labels, words in (
+            ({JOB: "1"}, "set by Fairlot alone"),
+            ({"batch.kubernetes.io/controller-uid": "some-uid"}, "said by the Job controller alone"),
+        ):
+            change = {"metadata": {"labels": labels}}
+            said = answer(lambda s=subresource, c=change: bob.merge(path + s, c))
+            assert words in said or "'fairlot-status'" in said, f"{labels} by {subresource}: {said}"
+    everywhere = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
+    refused(lambda: bob.patch(path, everywhere), "kept for GPUs", by="fairlot-pods")
+    elsewhere = {"key": "example.org/slow", "operator": "Exists"}
+    bob.patch(path, [{"op": "add", "path": "/spec/tolerations/-", "value": elsewhere}])
+    jobs = JOBS.format(tenant)
+    bob.create(jobs, own_job("his", suspend=True))
+    change = {"metadata": {"annotations": {EPOCH: "0"}}}
+    refused(lambda: bob.merge(f"{jobs}/his/status", change), "set by Fairlot alone", by="fairlot-jobs")
+
+
 JOBS_REFUSED = {
     "by a label": {"metadata": {"labels": {JOB: "1"}}},
     "by an annotation": {"metadata": {"annotations": {EPOCH: "0"}}},
@@ -321,6 +353,10 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
             }
         ],
         "changed in Fairlot alone",
+    ),
+    "keep it when it is deleted": (
+        [{"op": "add", "path": "/metadata/finalizers", "value": ["example.org/kept"]}],
+        "owners and finalizers",
     ),
     "take the gate out of its template": (
         [{"op": "remove", "path": "/spec/template/spec/schedulingGates"}],
@@ -467,6 +503,30 @@ def test_he_cannot_touch_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
     after = bob.get(gang.path)
     assert (after["spec"], after["metadata"]) == (before["spec"], before["metadata"])
     bob.merge(gang.path, {"metadata": {"labels": {"he": "may"}}})
+
+
+def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
+    """A right to all within a namespace is one to change the namespace itself."""
+    path = f"/api/v1/namespaces/{tenant}"
+    before = admin.get(path)["metadata"]["labels"]
+    bob.merge(path, {"metadata": {"labels": {"he": "may"}}})
+    for label, value in (
+        ("fairlot.io/tenant", None),
+        ("fairlot.io/tenant", "9"),
+        ("fairlot.io/other", "9"),
+        ("pod-security.kubernetes.io/enforce", None),
+        ("pod-security.kubernetes.io/enforce", "privileged"),
+    ):
+        change = {"metadata": {"labels": {label: value}}}
+        for subresource in ("", "/status"):
+            refused(
+                lambda c=change, s=subresource: bob.merge(path + s, c),
+                "set by Fairlot alone",
+                by="fairlot-namespaces",
+            )
+    assert admin.get(path)["metadata"]["labels"] == {**before, "he": "may"}
+    # Who rules the cluster may do it.
+    admin.merge(path, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": None}}})
 
 
 def test_nobody_but_the_scheduler_binds_a_pod(plane: ControlPlane, bob: Api, tenant: str) -> None:

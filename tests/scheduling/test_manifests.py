@@ -74,7 +74,9 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
         assert validation["reason"] == "Forbidden"
     # A mistake in one must not stop the rest of the cluster: of other namespaces they see nothing.
     only_tenants = {"matchExpressions": [{"key": namespaces.TENANT, "operator": "Exists"}]}
-    if name == "fairlot-account":
+    if name == "fairlot-namespaces":
+        assert spec["matchConstraints"]["objectSelector"] == only_tenants
+    elif name == "fairlot-account":
         [condition] = spec["matchConditions"]
         assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
     else:
