@@ -10,6 +10,7 @@ from typing import TypeVar
 from celery import shared_task
 from django.conf import settings
 
+from accounting.errors import Refused
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.models import Cluster
@@ -69,8 +70,15 @@ def reconcile_all() -> None:
 @shared_task
 def check_clusters() -> None:
     """Asks each attached Kubernetes cluster whether Fairlot can still work there."""
-    clusters = Cluster.objects.attached().filter(access__isnull=False)
-    _each(clusters, lambda cluster: actions.check_cluster(actor=None, cluster=cluster))
+    # Should many of them take long to not answer, the next look begins with those that this one leaves.
+    _each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
+
+
+def _check(cluster: Cluster) -> None:
+    try:
+        actions.check_cluster(actor=None, cluster=cluster)
+    except Refused:
+        logger.info("%s was detached while it was asked", cluster)
 
 
 @shared_task

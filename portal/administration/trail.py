@@ -22,7 +22,12 @@ from portal.administration.access import operators_only
 
 EVENTS_PER_PAGE = 50
 # What the portal calls things of the data model.
-KINDS = {"tenant": "team", "apitoken": "API token", "ledgertransaction": "booking"}
+KINDS = {
+    "tenant": "team",
+    "apitoken": "API token",
+    "clusteraccess": "access to a cluster",
+    "ledgertransaction": "booking",
+}
 NAMES = {"tenant": "team"}
 # What it means that a value is not given.
 NOTHING = {"generation": "all", "since": "at once", "parent": "none, at the top"}

@@ -124,6 +124,23 @@ def test_operators_look_and_check_and_are_shown_no_forms(
     assert "it may read every secret of the cluster, start pods in every namespace" in page
 
 
+def test_for_everybody_else_the_forms_do_not_exist(
+    scene: Scene, browser_of, east: Cluster, api_server: StandIn
+) -> None:
+    form, cast = FORM | {"name": "west", "kubeconfig": api_server.kubeconfig()}, scene.people
+    api_server.asked.clear()
+    events = AuditEvent.objects.count()
+    for who in (cast.alice, cast.bob, cast.charlie, cast.olga):
+        for path in ("attach", f"{east.pk}/kubeconfig", f"{east.pk}/detach"):
+            assert browser_of(who).post(f"/admin/clusters/{path}/", form).status_code == 404, (who, path)
+    assert browser_of(cast.alice).post(f"/admin/clusters/{east.pk}/check/").status_code == 404
+    strict = browser_of(cast.ada, enforce_csrf_checks=True)
+    for path in ("attach", f"{east.pk}/kubeconfig", f"{east.pk}/detach", f"{east.pk}/check"):
+        assert strict.post(f"/admin/clusters/{path}/", form).status_code == 403, path
+    assert (api_server.asked, AuditEvent.objects.count()) == ([], events)
+    assert Cluster.objects.attached().filter(name="east").exists()
+
+
 def test_trouble_shows_on_the_cluster_pages_and_its_words_to_operators_alone(
     scene: Scene, browser_of, ada: Client, east: Cluster, api_server: StandIn
 ) -> None:

@@ -19,7 +19,7 @@ from scheduling.backends.kubernetes.kubeconfig import Kubeconfig, Unusable, pars
 from scheduling.models import Cluster, ClusterAccess, Job
 from scheduling.sealing import seal
 from scheduling.spec import JobSpec
-from scheduling.tasks import run_due_rounds
+from scheduling.tasks import check_clusters, run_due_rounds
 from tests.make import Cast, cast
 from tests.scheduling.stand_in import TOKEN, Answer, StandIn, self_signed, stand_in
 from tests.scheduling.world import World
@@ -286,6 +286,50 @@ def test_a_check_that_a_new_kubeconfig_overtook_says_nothing(
     monkeypatch.setattr(StandIn, "answer", late)
     check_cluster(actor=people.ada, cluster=cluster)
     assert ClusterAccess.objects.get().trouble == ""
+
+
+def test_a_look_at_a_cluster_that_is_detached_meanwhile_is_no_trouble(
+    api_server: StandIn, people: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = attach(api_server, people)
+
+    def late(self: StandIn, path: str, said: dict[str, Any]) -> Answer:
+        monkeypatch.undo()
+        detach_cluster(actor=people.ada, cluster=cluster)
+        connection.close()  # of the stand-in's thread
+        return Answer(401, b"{}")
+
+    monkeypatch.setattr(StandIn, "answer", late)
+    check_clusters()
+    assert not ClusterAccess.objects.exists()
+
+
+def test_the_one_that_was_looked_at_longest_ago_is_asked_first(
+    api_server: StandIn, people: Cast, tmp_path: Path
+) -> None:
+    """So that many that take long to not answer cannot hide one for good."""
+    order: list[str] = []
+    with stand_in(tmp_path) as other:
+        other.identity = "another"
+        attach(api_server, people)
+        attach(other, people, name="west")
+        check_cluster(actor=None, cluster=Cluster.objects.get(name="east"))
+        for name, server in (("east", api_server), ("west", other)):
+            server.asked = Told(order, name)
+        check_clusters()
+    api_server.asked = []
+    assert list(dict.fromkeys(order)) == ["west", "east"]
+
+
+class Told(list[str]):
+    """Tells by its name when something is asked."""
+
+    def __init__(self, order: list[str], name: str) -> None:
+        super().__init__()
+        self.order, self.name = order, name
+
+    def append(self, path: str) -> None:
+        self.order.append(self.name)
 
 
 # --- detaching ---------------------------------------------------------------------------------
