@@ -180,7 +180,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process that builds {path.stem}")
+            say(f"waiting for another process that makes {path.stem}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ PACKAGES = "opt/packages"
 EXAMPLES = "opt/examples"
 APPLETS = ("cat", "chmod", "cp", "date", "echo", "env", "false", "id", "kill", "ls", "mkdir", "nslookup", "sh",
            "sleep", "tail", "true", "wget")  # fmt: skip
+KEPT = 3
 WAIT = "trap 'exit 0' TERM INT; while :; do sleep 2147483 & wait $!; done"
 # What a training program needs of neither the library nor the packages.
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "distutils", "pydoc_data",
@@ -67,22 +68,28 @@ class Image:
                 self.files[found.lstrip("/")] = Path(found)
 
     def stored(self) -> Path:
-        """The image as a tar file; made once for the same files."""
-        path = cache() / f"image-{self._key()}.tar"
-        if not path.exists():
-            cache().mkdir(parents=True, exist_ok=True)
-            with locked(cache() / "image.lock"), tempfile.TemporaryDirectory(dir=cache()) as scratch:
-                unfinished = Path(scratch, "image.tar")
-                self._write(unfinished)
-                unfinished.rename(path)
+        """The image as a tar file; made once for the same contents. Of older ones, the last few are kept."""
+        kind = self.name.rpartition("/")[2].partition(":")[0]
+        path = cache() / f"image-{kind}-{self._key()}.tar"
+        cache().mkdir(parents=True, exist_ok=True)
+        with locked(cache() / "image.lock"):
+            if not path.exists():
+                with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+                    unfinished = Path(scratch, "image.tar")
+                    self._write(unfinished)
+                    unfinished.rename(path)
+            made = sorted(cache().glob(f"image-{kind}-*.tar"), key=lambda image: image.stat().st_mtime)
+            for old in made[:-KEPT]:
+                old.unlink()
+            path.touch()
         return path
 
     def _key(self) -> str:
         digest = hashlib.sha256(Path(__file__).read_bytes())
         digest.update(repr((self.name, self.command, self.environment, sorted(self.links.items()))).encode())
         for inside, path in sorted(self.files.items()):
-            known = path.stat()
-            digest.update(f"{inside} {path} {known.st_size} {known.st_mtime_ns}\n".encode())
+            if path.suffix != ".pyc":  # they follow from their sources, and from when these were installed
+                digest.update(inside.encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()[:16]
 
     def _write(self, path: Path) -> None:
@@ -153,7 +160,7 @@ def python() -> Image:
         "PYTHONPATH": f"/{PACKAGES}",
         "PYTHONUNBUFFERED": "1",
         "FAIRLOT_EXAMPLES": f"/{EXAMPLES}",
-        "LD_LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu",
+        "LD_LIBRARY_PATH": "/usr/lib/x86_64-linux-gnu",  # where the device plugin puts the driver's
     }
     image = Image(PYTHON, ["python3"], variables)
     add_busybox(image)
@@ -210,7 +217,3 @@ def add_text(tar: tarfile.TarFile, name: str, content: Mapping[str, Any]) -> Non
     entry = tarfile.TarInfo(name)
     entry.size = len(text)
     tar.addfile(entry, io.BytesIO(text))
-
-
-def stored(images: Iterable[Image]) -> list[Path]:
-    return [image.stored() for image in images]

@@ -1,6 +1,6 @@
 /* Stands in for the driver's libnvidia-ml.so.1: the functions of nvml.h that tell which GPUs there are.
 
-   A GPU is a folder named by its UUID below INVENTORY, with a file for each thing to know: index, product,
+   A GPU is a folder named by its UUID below /run/nvidia/gpus (or NVML_INVENTORY), with a file for each thing to know: index, product,
    memory, used (bytes), busy (percent), health ("ok", or what failed). A container has only its own GPUs
    there, as it would have only their device files. */
 #include <dirent.h>
@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef INVENTORY
-#define INVENTORY "/run/nvidia/gpus"
-#endif
 #define MOST 64
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_FOUND = 6, TOO_SMALL = 7,
@@ -24,11 +21,16 @@ static gpu_t gpus[MOST];
 static unsigned int count;
 static int initialized;
 
+static const char *inventory(void) {
+  const char *named = getenv("NVML_INVENTORY");
+  return named ? named : "/run/nvidia/gpus";
+}
+
 /* The file's first line; empty when there is none. */
 static const char *told(const char *uuid, const char *what, char *line, int size) {
   char path[512];
   line[0] = 0;
-  snprintf(path, sizeof path, "%s/%s/%s", INVENTORY, uuid, what);
+  snprintf(path, sizeof path, "%s/%s/%s", inventory(), uuid, what);
   FILE *file = fopen(path, "r");
   if (file) {
     if (!fgets(line, size, file)) line[0] = 0;
@@ -60,7 +62,7 @@ static int in_order(const void *one, const void *other) {
 }
 
 int nvmlInitWithFlags(unsigned int flags) {
-  DIR *folder = opendir(INVENTORY);
+  DIR *folder = opendir(inventory());
   struct dirent *entry;
   (void)flags;
   if (!folder) return DRIVER_NOT_LOADED;

@@ -274,7 +274,8 @@ def keep_busy(kubeconfig: Path, name: str) -> str:
     wait_for(lambda: api.get(path)["status"]["phase"] == "Running", what=lambda: str(api.get(path)["status"]))
     known = api.get(f"{NODES}/{name}")["status"]["addresses"]
     api.close()
-    return next(entry["address"] for entry in known if entry["type"] == "InternalIP")
+    [address] = [entry["address"] for entry in known if entry["type"] == "InternalIP"]
+    return str(address)
 
 
 def addresses() -> str:
