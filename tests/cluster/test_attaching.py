@@ -21,7 +21,7 @@ from tests.cluster.api import Api
 from tests.cluster.component import free_port
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.credentials import ADMIN
-from tests.cluster.deployed import FAIRLOT
+from tests.cluster.deployed import FAIRLOT, manifests
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -98,7 +98,8 @@ def test_missing_rights_are_named(plane: ControlPlane, ada: Any) -> None:
     access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, "bob")).access
     assert access.user == "bob"
     assert not any(access.rights.values())
-    assert access.trouble == "All rights are missing: apply deploy/kubernetes there."
+    assert access.trouble.startswith("Fairlot is signed in as bob, whom its policies there let do nothing")
+    assert access.trouble.endswith("All rights are missing: apply deploy/kubernetes there.")
 
 
 def test_one_missing_right_is_told_when_it_goes_and_no_more_when_it_is_back(
@@ -122,10 +123,29 @@ def test_one_missing_right_is_told_when_it_goes_and_no_more_when_it_is_back(
     assert [event.after["trouble"] for event in told][-2:] == [said, None]
 
 
+def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster) -> None:
+    """What refuses tenants' own GPU pods, and Fairlot's account elsewhere, must not be forgotten."""
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+    def trouble() -> str:
+        return check_cluster(actor=None, cluster=cluster).trouble
+
+    admin.delete(f"{policies}/fairlot-account")
+    try:
+        wait_for(lambda: "policies of deploy/kubernetes are not in force" in trouble(), what=trouble)
+    finally:
+        for document in manifests():
+            admin.apply_one(document)
+    wait_for(lambda: trouble() == "", what=trouble)
+    names = [one["metadata"]["name"] for one in admin.items("/api/v1/namespaces")]
+    assert not [name for name in names if "probe-" in name and name.startswith("fairlot")]
+
+
 def test_who_may_do_everything_is_told_that_it_is_too_much(plane: ControlPlane, ada: Any) -> None:
     access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, ADMIN)).access
     assert access.beyond == ["do everything"]
-    assert access.trouble == ""
+    assert all(access.rights.values())
+    assert f"take a token of {FAIRLOT}" in access.trouble
 
 
 def test_single_rights_beyond_are_named(plane: ControlPlane, admin: Api, ada: Any) -> None:

@@ -75,6 +75,8 @@ class StandIn:
                 found = {"gitVersion": self.version}
             case "kube-system":
                 found = {"metadata": {"uid": self.identity}}
+            case "namespaces" if said:
+                return Answer(403, b'{"message": "ValidatingAdmissionPolicy denied request"}')
             case _:
                 found = {"items": []}
         return Answer(200, json.dumps(found).encode())

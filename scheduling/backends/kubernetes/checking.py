@@ -11,9 +11,11 @@ import urllib3
 
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
+from scheduling.backends.kubernetes.namespaces import ACCOUNT, HOME, TENANT
 from scheduling.backends.kubernetes.rights import ANYTHING, BEYOND, Right, needed
 
-TENANT = "fairlot.io/tenant"
+# The only user whom the policies of deploy/kubernetes let do Fairlot's work.
+FAIRLOT = f"system:serviceaccount:{HOME}:{ACCOUNT}"
 OLDEST = (1, 30)  # the first whose admission policies are there to be relied on
 # All questions together; each by itself ends after what api.py grants it.
 LONGEST_SECONDS = 60.0
@@ -59,13 +61,17 @@ def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime
         raise NoAnswer("Something answers there, but it is no Kubernetes.")
     version = str(api.get("/version").get("gitVersion", ""))
     rights, beyond = _rights(api, namespace_prefix)
+    troubles = [_age(version), _other_user(user), _missing(rights)]
+    if not any(troubles):
+        troubles.append(_policies(api))
+    troubles.append(_end(kubeconfig.ends, now))
     return Findings(
         user=user,
         version=version,
         identity=_identity(api),
         rights=rights,
         beyond=beyond,
-        trouble=" ".join(filter(None, [_age(version), _missing(rights), _end(kubeconfig.ends, now)])),
+        trouble=" ".join(filter(None, troubles)),
     )
 
 
@@ -141,6 +147,26 @@ def _age(version: str) -> str:
 
 def _too_old(version: str) -> str:
     return f"Its Kubernetes ({version or 'of unknown version'}) is too old: {OLDEST[0]}.{OLDEST[1]} or newer is needed."
+
+
+def _other_user(user: str) -> str:
+    if user == FAIRLOT:
+        return ""
+    return (
+        f"Fairlot is signed in as {user}, whom its policies there let do nothing: take a token of {FAIRLOT}."
+    )
+
+
+def _policies(api: Api) -> str:
+    """Whether they are in force, by a wish that they must refuse; nothing is made even if they do not."""
+    unlabelled = {"metadata": {"generateName": "fairlot-probe-"}}
+    try:
+        api.create("/api/v1/namespaces?dryRun=All", unlabelled)
+    except Refused as refused:
+        if "ValidatingAdmissionPolicy" in refused.message:
+            return ""
+        raise
+    return "The admission policies of deploy/kubernetes are not in force: apply the whole folder."
 
 
 def _missing(rights: dict[str, bool]) -> str:
