@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -223,3 +224,10 @@ def test_for_others_the_api_of_clusters_does_not_exist(scene: Scene, browser_of,
         assert client.post("/api/v1/clusters/lab/detach").status_code == 404
     assert browser_of(scene.people.alice).post("/api/v1/clusters/lab/check").status_code == 404
     assert api_server.asked == []
+
+
+def test_the_page_and_the_documentation_say_the_same_commands(ada: Client) -> None:
+    commands = (settings.BASE_DIR / "templates/administration/kubeconfig_commands.txt").read_text()
+    assert f"```\n{commands}```" in (settings.BASE_DIR / "docs/operate.md").read_text()
+    page = html_module.unescape(ada.get("/admin/clusters/").content.decode())
+    assert commands.strip() in page
