@@ -19,9 +19,17 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
 from tests.cluster.nodes import V100
 from tests.cluster.realnode import RealNode
+from tests.cluster.tenancy import answer
 from tests.waiting import wait_for
 
 PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
+GENEROUS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: bob-may-all, namespace: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
+"""
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +86,15 @@ def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
     name = namespaces.ensure(own, secrets.randbelow(10**9), walls, cluster="tests")
     yield name
     remove(admin, name)
+
+
+@pytest.fixture
+def bob(plane: ControlPlane, tenant: str) -> Api:
+    """Somebody of the tenant's to whom an administrator gave all that RBAC can allow within its namespace."""
+    plane.admin.apply(GENEROUS.format(namespace=tenant))
+    api = plane.api("bob")
+    wait_for(lambda: not answer(lambda: api.items(JOBS.format(tenant))), what="his rights")
+    return api
 
 
 @pytest.fixture

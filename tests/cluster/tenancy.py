@@ -1,11 +1,13 @@
-"""Pods and Jobs for namespaces of tenants: as the standard "restricted" wants them, Fairlot's and others'."""
+"""Pods and Jobs for namespaces of tenants, as the standard "restricted" wants them, and what is said of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.cluster.api import Object
+import pytest
+
+from tests.cluster.api import PODS, Api, Object, Refused
 
 JOB, EPOCH, TOKEN, GATE = "fairlot.io/job", "fairlot.io/epoch", "fairlot.io/token", "fairlot.io/placement"
 GPU = "nvidia.com/gpu"
@@ -74,3 +76,28 @@ def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:
 def epoch(value: int) -> Object:
     """What Fairlot does to a Job's epoch, as one operation of a JSON-Patch."""
     return {"op": "replace", "path": "/metadata/annotations/fairlot.io~1epoch", "value": str(value)}
+
+
+def running(api: Api, namespace: str) -> int:
+    """How many pods run there."""
+    return sum(found["status"].get("phase") == "Running" for found in api.items(PODS.format(namespace)))
+
+
+def answer(call: Callable[[], Any]) -> str:
+    """Why a request was refused; nothing when it was not."""
+    try:
+        call()
+    except Refused as refusal:
+        return refusal.message
+    return ""
+
+
+def refused(call: Callable[[], Any], *words: str, by: str) -> None:
+    """By this policy, and in these words."""
+    with pytest.raises(Refused) as refusal:
+        call()
+    said = refusal.value
+    assert (said.code, said.reason) == (403, "Forbidden"), said.message
+    assert f"ValidatingAdmissionPolicy '{by}'" in said.message
+    for word in words:
+        assert word in said.message

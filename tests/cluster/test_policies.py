@@ -2,70 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from tests.cluster.api import JOBS, PODS, Api, Object, Refused
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.deployed import FAIRLOT, manifests
-from tests.cluster.jobs import Work, on_nodes
+from tests.cluster.deployed import manifests
 from tests.cluster.tenancy import (
-    CONFINED,
     EPOCH,
-    GATE,
     GPU,
     JOB,
+    answer,
     container,
-    epoch,
-    fairlots_job,
     own_job,
     pod,
     pod_spec,
+    refused,
+    running,
 )
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-GENEROUS = """
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {{name: bob-may-all, namespace: {namespace}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
-subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
-"""
 APPS = "/apis/apps/v1/namespaces/{}/"
 CLAIM = [{"name": "device", "resourceClaimName": "mine"}]
 ALL = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 FROM_MAP = {"configMapKeyRef": {"name": "some", "key": "devices"}}
-
-
-@pytest.fixture
-def bob(plane: ControlPlane, tenant: str) -> Api:
-    """He may do all that RBAC can allow within the tenant's namespace."""
-    plane.admin.apply(GENEROUS.format(namespace=tenant))
-    api = plane.api("bob")
-    wait_for(lambda: may_list(api, tenant), what="his rights")
-    return api
-
-
-def may_list(api: Api, namespace: str) -> bool:
-    try:
-        api.items(JOBS.format(namespace))
-    except Refused:
-        return False
-    return True
-
-
-def refused(call: Callable[[], Any], *words: str, by: str) -> None:
-    with pytest.raises(Refused) as refusal:
-        call()
-    said = refusal.value
-    assert (said.code, said.reason) == (403, "Forbidden"), said.message
-    assert f"ValidatingAdmissionPolicy '{by}'" in said.message
-    for word in words:
-        assert word in said.message
 
 
 # --- what he may not make --------------------------------------------------------------------------------
@@ -184,14 +144,6 @@ def test_he_cannot_use_the_runtime_of_gpus(bob: Api, admin: Api, tenant: str) ->
         admin.delete(f"{path}/nvidia")
 
 
-def answer(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except Refused as refusal:
-        return refusal.message
-    return ""
-
-
 def with_selector(spec: Object) -> Object:
     template = {"metadata": {"labels": {"app": "his"}}, "spec": {**spec, "restartPolicy": "Always"}}
     return {
@@ -257,10 +209,6 @@ def resources_of(thing: Object) -> Object:
     return found
 
 
-def running(api: Api, namespace: str) -> int:
-    return sum(found["status"].get("phase") == "Running" for found in api.items(PODS.format(namespace)))
-
-
 # --- what he may make ------------------------------------------------------------------------------------
 
 
@@ -317,228 +265,6 @@ def test_a_job_of_his_cannot_pretend_to_be_fairlots(bob: Api, tenant: str, how: 
     made["metadata"] |= JOBS_REFUSED[how].get("metadata", {})
     made["spec"]["template"] |= JOBS_REFUSED[how].get("spec", {}).get("template", {})
     refused(lambda: bob.create(jobs, made), "set by Fairlot alone", by="fairlot-jobs")
-
-
-# --- what he may not do to what is Fairlot's -------------------------------------------------------------
-
-TO_A_JOB: dict[str, tuple[list[Object], str]] = {
-    "start it": ([{"op": "replace", "path": "/spec/suspend", "value": False}], "spec.suspend"),
-    "start it as Fairlot does": (
-        [epoch(1), {"op": "replace", "path": "/spec/suspend", "value": False}],
-        "the epoch among them",
-    ),
-    "change its epoch": ([epoch(5)], "the epoch among them"),
-    "take its token away": (
-        [{"op": "remove", "path": "/metadata/annotations/fairlot.io~1token"}],
-        "set by Fairlot alone",
-    ),
-    "take its label away": (
-        [
-            # The API server gives a Job without labels those of its pods.
-            {"op": "add", "path": "/metadata/labels/he", "value": "may"},
-            {"op": "remove", "path": "/metadata/labels/fairlot.io~1job"},
-        ],
-        "set by Fairlot alone",
-    ),
-    "make it larger": (
-        [{"op": "replace", "path": f"/spec/{name}", "value": 9} for name in ("completions", "parallelism")],
-        "spec.parallelism",
-    ),
-    "give it more GPUs": (
-        [
-            {
-                "op": "replace",
-                "path": "/spec/template/spec/containers/0/resources",
-                "value": {"limits": {GPU: "8"}, "requests": {GPU: "8"}},
-            }
-        ],
-        "changed in Fairlot alone",
-    ),
-    "keep it when it is deleted": (
-        [{"op": "add", "path": "/metadata/finalizers", "value": ["example.org/kept"]}],
-        "owners and finalizers",
-    ),
-    "take the gate out of its template": (
-        [{"op": "remove", "path": "/spec/template/spec/schedulingGates"}],
-        "changed in Fairlot alone",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", TO_A_JOB)
-def test_he_cannot_touch_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenant: str, what: str) -> None:
-    path = f"{JOBS.format(tenant)}/gang"
-    made = plane.api(FAIRLOT).create(JOBS.format(tenant), fairlots_job("gang", pods=2))
-    operations, words = TO_A_JOB[what]
-    refused(lambda: bob.patch(path, operations), words, by="fairlot-jobs")
-    there = plane.admin.get(path)
-    assert there["spec"] == made["spec"]
-    assert there["metadata"]["annotations"] == made["metadata"]["annotations"]
-
-
-def test_he_cannot_stop_or_end_a_running_job_but_delete_it(
-    plane: ControlPlane, bob: Api, tenant: str, nodes: list[str]
-) -> None:
-    path = f"{JOBS.format(tenant)}/single"
-    fairlot = plane.api(FAIRLOT)
-    fairlot.create(JOBS.format(tenant), fairlots_job("single"))
-    fairlot.patch(path, [epoch(1), {"op": "replace", "path": "/spec/suspend", "value": False}])
-    wait_for(lambda: running(bob, tenant) == 1, what="it runs")
-    refused(
-        lambda: bob.patch(path, [{"op": "replace", "path": "/spec/suspend", "value": True}]),
-        "spec.suspend",
-        by="fairlot-jobs",
-    )
-    refused(lambda: bob.merge(f"{path}/status", {"status": {"active": 0}}), "(status)", by="fairlot-status")
-    bob.merge(path, {"metadata": {"labels": {"he": "may"}}})
-    bob.delete(path, propagationPolicy="Background")
-    wait_for(lambda: not bob.items(PODS.format(tenant)), what="its pod is gone")
-    assert not bob.items(JOBS.format(tenant))
-
-
-class Gang:
-    """A gang of two whose pods wait behind the gate."""
-
-    def __init__(self, plane: ControlPlane, namespace: str, nodes: list[str]) -> None:
-        self.fairlot, self.work = plane.api(FAIRLOT), Work(plane.admin, namespace)
-        path = f"{self.work.jobs}/gang"
-        self.fairlot.create(self.work.jobs, fairlots_job("gang", pods=2))
-        place = {"op": "add", "path": "/spec/template/spec/affinity", "value": on_nodes(*nodes[:2])}
-        self.fairlot.patch(
-            path, [epoch(1), place, {"op": "replace", "path": "/spec/suspend", "value": False}]
-        )
-        self.pods = self.work.wait_for_pods("gang", 2, "Pending")
-        self.path = self.work.pod(self.pods[0])
-
-
-@pytest.fixture
-def gang(plane: ControlPlane, tenant: str, nodes: list[str]) -> Gang:
-    return Gang(plane, tenant, nodes)
-
-
-LATER = [{"name": "later", "image": "example/none", "securityContext": CONFINED}]
-TO_A_POD: dict[str, tuple[str, list[Object], str, str]] = {
-    "let it through its gate": (
-        "",
-        [{"op": "remove", "path": "/spec/schedulingGates/0"}],
-        "fairlot-pods",
-        GATE,
-    ),
-    "change its epoch": ("", [epoch(5)], "fairlot-pods", "the epoch among them"),
-    "take its label away": (
-        "",
-        [{"op": "remove", "path": "/metadata/labels/fairlot.io~1job"}],
-        "fairlot-pods",
-        "set by Fairlot alone",
-    ),
-    "take it away from its Job": (
-        "",
-        [{"op": "remove", "path": "/metadata/labels/batch.kubernetes.io~1controller-uid"}],
-        "fairlot-pods",
-        "said by the Job controller alone",
-    ),
-    "change its rank": (
-        "",
-        [
-            {
-                "op": "replace",
-                "path": "/metadata/annotations/batch.kubernetes.io~1job-completion-index",
-                "value": "7",
-            }
-        ],
-        "fairlot-pods",
-        "said by the Job controller alone",
-    ),
-    "take its owner away": (
-        "",
-        [{"op": "remove", "path": "/metadata/ownerReferences"}],
-        "fairlot-pods",
-        "owners and finalizers",
-    ),
-    "keep the Job from counting it": (
-        "",
-        [{"op": "remove", "path": "/metadata/finalizers"}],
-        "fairlot-pods",
-        "owners and finalizers",
-    ),
-    "run another image": (
-        "",
-        [{"op": "replace", "path": "/spec/containers/0/image", "value": "example/other"}],
-        "fairlot-pods",
-        "changed in Fairlot alone",
-    ),
-    "send it to another node": (
-        "",
-        [{"op": "add", "path": "/spec/nodeSelector", "value": {"kubernetes.io/hostname": "gpu-0009"}}],
-        "fairlot-pods",
-        "changed in Fairlot alone",
-    ),
-    "let it onto kept nodes": (
-        "",
-        [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
-        "fairlot-pods",
-        "changed in Fairlot alone",
-    ),
-    "put a container into it": (
-        "/ephemeralcontainers",
-        [{"op": "add", "path": "/spec/ephemeralContainers", "value": LATER}],
-        "fairlot-pods",
-        "no container is put into a pod of Fairlot",
-    ),
-    "say how it fares": (
-        "/status",
-        [{"op": "replace", "path": "/status/phase", "value": "Succeeded"}],
-        "fairlot-status",
-        "(status)",
-    ),
-}
-
-
-def test_he_cannot_touch_a_pod_of_fairlots(gang: Gang, bob: Api) -> None:
-    before = bob.get(gang.path)
-    for what, (subresource, operations, policy, words) in TO_A_POD.items():
-        said = answer(lambda s=subresource, o=operations: bob.patch(gang.path + s, o))
-        assert f"ValidatingAdmissionPolicy '{policy}'" in said, f"{what}: {said}"
-        assert words in said, f"{what}: {said}"
-    after = bob.get(gang.path)
-    assert (after["spec"], after["metadata"]) == (before["spec"], before["metadata"])
-    bob.merge(gang.path, {"metadata": {"labels": {"he": "may"}}})
-
-
-def test_he_cannot_take_the_policies_off_his_namespace(bob: Api, admin: Api, tenant: str) -> None:
-    """A right to all within a namespace is one to change the namespace itself."""
-    path = f"/api/v1/namespaces/{tenant}"
-    before = admin.get(path)["metadata"]["labels"]
-    bob.merge(path, {"metadata": {"labels": {"he": "may"}}})
-    for label, value in (
-        ("fairlot.io/tenant", None),
-        ("fairlot.io/tenant", "9"),
-        ("fairlot.io/other", "9"),
-        ("pod-security.kubernetes.io/enforce", None),
-        ("pod-security.kubernetes.io/enforce", "privileged"),
-    ):
-        change = {"metadata": {"labels": {label: value}}}
-        for subresource in ("", "/status"):
-            refused(
-                lambda c=change, s=subresource: bob.merge(path + s, c),
-                "set by Fairlot alone",
-                by="fairlot-namespaces",
-            )
-    assert admin.get(path)["metadata"]["labels"] == {**before, "he": "may"}
-    # Who rules the cluster may do it.
-    admin.merge(path, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": None}}})
-
-
-def test_nobody_but_the_scheduler_binds_a_pod(plane: ControlPlane, bob: Api, tenant: str) -> None:
-    pods = PODS.format(tenant)
-    bob.create(pods, pod("his", schedulerName="his-own"))
-    to = {"metadata": {"name": "his"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-0000"}}
-    for path in (f"{pods}/his/binding", f"/api/v1/namespaces/{tenant}/bindings"):
-        for api in (bob, plane.admin):
-            refused(
-                lambda api=api, path=path: api.create(path, to), "scheduler alone", by="fairlot-placement"
-            )
-    assert "nodeName" not in bob.get(f"{pods}/his")["spec"]
 
 
 # --- what nobody may do there ----------------------------------------------------------------------------
