@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -93,7 +94,7 @@ def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tupl
         reasons=np.array(jobs.reason, dtype=np.int64),
     )
     snapshot = fs.Snapshot(
-        cluster=_hardware(nodes, column, generation_names),
+        cluster=_hardware(cluster, nodes, column, generation_names),
         accounts=accounts.arrays,
         jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, now=now),
         settings=fs.Settings(
@@ -113,12 +114,20 @@ def fs_draw(cluster: Cluster) -> Any:
     return str(cluster.draw)
 
 
-def _hardware(nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]) -> fs.Cluster:
+def _hardware(
+    cluster: Cluster, nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]
+) -> fs.Cluster:
+    # What runs on a node that takes nothing new, as it is closed or does not answer, may go on there.
+    stays = [node.pk for node in nodes if node.state in (Node.State.CLOSED, Node.State.DOWN)]
+    held = HeldGpu.objects.filter(
+        node__in=stays, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING)
+    ).order_by()
+    kept = Counter(held.values_list("node_id", flat=True)) if stays else Counter()
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
     return fs.Cluster(
         generations=tuple(names[generation] for generation in column),
         node_generation=np.array([column[node.generation_id] for node in nodes], dtype=np.int64),
-        capacity=np.array([node.usable_gpus for node in nodes], dtype=np.int64),
+        capacity=np.array([kept[node.pk] or node.usable_gpus for node in nodes], dtype=np.int64),
         installed=installed,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -161,7 +162,7 @@ def drain_node(*, actor: User, node: Node, reason: str) -> None:
         state=Node.State.DRAINED, state_reason=reason[:200], state_since=now
     )
     audit.record(actor=actor, verb="node.drain", target=node, after={"reason": reason})
-    _clear(node, text=f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}")
+    leave_node(node, text=f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}", now=now)
     _changed(node.cluster_id)
 
 
@@ -176,9 +177,8 @@ def return_node(*, actor: User, node: Node) -> None:
     _changed(node.cluster_id)
 
 
-def _clear(node: Node, *, text: str) -> None:
-    """Every gang with a worker on the node leaves."""
-    now = now_from_database()
+def leave_node(node: Node, *, text: str, now: datetime) -> None:
+    """Every gang with a worker on the node leaves; inside the caller's transaction and lock."""
     history = History()
     leases = list(
         Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).distinct().select_related("job")

@@ -301,8 +301,10 @@ class _GpuNumbers:
 
     def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
         """`leases`: all open ones of the cluster."""
-        size = dict(Node.objects.filter(cluster=cluster).values_list("id", "gpus"))
-        self.open = {node: set(range(gpus)) for node, gpus in size.items()}
+        nodes = Node.objects.filter(cluster=cluster).values_list("id", "gpus", "state")
+        self.open = {
+            node: set(range(gpus)) if state == Node.State.READY else set() for node, gpus, state in nodes
+        }
         self.busy: set[tuple[int, int]] = set()  # (node, number) that are still held, but will be free
         for lease in leases:
             for place in lease.places:

@@ -40,6 +40,7 @@ class Gang:
     grace_seconds: float
     log_limit_bytes: int
     workers: Sequence[Worker]
+    gpu_resource: str = ""  # what a pod asks for to get one of these GPUs; empty where there are no pods
 
 
 class Phase(StrEnum):
@@ -59,6 +60,7 @@ class End(StrEnum):
     STOPPED = "stopped"  # because it was told to
     LOST = "lost"  # vanished without leaving a word: reboot, kill -9
     START_FAILED = "start_failed"  # a worker could not be started
+    DELETED = "deleted"  # somebody removed it by other means than Fairlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,21 @@ class Observation:
     message: str = ""  # plain words for people
     steps: float | None = None  # last progress reported (rank 0)
     steps_age: float | None = None  # seconds since that report
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """GPUs of one kind on one machine of a cluster that tells by itself what it has."""
+
+    host: str
+    resource: str  # what a pod asks for to get one
+    product: str  # the hardware's own name for its generation, with the slice for parts of GPUs
+    part: str  # the slice alone; empty for whole GPUs
+    installed: int
+    failed: int
+    others: int  # in use by what is not Fairlot's
+    is_up: bool
+    why_not: str  # in plain words why nothing new may be put there now; empty when it may
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,18 @@ class Backend(Protocol):
 
     def observe(self) -> Sequence[Observation]:
         """Everything known of leases that have not been forgotten."""
+
+    def news(self) -> Sequence[Observation]:
+        """Of all that `observe` would tell, at least what has changed since this was last asked."""
+
+    def staleness(self) -> float:
+        """Seconds since what `observe` tells was surely true."""
+
+    def tend(self) -> None:
+        """Goes on with what orders have begun, as far as the cluster has come; asked for at every change."""
+
+    def offers(self) -> Sequence[Offer] | None:
+        """All GPUs that there are, if something about them is new; None else, and where people declare nodes."""
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
         """Drops what is kept about an ended lease; logs and checkpoints stay."""

@@ -122,6 +122,7 @@ class Node(models.Model):
     class State(models.TextChoices):
         READY = "ready", "Ready"
         DRAINED = "drained", "Drained"  # by an operator: what runs is moved away, nothing new starts
+        CLOSED = "closed", "Closed"  # as observed: what runs goes on, nothing new starts
         DOWN = "down", "Down"  # as observed
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="nodes")
@@ -153,7 +154,7 @@ class Node(models.Model):
 
     @property
     def usable_gpus(self) -> int:
-        """How many gangs may have, some of them holding them now."""
+        """How many gangs may be given, some of them holding them now."""
         if self.state != self.State.READY:
             return 0
         return max(0, self.gpus - self.failed_gpus - self.others_gpus)

@@ -26,8 +26,10 @@ class Supply:
     node: str
     resource: str  # what a pod asks for, such as nvidia.com/gpu
     product: str  # the hardware's own name for its generation, with the slice for MIG
+    part: str  # the slice alone; empty for whole GPUs
     installed: int
     healthy: int  # as the device plugin counts them; fewer than installed when some have failed
+    is_up: bool
     why_not: str  # in plain words why nothing may be put there now; empty when it may
 
 
@@ -42,25 +44,35 @@ def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Su
         installed = _whole(capacity[resource])
         if not installed:
             continue
-        sliced = f"{product} MIG {resource.removeprefix(MIG)}" if resource.startswith(MIG) else product
+        part = resource.removeprefix(MIG) if resource.startswith(MIG) else ""
         found.append(
             Supply(
                 node=node["metadata"]["name"],
                 resource=resource,
-                product=sliced,
+                product=f"{product} MIG {part}" if part else product,
+                part=part,
                 installed=installed,
                 healthy=min(installed, _whole(allocatable.get(resource, "0"))),
+                is_up=_is_ready(node),
                 why_not=why_not,
             )
         )
     return found
 
 
+def _ready(node: Object) -> Object:
+    """What the node says of its being ready; nothing when it has not said so yet."""
+    found = (one for one in node.get("status", {}).get("conditions", ()) if one["type"] == "Ready")
+    return next(found, {})
+
+
+def _is_ready(node: Object) -> bool:
+    return bool(_ready(node).get("status") == "True")
+
+
 def _why_not(node: Object, tolerated: Collection[str]) -> str:
-    conditions = {found["type"]: found for found in node.get("status", {}).get("conditions", ())}
-    ready = conditions.get("Ready", {})
-    if ready.get("status") != "True":
-        said = ready.get("message") or "it has not said that it is ready"
+    if not _is_ready(node):
+        said = _ready(node).get("message") or "it has not said that it is ready"
         return f"not ready: {said}"
     if node["spec"].get("unschedulable"):
         return "cordoned"

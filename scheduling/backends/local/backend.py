@@ -126,6 +126,20 @@ class LocalBackend:
                 logger.error("%s is left out, as it is damaged or the disk refuses: %r", path, error)
         return observations
 
+    def news(self) -> Sequence[Observation]:
+        """Everything: there is little to read."""
+        return self.observe()
+
+    def staleness(self) -> float:
+        """What is read is true when it is read."""
+        return 0.0
+
+    def offers(self) -> None:
+        """Its nodes are declared."""
+
+    def tend(self) -> None:
+        """Supervisors go on by themselves."""
+
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs."""
         files = JobFiles(self.root, job_id)
