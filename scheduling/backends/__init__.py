@@ -11,18 +11,21 @@ if TYPE_CHECKING:
 
 
 def backend_for(cluster: Cluster) -> Backend:
-    """The backend that runs `cluster`, as the settings describe it; the same one each time."""
-    return _backend(cluster.pk, cluster.backend)
+    """The backend that runs `cluster`, as settings or its kubeconfig describe it; the same one each time."""
+    if cluster.backend == "local":
+        return _backend(cluster.pk)
+    # The client of Kubernetes takes a second to import, which few processes need.
+    from scheduling.attached import attached_backend  # noqa: PLC0415
+
+    return attached_backend(cluster)
 
 
 @lru_cache(maxsize=64)
-def _backend(cluster_id: int, kind: str) -> Backend:
+def _backend(cluster_id: int) -> Backend:
     from django.conf import settings  # noqa: PLC0415 - see above
 
     from scheduling.backends.local.backend import LocalBackend  # noqa: PLC0415
 
-    if kind != "local":
-        raise ValueError(f"there is no backend {kind!r}")
     return LocalBackend(
         root=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
         environments=settings.FAIRLOT_ENVIRONMENTS,

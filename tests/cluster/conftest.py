@@ -103,6 +103,7 @@ def namespace(admin: Api) -> Iterator[str]:
     admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
     # Pods are refused until the controller manager has made the account that they run as.
     wait_for(lambda: admin.items(f"/api/v1/namespaces/{name}/serviceaccounts"), what="an account")
+    admin.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": namespaces.JOB_ACCOUNT}})
     yield name
     remove(admin, name)
 

@@ -24,6 +24,7 @@ def indexed_job(
     gated: bool = False,
     behaviour: Mapping[str, str] | None = None,
     grace: int = 30,
+    image: str = "example/none",
     **spec: Any,
 ) -> Object:
     """A suspended Indexed Job; `behaviour` is what its pods do (stages.yaml), e.g. {"run-for": "2"}."""
@@ -49,7 +50,7 @@ def indexed_job(
                     "containers": [
                         {
                             "name": "main",
-                            "image": "example/none",
+                            "image": image,
                             "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
                         }
                     ],

@@ -242,7 +242,7 @@ def test_a_program_that_fails_makes_its_job_fail_with_its_exit_code(work: Work, 
 
 
 def test_an_image_that_does_not_exist_is_told_by_the_pod(work: Work, nodes: list[str]) -> None:
-    job = work.create("no-image", behaviour={"image": "missing"})
+    job = work.create("no-image", image="missing/image")
     work.start(job, nodes[6])
 
     def reasons() -> list[str]:

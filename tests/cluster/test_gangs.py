@@ -30,14 +30,16 @@ class Gang:
         self.uid = self.made["metadata"]["uid"]
 
     def make(self, workers: int) -> Object:
-        job = objects.new_job(self.job_id, POD, workers=workers, token="t0")
+        job = objects.new_job(self.job_id, POD, workers=workers, owner="test")
         return self.work.api.create(self.work.jobs, job)
 
-    def start(self, epoch: int, *nodes: str) -> Object:
-        return self.work.change(self.name, objects.start(self.uid, epoch=epoch, nodes=nodes))
+    def start(self, at: int, epoch: int, *nodes: str) -> Object:
+        turn = objects.Turn(epoch, f"lease-{epoch}", "A100", nodes)
+        return self.work.change(self.name, objects.start(self.uid, at=at, turn=turn))
 
-    def stop(self, epoch: int) -> Object:
-        return self.work.change(self.name, objects.stop(self.uid, epoch=epoch))
+    def stop(self, at: int) -> Object:
+        order = objects.stop(self.uid, at=at, epoch=at, token=f"lease-{at}")
+        return self.work.change(self.name, order)
 
     def let_through(self, pod: Object, node: str) -> Object:
         operations = objects.let_through(pod["metadata"]["uid"], node=node)
@@ -52,7 +54,7 @@ class Gang:
     def wait_for_pods(self, count: int, phase: str) -> list[Object]:
         """By rank."""
         pods = self.work.wait_for_pods(self.name, count, phase)
-        return sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][objects.INDEX]))
+        return sorted(pods, key=objects.rank_of)
 
     def wait_for_gated(self, count: int) -> list[Object]:
         """By rank, none of them let through."""
@@ -80,7 +82,7 @@ def test_pods_pass_the_restricted_standard_and_know_who_they_are(
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
     gang = Gang(admin, namespace, workers=1)
-    gang.start(0, nodes[0])
+    gang.start(0, 1, nodes[0])
     [pod] = gang.wait_for_pods(1, "Running")
     assert pod["spec"]["nodeName"] == nodes[0]
     assert objects.epoch_of(pod) == 1
@@ -101,7 +103,7 @@ def test_a_gang_waits_behind_its_gate_until_each_is_let_through_to_its_node(
 ) -> None:
     gang = Gang(admin, namespace, workers=3)
     where = [nodes[1], nodes[2], nodes[1]]
-    gang.start(0, *where)
+    gang.start(0, 1, *where)
     pods = gang.wait_for_gated(3)
     for pod, node in zip(pods, where, strict=True):
         gang.let_through(pod, node)
@@ -116,12 +118,12 @@ def test_a_gang_that_is_not_let_through_is_taken_back_and_nothing_of_it_ever_ran
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     gang = Gang(admin, namespace, workers=2)
-    gang.start(0, nodes[3])
+    gang.start(0, 1, nodes[3], nodes[3])
     pods = gang.wait_for_gated(2)
     gang.stop(1)
     gang.wait_until_left()
     assert all("nodeName" not in pod["spec"] for pod in pods)
-    assert objects.epoch_of(gang.read()) == 2
+    assert objects.is_suspended(gang.read())
 
 
 @pytest.mark.parametrize("late", ["start", "stop"])
@@ -129,11 +131,11 @@ def test_a_request_of_an_older_epoch_has_no_effect(
     admin: Api, namespace: str, nodes: list[str], late: str
 ) -> None:
     gang = Gang(admin, namespace, workers=1)
-    gang.start(0, nodes[4])
+    gang.start(0, 1, nodes[4])
     gang.wait_for_pods(1, "Running")
     before = gang.read()
     with pytest.raises(Refused) as fenced:
-        gang.start(0, nodes[5]) if late == "start" else gang.stop(0)
+        gang.start(0, 1, nodes[5]) if late == "start" else gang.stop(0)
     assert fenced.value.code == 422
     after = gang.read()
     assert (after["spec"], after["metadata"]["uid"]) == (before["spec"], before["metadata"]["uid"])
@@ -147,7 +149,7 @@ def test_a_request_meant_for_a_job_that_was_deleted_does_not_touch_its_namesake(
     wait_for(lambda: not admin.items(gang.work.jobs), what="the Job is gone")
     gang.make(1)
     with pytest.raises(Refused) as fenced:
-        gang.start(0, nodes[6])
+        gang.start(0, 1, nodes[6])
     assert fenced.value.code == 422
     assert gang.read()["spec"]["suspend"] is True
 
@@ -156,12 +158,12 @@ def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_goes_on_elsewhere(
     admin: Api, namespace: str, nodes: list[str]
 ) -> None:
     gang = Gang(admin, namespace, workers=1)
-    gang.start(0, nodes[7])
+    gang.start(0, 1, nodes[7])
     gang.wait_for_pods(1, "Running")
     assert objects.holds_gpus(gang.read())
     gang.stop(1)
     gang.wait_until_left()
-    gang.start(2, nodes[8])
+    gang.start(1, 2, nodes[8])
     [pod] = gang.wait_for_pods(1, "Running")
     assert pod["spec"]["nodeName"] == nodes[8]
-    assert objects.epoch_of(pod) == objects.epoch_of(gang.read()) == 3
+    assert objects.epoch_of(pod) == objects.epoch_of(gang.read()) == 2

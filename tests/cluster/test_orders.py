@@ -13,7 +13,7 @@ import yaml
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Invalid, Object, Unreachable
-from scheduling.backends.kubernetes.orders import NotOurs, Orders, Outcome
+from scheduling.backends.kubernetes.orders import NotOurs, Orders, Outcome, StillThere
 from tests.cluster.api import JOBS, Api
 from tests.cluster.controlplane import ControlPlane
 from tests.waiting import wait_for
@@ -60,17 +60,21 @@ def network(plane: ControlPlane) -> Any:
 
 @pytest.fixture
 def orders(network: Lossy, namespace: str) -> Orders:
-    return Orders(network, namespace)
+    return Orders(network, namespace, "ours")
 
 
-def prepare(orders: Orders, mark: str = "ours") -> Object:
-    return orders.prepare(JOB_ID, POD, workers=1, token=mark)
+def start(orders: Orders, epoch: int, node: str) -> Outcome:
+    return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", [node]))
+
+
+def stop(orders: Orders, epoch: int) -> Outcome:
+    return orders.stop(JOB_ID, epoch=epoch, token=f"lease-{epoch}")
 
 
 def state(admin: Api, namespace: str) -> tuple[int, bool]:
     """Epoch, and whether it is suspended."""
     job = admin.get(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}")
-    return objects.epoch_of(job), job["spec"]["suspend"]
+    return objects.epoch_of(job), objects.is_suspended(job)
 
 
 def test_a_job_is_prepared_once_however_often_it_is_asked_for(
@@ -78,100 +82,118 @@ def test_a_job_is_prepared_once_however_often_it_is_asked_for(
 ) -> None:
     network.lose = "request"
     with pytest.raises(Unreachable):
-        prepare(orders)
+        orders.prepare(JOB_ID, POD, workers=1)
     network.lose = "answer"
-    first = prepare(orders)
-    again = prepare(orders)
-    assert first["metadata"]["uid"] == again["metadata"]["uid"]
+    with pytest.raises(Unreachable):
+        orders.prepare(JOB_ID, POD, workers=1)
+    there = orders.find(JOB_ID)
+    assert there is not None
+    assert orders.prepare(JOB_ID, POD, workers=1)["metadata"]["uid"] == there["metadata"]["uid"]
     assert len(admin.items(JOBS.format(namespace))) == 1
 
 
-def test_a_job_of_somebody_else_with_the_same_name_is_not_taken_for_ours(orders: Orders) -> None:
-    prepare(orders, mark="theirs")
+def test_a_job_of_somebody_else_with_the_same_name_is_not_taken_for_ours(
+    namespace: str, network: Lossy, orders: Orders, nodes: list[str]
+) -> None:
+    Orders(network, namespace, "theirs").prepare(JOB_ID, POD, workers=1)
     with pytest.raises(NotOurs, match=objects.job_name(JOB_ID)):
-        prepare(orders)
+        start(orders, 1, nodes[0])
+    with pytest.raises(NotOurs):
+        stop(orders, 1)
 
 
-def test_an_order_whose_answer_is_lost_was_carried_out(
+def test_an_order_whose_answer_is_lost_is_given_again_and_has_been_carried_out(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    uid = prepare(orders)["metadata"]["uid"]
+    orders.prepare(JOB_ID, POD, workers=1)
     network.lose = "answer"
-    assert orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1]) is Outcome.DONE
+    with pytest.raises(Unreachable):
+        start(orders, 1, nodes[0])
     assert state(admin, namespace) == (1, False)
-    assert orders.start(JOB_ID, uid, epoch=0, nodes=nodes[1:2]) is Outcome.DONE, "the same order again"
-    assert state(admin, namespace) == (1, False)
+    before = admin.items(JOBS.format(namespace))[0]["spec"]
+    assert start(orders, 1, nodes[1]) is Outcome.DONE
+    assert admin.items(JOBS.format(namespace))[0]["spec"] == before, "nothing was asked for a second time"
 
 
-def test_an_order_that_never_arrived_is_to_be_given_again(
-    admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
-) -> None:
-    uid = prepare(orders)["metadata"]["uid"]
-    network.lose = "request"
-    with pytest.raises(Unreachable, match="request was lost"):
-        orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1])
-    assert state(admin, namespace) == (0, True)
-    assert orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1]) is Outcome.DONE
-
-
-def test_an_order_that_was_overtaken_is_void(
+def test_a_start_that_comes_after_its_stop_starts_nothing(
     admin: Api, namespace: str, orders: Orders, nodes: list[str]
 ) -> None:
-    uid = prepare(orders)["metadata"]["uid"]
-    orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1])
-    orders.stop(JOB_ID, uid, epoch=1)
-    assert orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1]) is Outcome.OVERTAKEN
-    assert state(admin, namespace) == (2, True)
+    orders.prepare(JOB_ID, POD, workers=1)
+    assert stop(orders, 1) is Outcome.DONE
+    assert start(orders, 1, nodes[0]) is Outcome.OVERTAKEN
+    assert state(admin, namespace) == (1, True)
+    assert start(orders, 2, nodes[0]) is Outcome.DONE
+    assert state(admin, namespace) == (2, False)
 
 
-def test_orders_to_a_deleted_job_and_to_its_namesake_say_so(
+def test_an_order_of_an_older_lease_is_void(
+    admin: Api, namespace: str, orders: Orders, nodes: list[str]
+) -> None:
+    start(orders, 5, nodes[0])
+    assert stop(orders, 4) is Outcome.OVERTAKEN
+    assert start(orders, 4, nodes[1]) is Outcome.OVERTAKEN
+    assert state(admin, namespace) == (5, False)
+
+
+def test_a_start_waits_for_the_end_of_the_turn_before_which_it_brings_about(
+    admin: Api, namespace: str, orders: Orders, nodes: list[str]
+) -> None:
+    start(orders, 1, nodes[0])
+    with pytest.raises(StillThere):
+        start(orders, 2, nodes[1])
+    assert state(admin, namespace) == (1, True)
+
+    def goes() -> bool:
+        try:
+            return start(orders, 2, nodes[1]) is Outcome.DONE
+        except (StillThere, Invalid):
+            return False
+
+    wait_for(goes, what="the second turn")
+    assert state(admin, namespace) == (2, False)
+
+
+def test_orders_to_a_deleted_job_say_so_and_a_start_makes_it_anew(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    uid = prepare(orders)["metadata"]["uid"]
-    path = f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}"
-    network.delete(path, uid=uid)
+    uid = orders.prepare(JOB_ID, POD, workers=1)["metadata"]["uid"]
+    network.delete(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}", uid=uid)
     wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
-    assert orders.stop(JOB_ID, uid, epoch=0) is Outcome.MISSING
-    prepare(orders)
-    assert orders.start(JOB_ID, uid, epoch=0, nodes=nodes[:1]) is Outcome.OVERTAKEN
-    assert state(admin, namespace) == (0, True)
+    assert stop(orders, 1) is Outcome.MISSING
+    assert start(orders, 2, nodes[0]) is Outcome.DONE
+    assert state(admin, namespace) == (2, False)
 
 
-def test_random_orders_over_a_bad_network_leave_the_job_where_the_last_good_one_led(
+def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_one_led(
     admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
 ) -> None:
-    """Every step's epoch and state are foretold by a model of three lines."""
+    """A model of one number and one bit foretells where the Job may be after every step."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
-    uid = prepare(orders)["metadata"]["uid"]
+    orders.prepare(JOB_ID, POD, workers=1)
     epoch, suspended = 0, True
-    history: dict[int, bool] = {}  # which order led on from an epoch: whether it was a stop
     carried_out = 0
     for _ in range(STEPS):
-        at = max(0, epoch - chance.choice([0, 0, 0, 1, 2]))
-        # Of one epoch there is one order only, which may come again.
-        stops = history.get(at, not suspended)
+        about, stops = max(1, epoch + chance.choice([-1, 0, 0, 0, 1, 1, 2])), chance.random() < 0.5
         network.lose = chance.choice(["", "", "answer", "request"])
-        lost = network.lose == "request"
+        outcome: Outcome | None = None
         try:
-            if stops:
-                outcome = orders.stop(JOB_ID, uid, epoch=at)
-            else:
-                outcome = orders.start(JOB_ID, uid, epoch=at, nodes=[chance.choice(nodes)])
-        except Unreachable:
-            assert lost
-            assert at == epoch
-        except Invalid:
-            # Its pods have not gone yet: a Job may be placed anew only when they have.
-            assert at == epoch
-            assert not stops
-        else:
-            if at == epoch:
-                assert outcome is Outcome.DONE
-                history[at], epoch, suspended = stops, epoch + 1, stops
-                carried_out += 1
-            else:
-                assert outcome is (Outcome.DONE if at == epoch - 1 else Outcome.OVERTAKEN)
+            outcome = stop(orders, about) if stops else start(orders, about, chance.choice(nodes))
+        except (Unreachable, StillThere, Invalid) as trouble:
+            sys.stdout.write(f"{trouble}\n")  # what it did, if anything, the Job itself tells
         network.lose = ""
-        assert state(admin, namespace) == (epoch, suspended), f"seed {SEED}"
+        at = state(admin, namespace)
+        # A start also stops what still runs for an older lease.
+        led_to = (about, stops)
+        overtaken = about < epoch or (about == epoch and suspended)
+        may_be = {(epoch, suspended)} | (set() if overtaken else {led_to})
+        if about > epoch and not stops:
+            may_be.add((epoch, True))
+        assert at in may_be, f"seed {SEED}"
+        if outcome is Outcome.DONE:
+            assert at == led_to, f"seed {SEED}"
+            carried_out += 1
+        elif outcome is Outcome.OVERTAKEN:
+            assert overtaken, f"seed {SEED}"
+        epoch, suspended = at
     assert carried_out > 10, f"seed {SEED}"

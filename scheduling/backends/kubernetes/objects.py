@@ -1,26 +1,38 @@
 """A gang as a Job of Kubernetes, and the requests that start, let through, stop and move it.
 
-Every request is one JSON-Patch that begins with tests of the Job's uid and epoch: the API server takes
-all of it or nothing, so a request that comes twice, late, or from a worker that was overtaken has no
-effect (it is answered with 422). What a pod may be is decided here; users fill in what `Pod` holds.
+A Job carries the epoch of the lease that it last heard of, and that only grows. Every request is one
+JSON-Patch that begins with tests of the Job's uid and of the epoch that it was found at: the API server
+takes all of it or nothing, so a request that comes twice, late, or from a worker that was overtaken has
+no effect (it is answered with 422). What a pod may be is decided here; users fill in what `Pod` holds.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from scheduling.backends.kubernetes.api import Object
+from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 
 Operation: TypeAlias = Mapping[str, object]
 
 OURS = "fairlot.io"
-JOB, TOKEN, EPOCH, GATE = f"{OURS}/job", f"{OURS}/token", f"{OURS}/epoch", f"{OURS}/placement"
+# Labels: of which job of Fairlot it is, and of which Fairlot.
+JOB, OWNER = f"{OURS}/job", f"{OURS}/owner"
+# Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
+EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
+GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
+GATE = f"{OURS}/placement"
 INDEX = "batch.kubernetes.io/job-completion-index"
 HOSTNAME = "kubernetes.io/hostname"
 TEMPLATE = "/spec/template/spec"
+ANNOTATIONS = "/metadata/annotations"
+NVIDIA = "nvidia.com/gpu"
+# Whom an image runs as when it says nothing, or says root.
+USER = 1000
 # A finished Job stays as a tombstone, so that no late request can make it anew.
 TOMBSTONE_SECONDS = 24 * 3600
 RENDEZVOUS_PORT = 29500
@@ -35,8 +47,19 @@ class Pod:
     command: Sequence[str]
     environment: Mapping[str, str]
     gpus: int
-    gpu_resource: str = "nvidia.com/gpu"
+    gpu_resource: str = NVIDIA
     grace_seconds: float = 30.0
+    account: str = JOB_ACCOUNT
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One lease of a job."""
+
+    epoch: int
+    token: str
+    generation: str
+    nodes: Sequence[str]  # of each rank
 
 
 def job_name(job_id: int) -> str:
@@ -45,14 +68,14 @@ def job_name(job_id: int) -> str:
     return f"fairlot-{number}"
 
 
-def new_job(job_id: int, pod: Pod, *, workers: int, token: str) -> Object:
+def new_job(job_id: int, pod: Pod, *, workers: int, owner: str) -> Object:
     """A Job that exists and does not run: suspended, at epoch 0, with its pods behind a gate if it is a gang."""
     name = job_name(job_id)
-    labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id)}
+    labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels, "annotations": {EPOCH: "0", TOKEN: token}},
+        "metadata": {"name": name, "labels": labels, "annotations": {EPOCH: "0", WORKERS: str(workers)}},
         "spec": {
             "suspend": True,
             "completionMode": "Indexed",
@@ -72,29 +95,36 @@ def new_job(job_id: int, pod: Pod, *, workers: int, token: str) -> Object:
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": TOMBSTONE_SECONDS,
             "template": {
-                "metadata": {"labels": labels, "annotations": {EPOCH: "0"}},
-                "spec": _pod_spec(name, pod, workers),
+                "metadata": {"labels": labels, "annotations": {EPOCH: "0", GENERATION: ""}},
+                "spec": _pod_spec(job_id, pod, workers),
             },
         },
     }
 
 
-def _pod_spec(name: str, pod: Pod, workers: int) -> Object:
+def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
     """As Kubernetes' restricted standard wants it, without rights and without the cluster's own addresses."""
     return {
         "restartPolicy": "Never",
+        "serviceAccountName": pod.account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)),
-        "subdomain": name,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "subdomain": job_name(job_id),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "schedulingGates": [{"name": GATE}] if workers > 1 else [],
         "containers": [
             {
                 "name": "main",
                 "image": pod.image,
                 "command": list(pod.command),
-                "env": _environment(name, pod.environment, workers),
+                "env": _environment(job_id, pod.environment, workers),
                 "resources": {"limits": {pod.gpu_resource: str(pod.gpus)}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -105,46 +135,57 @@ def _pod_spec(name: str, pod: Pod, workers: int) -> Object:
     }
 
 
-def _environment(name: str, wanted: Mapping[str, str], workers: int) -> list[Object]:
+def _environment(job_id: int, wanted: Mapping[str, str], workers: int) -> list[Object]:
     """What the user asked for, and what no user may change: rank, size and where the first worker is."""
+    name = job_name(job_id)
     ours = {
+        "FAIRLOT_JOB_ID": str(job_id),
         "FAIRLOT_WORLD_SIZE": str(workers),
         "WORLD_SIZE": str(workers),
+        "LOCAL_RANK": "0",  # each worker sees its own GPUs only
+        "PYTHONUNBUFFERED": wanted.get("PYTHONUNBUFFERED", "1"),  # logs are seen when they are printed
         "MASTER_ADDR": f"{name}-0.{name}",
         "MASTER_PORT": str(RENDEZVOUS_PORT),
     }
-    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
-    ranks: list[Object] = [{"name": variable, "valueFrom": rank} for variable in (RANK, "RANK")]
-    taken = {RANK, "RANK", *ours}
+    told = {RANK: INDEX, "RANK": INDEX, "FAIRLOT_EPOCH": EPOCH, "FAIRLOT_GENERATION": GENERATION}
+    turns: list[Object] = [
+        {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}
+        for variable, annotation in told.items()
+    ]
+    taken = {*told, *ours}
     free = {key: value for key, value in wanted.items() if key not in taken}
     # Dollar signs would be taken for references to other variables.
     plain: list[Object] = [
         {"name": key, "value": value.replace("$", "$$")} for key, value in (free | ours).items()
     ]
-    return ranks + plain
+    return turns + plain
 
 
 # --- what is asked of a Job that is there ----------------------------------------------------------------
 
 
-def start(uid: str, *, epoch: int, nodes: Sequence[str]) -> list[Operation]:
-    """From `epoch` to the next: it runs on these nodes, a gang once its pods are let through one by one."""
+def start(uid: str, *, at: int, turn: Turn) -> list[Operation]:
+    """From epoch `at` to the turn's: it runs on its nodes, a gang once its pods are let through one by one."""
     return [
-        *_fenced(uid, epoch),
+        *_fenced(uid, at, turn.epoch, turn.token, because=""),
         {"op": "test", "path": "/spec/suspend", "value": True},
-        {
-            "op": "add",
-            "path": f"/spec/template/metadata/annotations/{_escaped(EPOCH)}",
-            "value": str(epoch + 1),
-        },
-        {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(nodes)},
+        _put(ANNOTATIONS, RANKS, json.dumps(list(turn.nodes))),
+        _put("/spec/template/metadata/annotations", EPOCH, str(turn.epoch)),
+        _put("/spec/template/metadata/annotations", GENERATION, turn.generation),
+        {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(turn.nodes)},
         {"op": "replace", "path": "/spec/suspend", "value": False},
     ]
 
 
-def stop(uid: str, *, epoch: int) -> list[Operation]:
-    """From `epoch` to the next: its pods are told to go. Stopping what is stopped changes the epoch alone."""
-    return [*_fenced(uid, epoch), {"op": "replace", "path": "/spec/suspend", "value": True}]
+def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> list[Operation]:
+    """Its pods are told to go, and the lease `epoch` can start them no more, if it had not yet.
+
+    `because` is why, when nobody decided it.
+    """
+    return [
+        *_fenced(uid, at, epoch, token, because=because),
+        {"op": "replace", "path": "/spec/suspend", "value": True},
+    ]
 
 
 def let_through(uid: str, *, node: str) -> list[Operation]:
@@ -157,13 +198,18 @@ def let_through(uid: str, *, node: str) -> list[Operation]:
     ]
 
 
-def _fenced(uid: str, epoch: int) -> list[Operation]:
-    path = f"/metadata/annotations/{_escaped(EPOCH)}"
+def _fenced(uid: str, at: int, epoch: int, token: str, *, because: str) -> list[Operation]:
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "test", "path": path, "value": str(epoch)},
-        {"op": "replace", "path": path, "value": str(epoch + 1)},
+        {"op": "test", "path": f"{ANNOTATIONS}/{_escaped(EPOCH)}", "value": str(at)},
+        _put(ANNOTATIONS, EPOCH, str(epoch)),
+        _put(ANNOTATIONS, LEASE, token),
+        _put(ANNOTATIONS, BECAUSE, because),
     ]
+
+
+def _put(path: str, key: str, value: str) -> Operation:
+    return {"op": "add", "path": f"{path}/{_escaped(key)}", "value": value}
 
 
 def _on(nodes: Sequence[str]) -> Object:
@@ -185,11 +231,48 @@ def epoch_of(thing: Object) -> int:
     return int(thing["metadata"]["annotations"][EPOCH])
 
 
+def job_id_of(thing: Object) -> int:
+    """Of a Job or a pod of ours."""
+    return int(thing["metadata"]["labels"][JOB])
+
+
+def rank_of(pod: Object) -> int:
+    return int(pod["metadata"]["annotations"][INDEX])
+
+
+def workers_of(job: Object) -> int:
+    return int(job["metadata"]["annotations"][WORKERS])
+
+
+def nodes_of(job: Object) -> list[str]:
+    """Of each rank, where the Job's present turn puts it."""
+    nodes: list[str] = json.loads(job["metadata"]["annotations"][RANKS])
+    return nodes
+
+
+def is_suspended(job: Object) -> bool:
+    """Whether it was told to be; its pods may still be there."""
+    return bool(job["spec"].get("suspend"))
+
+
 def is_gated(pod: Object) -> bool:
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates", ()))
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether its containers are gone for good, and its GPUs free."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def holds_gpus(job: Object) -> bool:
     """Whether pods of it are there or still going: its GPUs are free only when none is."""
     status = job.get("status", {})
     return bool(status.get("active", 0) or status.get("terminating", 0))
+
+
+def condition(thing: Object, kind: str) -> Object | None:
+    """The condition of this kind, where it is true."""
+    for found in thing.get("status", {}).get("conditions", ()):
+        if found["type"] == kind and found["status"] == "True":
+            return dict(found)
+    return None

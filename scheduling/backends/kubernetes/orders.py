@@ -1,33 +1,39 @@
 """Orders to Jobs that have the effect of once, whatever becomes of the request or of its answer.
 
-An order says from which epoch to the next it leads. When the answer is lost, or says that a test of the
-patch failed, the Job itself tells which of the two it is at: then the order has been carried out, or may
-be given again, or was overtaken.
+Each order names the lease that it is for. The Job itself says how far it is: an order for an older lease
+is void, one that it has followed is done, and any other is one patch that tests what was read. So an
+order whose answer was lost is simply given again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from scheduling.backends.kubernetes import objects
-from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Taken, Unreachable
-from scheduling.backends.kubernetes.objects import Operation
+from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Taken
+from scheduling.backends.kubernetes.objects import Turn
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+# Between reading a Job and patching it others may have patched it; who loses so often gives way.
+TRIES = 4
 
 
 class Outcome(Enum):
     """What is known of an order after it was given."""
 
     DONE = "done"  # the Job is where the order leads, by this order or by the same one given before
-    OVERTAKEN = "overtaken"  # the Job is at another epoch, or it is another Job: the order is void
-    MISSING = "missing"  # somebody has deleted the Job
+    OVERTAKEN = "overtaken"  # the Job has heard of a later lease, or of this one's end: the order is void
+    FINISHED = "finished"  # the Job has come to its own end before
+    MISSING = "missing"  # there is no such Job
 
 
 class NotOurs(Exception):
-    """A Job of this name is there that Fairlot did not make for this job."""
+    """A Job of this name is there that this Fairlot did not make."""
+
+
+class StillThere(Exception):
+    """Pods of an earlier lease are still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,58 +42,87 @@ class Orders:
 
     api: Api
     namespace: str
+    owner: str  # marks what is ours
 
-    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int, token: str) -> Object:
-        """The job's Job, made if it is not there; raises NotOurs when its name is taken by another's.
-
-        `token` is one secret of the job, the same whenever it is prepared.
-        """
-        wanted = objects.new_job(job_id, pod, workers=workers, token=token)
+    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int) -> Object:
+        """The job's Job, made if it is not there; raises NotOurs when its name is taken by another's."""
+        there = self.find(job_id)
+        if there is not None:
+            return there
+        wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner)
         try:
             return self.api.create(JOBS.format(self.namespace), wanted)
-        except (Taken, Unreachable) as trouble:
-            try:
-                there = self.api.get(self._path(job_id))
-            except Missing:
-                raise trouble from None
-        annotations = there["metadata"].get("annotations", {})
-        if annotations.get(objects.TOKEN) != token or objects.EPOCH not in annotations:
+        except Taken:
+            if (there := self.find(job_id)) is None:
+                raise
+            return there
+
+    def find(self, job_id: int) -> Object | None:
+        """The job's Job, if it is there; raises NotOurs."""
+        try:
+            there = self.api.get(self._path(job_id))
+        except Missing:
+            return None
+        if there["metadata"].get("labels", {}).get(objects.OWNER) != self.owner:
             raise NotOurs(f"a Job {there['metadata']['name']} of somebody else is in {self.namespace}")
         return there
 
-    def start(self, job_id: int, uid: str, *, epoch: int, nodes: Sequence[str]) -> Outcome:
-        """From `epoch` to the next, running on these nodes."""
-        return self._order(job_id, uid, objects.start(uid, epoch=epoch, nodes=nodes), epoch, suspended=False)
+    def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
+        """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
+        for last in _tries():
+            job = self.prepare(job_id, pod, workers=len(turn.nodes))
+            at = objects.epoch_of(job)
+            if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
+                return Outcome.OVERTAKEN
+            if at == turn.epoch:
+                return Outcome.DONE
+            if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
+                return Outcome.FINISHED
+            if not objects.is_suspended(job):
+                # Nobody waits for its end any more.
+                old = str(job["metadata"]["annotations"][objects.LEASE])
+                self.api.patch(self._path(job_id), objects.stop(_uid(job), at=at, epoch=at, token=old))
+                raise StillThere(f"turn {at} of job {job_id} was still running")
+            if objects.holds_gpus(job):
+                raise StillThere(f"pods of turn {at} of job {job_id} are still there")
+            try:
+                self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, turn=turn))
+            except (Invalid, Missing):
+                if last:
+                    raise
+            else:
+                return Outcome.DONE
+        raise AssertionError("unreachable")
 
-    def stop(self, job_id: int, uid: str, *, epoch: int) -> Outcome:
-        """From `epoch` to the next, suspended."""
-        return self._order(job_id, uid, objects.stop(uid, epoch=epoch), epoch, suspended=True)
-
-    def _order(
-        self, job_id: int, uid: str, patch: Sequence[Operation], epoch: int, *, suspended: bool
-    ) -> Outcome:
-        try:
-            self.api.patch(self._path(job_id), patch)
-        except Missing:
-            return Outcome.MISSING
-        except (Invalid, Unreachable) as trouble:
-            return self._look(job_id, uid, epoch, trouble, suspended=suspended)
-        return Outcome.DONE
-
-    def _look(self, job_id: int, uid: str, epoch: int, trouble: Exception, *, suspended: bool) -> Outcome:
-        """What the Job says of an order whose answer did not say it; raises `trouble` when it had no effect."""
-        try:
-            job = self.api.get(self._path(job_id))
-        except Missing:
-            return Outcome.MISSING
-        if job["metadata"]["uid"] != uid:
-            return Outcome.OVERTAKEN
-        at = objects.epoch_of(job)
-        if at == epoch:
-            raise trouble
-        # Each epoch has one order, so that the same epoch with the other state is somebody's hand.
-        done = at == epoch + 1 and bool(job["spec"].get("suspend")) == suspended
-        return Outcome.DONE if done else Outcome.OVERTAKEN
+    def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
+        """The job's pods go, and the lease `epoch` starts no more, even if its start comes later than this."""
+        for last in _tries():
+            job = self.find(job_id)
+            if job is None:
+                return Outcome.MISSING
+            at = objects.epoch_of(job)
+            if at > epoch:
+                return Outcome.OVERTAKEN
+            if at == epoch and objects.is_suspended(job):
+                return Outcome.DONE
+            order = objects.stop(_uid(job), at=at, epoch=epoch, token=token, because=because)
+            try:
+                self.api.patch(self._path(job_id), order)
+            except (Invalid, Missing):
+                if last:
+                    raise
+            else:
+                return Outcome.DONE
+        raise AssertionError("unreachable")
 
     def _path(self, job_id: int) -> str:
         return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id)}"
+
+
+def _uid(job: Object) -> str:
+    return str(job["metadata"]["uid"])
+
+
+def _tries() -> list[bool]:
+    """For each try whether it is the last."""
+    return [False] * (TRIES - 1) + [True]

@@ -39,6 +39,9 @@ class Mirror(Protocol):
     def remove(self, thing: Object) -> None:
         """This one is gone."""
 
+    def heard(self) -> None:
+        """The API server has spoken: what it said so far is true now."""
+
 
 @dataclass
 class Reflector:
@@ -110,6 +113,7 @@ class Reflector:
                 break
             query["continue"] = token
         self.mirror.replace(found)
+        self.mirror.heard()
         self.lists += 1
         return str(page["metadata"]["resourceVersion"])
 
@@ -129,6 +133,7 @@ class Reflector:
                     return
                 for event in stream:
                     self._take(event)
+                    self.mirror.heard()
                     self._failures = 0
             finally:
                 self._stream = None

@@ -1,0 +1,306 @@
+"""Gangs as Jobs of a Kubernetes cluster: orders, and what has become of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+from kubernetes.config import ConfigException
+
+from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
+from scheduling.backends.kubernetes.objects import JOB, OWNER
+from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders, Outcome, StillThere
+from scheduling.backends.kubernetes.reflector import Mirror, Reflector
+from scheduling.backends.kubernetes.tender import Tender
+from scheduling.backends.kubernetes.view import View
+from scheduling.limit import Limit
+
+logger = logging.getLogger(__name__)
+
+ALL_JOBS, ALL_PODS, NODES = "/apis/batch/v1/jobs", "/api/v1/pods", "/api/v1/nodes"
+PODS = "/api/v1/namespaces/{}/pods"
+# Until the first lists are there, nothing is known; a large cluster's take a while.
+FILL_SECONDS = 120.0
+PAGE = 500
+# Signals are sent by kubelets; a grace of 0 would make the API server forget a pod that still runs.
+SHORTEST_GRACE = 1
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Tenancy(Protocol):
+    """Where the jobs of a tenant live in the cluster."""
+
+    def __call__(self, job_id: int) -> str:
+        """The namespace of the job's tenant; KeyError when there is no such job."""
+
+
+class Limited(Api):
+    """Keeps to the limit that all processes share, and lets all pause when the API server asks for it."""
+
+    def __init__(self, kubeconfig: Mapping[str, Any], limit: Limit) -> None:
+        super().__init__(kubeconfig)
+        self._limit = limit
+
+    def _write(self, *args: Any, **kwargs: Any) -> Object:
+        self._limit.take()
+        try:
+            return super()._write(*args, **kwargs)
+        except Refused as refusal:
+            if refusal.code == 429:
+                self._limit.hold(max(1.0, refusal.retry_after))
+            raise
+
+
+@dataclass
+class _Watch:
+    """Reflectors at work, and where they keep what they see."""
+
+    view: View
+    reflectors: list[Reflector]
+    threads: list[threading.Thread]
+
+    @property
+    def is_alive(self) -> bool:
+        return all(thread.is_alive() for thread in self.threads)
+
+
+class KubernetesBackend:
+    """Orders go to the API server from any process; one process at a time watches, by `changes`.
+
+    `owner` marks this Fairlot's objects. `settle` is asked before each start: it makes the namespace of the job's
+    tenant, where it is not there yet.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: Callable[[], Api],
+        owner: str,
+        namespace_of: Tenancy,
+        settle: Callable[[Api, int], None] = lambda api, job_id: None,
+        logs: Path,
+        tender: Tender | None = None,
+    ) -> None:
+        self._api_of = api
+        self._owner = owner
+        self._namespace_of = namespace_of
+        self._settle = settle
+        self.logs = logs
+        self._tender = tender or Tender()
+        self._lock = threading.Lock()
+        self._known_api: Api | None = None
+        self._watch: _Watch | None = None
+
+    @property
+    def api(self) -> Api:
+        """Made when it is first needed: connections must not cross a fork."""
+        with self._lock:
+            if self._known_api is None:
+                try:
+                    self._known_api = self._api_of()
+                except ConfigException as error:
+                    raise BackendError(f"the kubeconfig cannot be used: {error}") from None
+            return self._known_api
+
+    def prepare(self) -> None:
+        """Checks that the API server answers, and lets us in."""
+        with _plainly("the API server"):
+            self.api.get(ALL_JOBS, limit=1)
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def start(self, gang: Gang) -> None:
+        """Starts the gang unless its epoch was already started, stopped or overtaken."""
+        pod = objects.Pod(
+            image=gang.environment_name,
+            command=gang.command,
+            environment=gang.environment,
+            gpus=len(gang.workers[0].gpu_indices),
+            gpu_resource=gang.gpu_resource or objects.NVIDIA,
+            grace_seconds=gang.grace_seconds,
+        )
+        nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
+        turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)
+        with _plainly(f"the start of job {gang.job_id}"):
+            self._settle(self.api, gang.job_id)
+            outcome = self._orders(gang.job_id).start(gang.job_id, pod, turn)
+        if outcome is Outcome.FINISHED:
+            raise BackendError("its Job has come to its end already")
+
+    def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
+        """Its pods get SIGTERM, and SIGKILL after their grace, or after `grace_seconds` if that is less."""
+        with _plainly(f"the stop of job {job_id}"):
+            outcome = self._orders(job_id).stop(job_id, epoch=epoch, token=str(token))
+            if outcome is Outcome.DONE:
+                self._shorten(job_id, grace_seconds)
+
+    def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
+        """Kubernetes has nothing that stops a container where it is: such a cluster slices by checkpoints."""
+        raise BackendError("jobs of a Kubernetes cluster cannot be frozen")
+
+    def thaw(self, gang: Gang) -> None:
+        """Nothing was frozen, so it starts from its checkpoint."""
+        self.start(gang)
+
+    def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
+        """The Job stays for a day as a tombstone; what is kept here of a deleted one goes."""
+        if self._watch:
+            self._watch.view.finished_with(job_id, token)
+
+    def remove_files(self, *, job_id: int) -> None:
+        """Deletes the logs, and a Job that is still there."""
+        with _plainly(f"the removal of job {job_id}"):
+            there = self._orders(job_id).find(job_id)
+            if there is not None:
+                if objects.holds_gpus(there) or not objects.is_suspended(there):
+                    raise BackendError(f"job {job_id} is still running")
+                self.api.delete(self._job_path(there), uid=there["metadata"]["uid"])
+
+    # --- reports -------------------------------------------------------------------------------
+
+    def observe(self) -> Sequence[Observation]:
+        """From the watch, where this process has one; else the API server is asked for all of it."""
+        return self._view().everything()
+
+    def news(self) -> Sequence[Observation]:
+        """What has changed since this was last asked, where this process watches."""
+        return self._watch.view.news() if self._watch else self.observe()
+
+    def staleness(self) -> float:
+        """Of the watch; what is asked for is true when it comes."""
+        return self._watch.view.staleness() if self._watch else 0.0
+
+    def tend(self) -> None:
+        """Lets complete gangs through their gates, and takes back those that do not come up."""
+        if self._watch:
+            with _plainly("tending the gangs"):
+                self._tender.tend(self.api, self._watch.view, self._orders)
+
+    def offers(self) -> Sequence[Offer] | None:
+        """GPUs of all nodes, if something about them is new; None also where this process does not watch."""
+        return self._watch.view.offers() if self._watch else None
+
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
+        """Up to `limit` bytes of a rank's log from byte `offset`."""
+        return LogChunk(rank, offset, offset, b"", complete=True)
+
+    def log_size(self, *, job_id: int, rank: int) -> int:
+        """Bytes that a rank's log has now; 0 when there is none."""
+        return 0
+
+    def log_ranks(self, *, job_id: int) -> Sequence[int]:
+        """Ranks that have a log."""
+        return []
+
+    def changes(self, *, timeout: float) -> Iterator[None]:
+        """Watches from the first step on; BackendError when the API server lets us in no more."""
+        self._watch = watch = self._begin_watch()
+        try:
+            if not watch.view.wait_until_complete(FILL_SECONDS):
+                raise BackendError(f"the API server has not told what there is within {FILL_SECONDS:g} s")
+            yield
+            while watch.is_alive:
+                watch.view.wait(timeout)
+                yield
+            raise BackendError("the API server lets us in no more")
+        finally:
+            self._watch = None
+            for reflector in watch.reflectors:
+                reflector.stop()
+
+    # --- how -----------------------------------------------------------------------------------
+
+    def _orders(self, job_id: int) -> Orders:
+        return Orders(self.api, self._namespace_of(job_id), self._owner)
+
+    def _job_path(self, job: Object) -> str:
+        about = job["metadata"]
+        return f"{JOBS.format(about['namespace'])}/{about['name']}"
+
+    def _shorten(self, job_id: int, grace_seconds: float) -> None:
+        """Pods whose own grace is longer are told the shorter one."""
+        pods = PODS.format(self._namespace_of(job_id))
+        for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
+            if objects.has_ended(pod) or pod["spec"]["terminationGracePeriodSeconds"] <= grace_seconds:
+                continue
+            try:
+                self.api.delete(
+                    f"{pods}/{pod['metadata']['name']}",
+                    uid=pod["metadata"]["uid"],
+                    grace_seconds=max(SHORTEST_GRACE, round(grace_seconds)),
+                )
+            except Missing:
+                continue
+
+    def _view(self) -> View:
+        if self._watch:
+            return self._watch.view
+        view = View()
+        with _plainly("what the cluster holds"):
+            for mirror, path, query in self._kinds(view)[:2]:
+                mirror.replace(_all(self.api, path, query))
+                mirror.heard()
+        return view
+
+    def _kinds(self, view: View) -> list[tuple[Mirror, str, dict[str, Any]]]:
+        ours = {"labelSelector": f"{OWNER}={self._owner}"}
+        strangers = {"labelSelector": f"{OWNER}!={self._owner}", "fieldSelector": NOT_ENDED}
+        return [
+            (view.jobs, ALL_JOBS, ours),
+            (view.pods, ALL_PODS, ours),
+            (view.nodes, NODES, {}),
+            (view.strangers, ALL_PODS, strangers),
+        ]
+
+    def _begin_watch(self) -> _Watch:
+        view = View()
+        reflectors = [Reflector(self.api, path, mirror, query) for mirror, path, query in self._kinds(view)]
+        threads = [
+            threading.Thread(target=_run, args=(reflector,), name=reflector.path, daemon=True)
+            for reflector in reflectors
+        ]
+        for thread in threads:
+            thread.start()
+        return _Watch(view, reflectors, threads)
+
+
+def _run(reflector: Reflector) -> None:
+    try:
+        reflector.run()
+    except Unauthorized as refusal:
+        logger.error("%s: %s", reflector.path, refusal)
+
+
+def _all(api: Api, path: str, query: Mapping[str, Any]) -> list[Object]:
+    """Every object of a list, page by page."""
+    found: list[Object] = []
+    asked = {**query, "limit": PAGE}
+    while True:
+        page = api.get(path, **asked)
+        found += page["items"]
+        if not (token := page["metadata"].get("continue")):
+            return found
+        asked["continue"] = token
+
+
+@contextmanager
+def _plainly(what: str) -> Iterator[None]:
+    """Troubles become BackendErrors, in words that people may read."""
+    try:
+        yield
+    except Unreachable as trouble:
+        raise BackendError(f"{what}: the API server does not answer: {trouble}") from trouble
+    except Refused as refusal:
+        raise BackendError(f"{what} was refused: {refusal.message or refusal.reason}") from refusal
+    except (NotOurs, StillThere) as trouble:
+        raise BackendError(f"{what}: {trouble}") from trouble
+    except KeyError as missing:
+        raise BackendError(f"{what}: there is no job {missing}") from missing

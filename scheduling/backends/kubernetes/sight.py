@@ -1,0 +1,158 @@
+"""What a Job and its pods say of a gang, all ranks together. No network, no clock: objects in, facts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from scheduling.backends.base import End, Phase
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Object
+
+ENDS = frozenset(end.value for end in End)
+# Reasons of a waiting container that no waiting mends: the user has to change something.
+HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
+IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
+KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
+# Of a condition DisruptionTarget: why the cluster took a pod away, in plain words.
+TAKEN_AWAY = {
+    "PreemptionByScheduler": "was displaced by a pod of higher priority",
+    "DeletionByTaintManager": "was taken off its node, which had got a taint",
+    "EvictionByEvictionAPI": "was evicted, as by a drain of its node",
+    "DeletionByPodGC": "was lost with its node",
+    "TerminationByKubelet": "was ended by its node, which was short of something",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A lease as the cluster shows it. Moments are the cluster's own, to the second."""
+
+    job_id: int
+    epoch: int
+    token: UUID
+    phase: Phase
+    since: datetime | None = None  # of this phase, where the cluster tells
+    ran_since: datetime | None = None  # all workers ran, once they did
+    end: End | None = None
+    exit_code: int | None = None
+    message: str = ""
+
+
+def look(job: Object, pods: Sequence[Object]) -> Sight | None:
+    """The latest lease of the Job; None when it never had one. `pods`: all that there are of this Job."""
+    annotations = job["metadata"]["annotations"]
+    if objects.LEASE not in annotations:
+        return None
+    lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
+    ours = [pod for pod in pods if objects.epoch_of(pod) == lease[1]]
+    ran = _all_ran_since(ours, objects.workers_of(job))
+    # Pods that have ended and are not counted yet may be the Job's own end.
+    left = [pod for pod in pods if not objects.has_ended(pod) or _is_uncounted(pod)]
+    if objects.holds_gpus(job) or left:
+        return Sight(*lease, *_alive(job, ours, ran))
+    if complete := objects.condition(job, "Complete"):
+        at = _last(ours) or _moment(complete["lastTransitionTime"])
+        return Sight(*lease, Phase.ENDED, at, ran, End.SUCCEEDED, 0)
+    if failed := objects.condition(job, "Failed"):
+        at = _last(ours) or _moment(failed["lastTransitionTime"])
+        code, message = _why_failed(job, ours, failed)
+        return Sight(*lease, Phase.ENDED, at, ran, End.FAILED, code, message)
+    if objects.is_suspended(job) and objects.condition(job, "Suspended"):
+        end, message = _why_stopped(annotations.get(objects.BECAUSE, ""))
+        return Sight(*lease, Phase.ENDED, None, ran, end, None, message)
+    return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not come to it yet
+
+
+def because(end: End, message: str) -> str:
+    """As `_why_stopped` reads it back from a Job that was stopped although nobody had decided so."""
+    return f"{end.value}: {message}"
+
+
+def hindrance(pods: Sequence[Object]) -> str:
+    """Why a start cannot go well, in plain words; empty while it may."""
+    for pod in pods:
+        for status in pod.get("status", {}).get("containerStatuses", ()):
+            waiting = status.get("state", {}).get("waiting", {})
+            reason, said = waiting.get("reason", ""), waiting.get("message", "")
+            if reason in IMAGE_TROUBLE:
+                return f"the image {status['image']} cannot be pulled ({said or reason})"
+            if reason in HOPELESS:
+                return f"its container cannot be made: {said or reason}"
+    return ""
+
+
+def taken_away(pods: Sequence[Object]) -> str:
+    """Why the cluster itself ended a worker, in plain words; empty when it did not."""
+    for pod in pods:
+        if found := objects.condition(pod, "DisruptionTarget"):
+            how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
+            said = f": {found['message']}" if found.get("message") else ""
+            return f"{_named(pod)} {how}{said}"
+    return ""
+
+
+def _alive(
+    job: Object, pods: Sequence[Object], ran: datetime | None
+) -> tuple[Phase, datetime | None, datetime | None]:
+    started = ran is not None or objects.condition(job, "SuccessCriteriaMet") is not None
+    return (Phase.RUNNING if started else Phase.STARTING), ran, ran
+
+
+def _all_ran_since(pods: Sequence[Object], workers: int) -> datetime | None:
+    """When the last worker began; None while one has not."""
+    began: dict[int, datetime] = {}
+    for pod in pods:
+        for status in pod.get("status", {}).get("containerStatuses", ()):
+            state = status.get("state", {})
+            at = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+            if at:
+                began[objects.rank_of(pod)] = _moment(at)
+    return max(began.values()) if len(began) == workers else None
+
+
+def _last(pods: Sequence[Object]) -> datetime | None:
+    """When the last container ended."""
+    ends = [
+        _moment(ended["finishedAt"])
+        for pod in pods
+        for status in pod.get("status", {}).get("containerStatuses", ())
+        if (ended := status.get("state", {}).get("terminated")) and ended.get("finishedAt")
+    ]
+    return max(ends, default=None)
+
+
+def _why_failed(job: Object, pods: Sequence[Object], failed: Object) -> tuple[int | None, str]:
+    """Exit code and plain words of the first worker that failed."""
+    for pod in sorted(pods, key=lambda pod: str(_last([pod]))):
+        for status in pod.get("status", {}).get("containerStatuses", ()):
+            ended = status.get("state", {}).get("terminated")
+            if ended and ended.get("exitCode"):
+                code = int(ended["exitCode"])
+                if ended.get("reason") == "OOMKilled":
+                    return code, f"{_named(pod)} was ended for want of memory"
+                return code, f"{_named(pod)} {KILLED_BY.get(code, f'exited with code {code}')}"
+        if pod.get("status", {}).get("phase") == "Failed":
+            said = pod["status"].get("message") or pod["status"].get("reason") or "failed"
+            return None, f"{_named(pod)}: {said}"
+    return None, str(failed.get("message") or failed.get("reason") or "failed")
+
+
+def _why_stopped(text: str) -> tuple[End, str]:
+    kind, _, message = text.partition(": ")
+    return (End(kind), message) if kind in ENDS else (End.STOPPED, "stopped as told")
+
+
+def _is_uncounted(pod: Object) -> bool:
+    return "batch.kubernetes.io/job-tracking" in pod["metadata"].get("finalizers", ())
+
+
+def _named(pod: Object) -> str:
+    node = pod["spec"].get("nodeName")
+    return f"worker {objects.rank_of(pod)}" + (f" on {node}" if node else "")
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,112 @@
+"""Bringing gangs up: all of their pods are let run at once, or none of them ever runs.
+
+Two steps, as Kueue's topology ungater does it (kueue.x-k8s.io, pkg/controller/tas): every pod of a gang is
+made behind a scheduling gate, and only when all are there is each let through to the node of its rank.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+from scheduling.backends.base import End, Phase
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
+from scheduling.backends.kubernetes.orders import NotOurs, Orders
+from scheduling.backends.kubernetes.sight import Sight, because, hindrance, taken_away
+from scheduling.backends.kubernetes.view import Gang, View
+
+logger = logging.getLogger(__name__)
+
+# Until all workers of a gang run; images of some GiB may have to be pulled first.
+START_SECONDS = 600.0
+# Until all pods of a gang exist: nothing but a quota, a policy or a slow controller stands between.
+GATHER_SECONDS = 120.0
+AT_ONCE = 8  # gates that are opened at the same time
+
+
+class Tender:
+    """Remembers since when gangs have been coming up, by its own clock."""
+
+    def __init__(
+        self, *, start_seconds: float = START_SECONDS, gather_seconds: float = GATHER_SECONDS
+    ) -> None:
+        self._start_seconds, self._gather_seconds = start_seconds, gather_seconds
+        self._since: dict[UUID, float] = {}
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
+
+    def tend(self, api: Api, view: View, orders: Callable[[int], Orders]) -> None:
+        """One look at every gang that is coming up or runs. Raises Unreachable."""
+        unsettled = view.unsettled()
+        coming = {sight.token for _, sight in unsettled if sight.phase is Phase.STARTING}
+        self._since = {token: self._since.get(token, time.monotonic()) for token in coming}
+        for gang, sight in unsettled:
+            try:
+                end, why = self._trouble(gang, sight)
+                if end:
+                    _take_back(sight, orders(sight.job_id), end, why)
+                else:
+                    self._let_through(api, gang)
+            except (Refused, NotOurs, KeyError) as trouble:  # which does not keep the others waiting
+                logger.warning("job %s, turn %s: %s", sight.job_id, sight.epoch, trouble)
+
+    def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
+        """Why a gang has to be taken back, and how that counts; None when it has not."""
+        pods = _of_turn(gang)
+        if lost := taken_away(pods):
+            return End.LOST, lost
+        if sight.phase is not Phase.STARTING:
+            return None, ""
+        if hopeless := hindrance(pods):
+            return End.START_FAILED, hopeless
+        waited = time.monotonic() - self._since[sight.token]
+        workers = objects.workers_of(gang.job)
+        if len(pods) < workers and waited > self._gather_seconds:
+            return End.START_FAILED, f"{len(pods)} of its {workers} pods were made in {waited:.0f} s"
+        if waited > self._start_seconds:
+            return End.START_FAILED, f"not all of its workers ran within {waited:.0f} s{_unplaced(pods)}"
+        return None, ""
+
+    def _let_through(self, api: Api, gang: Gang) -> None:
+        """Opens the gates of a gang whose pods are all there; one that is open already stays open."""
+        pods = _of_turn(gang)
+        gated = [pod for pod in pods if objects.is_gated(pod)]
+        if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
+            return
+        nodes = objects.nodes_of(gang.job)
+        list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.rank_of(pod)]), gated))
+
+
+def _take_back(sight: Sight, orders: Orders, end: End, why: str) -> None:
+    logger.warning("job %s, turn %s, is taken back: %s", sight.job_id, sight.epoch, why)
+    orders.stop(sight.job_id, epoch=sight.epoch, token=str(sight.token), because=because(end, why))
+
+
+def _of_turn(gang: Gang) -> list[Object]:
+    """The pods of the gang's present turn; those of earlier ones are going or gone."""
+    epoch = objects.epoch_of(gang.job)
+    return [pod for pod in gang.pods.values() if objects.epoch_of(pod) == epoch]
+
+
+def _open(api: Api, pod: Object, node: str) -> None:
+    about = pod["metadata"]
+    path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}"
+    try:
+        api.patch(path, objects.let_through(about["uid"], node=node))
+    except Missing:
+        logger.info("pod %s is gone before its gate was opened", about["name"])
+    except Invalid as refusal:
+        # Opened before, which has not been told yet; else the next look finds it closed again.
+        logger.info("the gate of pod %s: %s", about["name"], refusal.message)
+
+
+def _unplaced(pods: Sequence[Object]) -> str:
+    """What the scheduler says of a pod that it could not place."""
+    for pod in pods:
+        for found in pod.get("status", {}).get("conditions", ()):
+            if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
+                return f": {found['message']}"
+    return ""

@@ -1,0 +1,110 @@
+"""A Kubernetes backend at work in one namespace, and a thread that follows it as the watcher does."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scheduling.backends.base import Gang, Observation, Phase, Worker
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.backend import KubernetesBackend
+from scheduling.backends.kubernetes.tender import Tender
+from tests.cluster.api import PODS, Api, Object
+from tests.cluster.jobs import Work
+from tests.waiting import wait_for
+
+
+class Rig:
+    """`seen` is what the watcher has been told last, by lease."""
+
+    def __init__(self, admin: Api, kubeconfig: Path, namespace: str, logs: Path, **tender: float) -> None:
+        self.admin, self.namespace = admin, namespace
+        self.work = Work(admin, namespace)
+        content = yaml.safe_load(kubeconfig.read_text())
+        self.backend = KubernetesBackend(
+            api=lambda: OwnApi(content),
+            owner=namespace,  # so that tests beside this one are strangers
+            namespace_of=lambda job_id: namespace,
+            logs=logs,
+            tender=Tender(**tender),
+        )
+        self.seen: dict[uuid.UUID, Observation] = {}
+        self.told: list[Observation] = []
+        self.trouble: BaseException | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        stop = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(stop,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        assert self.trouble is None, self.trouble
+
+    def _watch(self, stop: threading.Event) -> None:
+        try:
+            for _ in self.backend.changes(timeout=0.2):
+                for observation in self.backend.news():
+                    self.told.append(observation)
+                    self.seen[observation.token] = observation
+                self.backend.tend()
+                if stop.is_set():
+                    return
+        except BaseException as error:
+            self.trouble = error
+
+    def gang(self, *nodes: str, job: int = 1, epoch: int = 1, gpus: int = 1, **changes: Any) -> Gang:
+        workers = [
+            Worker(rank, node, tuple(range(gpus)), (), virtual_speed=None) for rank, node in enumerate(nodes)
+        ]
+        fields: dict[str, Any] = {
+            "job_id": job,
+            "epoch": epoch,
+            "token": uuid.uuid4(),
+            "generation": "A100",
+            "command": ["/bin/sh", "-c", "true"],
+            "environment_name": "example/train",
+            "environment": {},
+            "progress_pattern": r"step (\d+)",
+            "grace_seconds": 30.0,
+            "log_limit_bytes": 10_000_000,
+            "workers": workers,
+        }
+        return Gang(**(fields | changes))
+
+    def start(self, gang: Gang) -> Gang:
+        self.backend.start(gang)
+        return gang
+
+    def stop(self, gang: Gang, grace: float = 30.0) -> None:
+        self.backend.stop(job_id=gang.job_id, epoch=gang.epoch, token=gang.token, grace_seconds=grace)
+
+    def wait(self, gang: Gang, phase: Phase = Phase.ENDED) -> Observation:
+        def there() -> Observation | None:
+            assert self.trouble is None, self.trouble
+            seen = self.seen.get(gang.token)
+            return seen if seen and seen.phase is phase else None
+
+        seen = wait_for(there, what=lambda: f"{phase}, not {self.seen.get(gang.token)}; {self.pods(gang)}")
+        assert seen
+        return seen
+
+    def pods(self, gang: Gang) -> list[Object]:
+        """Of the gang's job, whatever turn they are of."""
+        found = self.admin.items(PODS.format(self.namespace), labelSelector=f"fairlot.io/job={gang.job_id}")
+        return sorted(found, key=lambda pod: pod["metadata"]["name"])
+
+    def annotate(self, gang: Gang, **marks: str) -> None:
+        """Tells kwok how the gang's pods go on: `run_for`, `exit_code`, `stop_after`."""
+        annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
+        for pod in self.pods(gang):
+            self.admin.merge(self.work.pod(pod), {"metadata": {"annotations": annotations}})

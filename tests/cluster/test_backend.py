@@ -1,0 +1,218 @@
+"""Gangs on the Kubernetes backend, from start to end, on a real control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from scheduling.backends.base import BackendError, End, Phase
+from scheduling.backends.kubernetes import objects
+from tests.cluster.api import JOBS, Api
+from tests.cluster.backend_rig import Rig
+from tests.cluster.controlplane import ControlPlane
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+Rigging = Callable[..., Rig]
+
+
+@pytest.fixture
+def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rigging]:
+    with ExitStack() as stack:
+
+        def make(**tender: float) -> Rig:
+            made = Rig(admin, fairlot, tenant, tmp_path, **tender)
+            stack.enter_context(made.watching())
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def rig(rigging: Rigging) -> Rig:
+    return rigging()
+
+
+def test_a_single_worker_runs_to_its_end(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], gpus=2))
+    seen = rig.wait(gang, Phase.RUNNING)
+    assert (seen.job_id, seen.epoch, seen.end) == (gang.job_id, gang.epoch, None)
+    assert seen.running_age is not None
+    [pod] = rig.pods(gang)
+    assert pod["spec"]["nodeName"] == nodes[0]
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {objects.NVIDIA: "2"}
+    rig.annotate(gang, run_for="0")
+    ended = rig.wait(gang)
+    assert (ended.end, ended.exit_code) == (End.SUCCEEDED, 0)
+    assert ended.ended_age is not None
+    assert ended.running_age is not None
+    assert ended.running_age >= ended.ended_age
+
+
+def test_what_a_worker_ends_with_is_told_with_its_rank_and_node(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], nodes[1]))
+    rig.wait(gang, Phase.RUNNING)
+    second = next(pod for pod in rig.pods(gang) if objects.rank_of(pod) == 1)
+    marks = {"test.fairlot/run-for": "0", "test.fairlot/exit-code": "3"}
+    rig.admin.merge(rig.work.pod(second), {"metadata": {"annotations": marks}})
+    ended = rig.wait(gang)
+    assert (ended.end, ended.exit_code) == (End.FAILED, 3)
+    assert ended.message == f"worker 1 on {nodes[1]} exited with code 3"
+    assert all(objects.has_ended(pod) for pod in rig.pods(gang)), "all of them end with it"
+
+
+def test_all_workers_of_a_gang_run_where_they_were_put_or_none_ever_does(rig: Rig, nodes: list[str]) -> None:
+    where = [nodes[2], nodes[3], nodes[2], nodes[4]]
+    gang = rig.start(rig.gang(*where))
+    rig.wait(gang, Phase.RUNNING)
+    assert [pod["spec"]["nodeName"] for pod in sorted(rig.pods(gang), key=objects.rank_of)] == where
+
+
+def test_a_gang_of_which_a_quota_denies_one_pod_is_taken_back_without_any_having_run(
+    rigging: Rigging, admin: Api, tenant: str, nodes: list[str]
+) -> None:
+    rig = rigging(gather_seconds=2.0)
+    quota = {"metadata": {"name": "two"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}}
+    admin.create(f"/api/v1/namespaces/{tenant}/resourcequotas", quota)
+    wait_for(
+        lambda: admin.get(f"/api/v1/namespaces/{tenant}/resourcequotas/two").get("status", {}).get("used"),
+        what="the quota counts",
+    )
+    gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[2]))
+    ended = rig.wait(gang)
+    assert ended.end is End.START_FAILED
+    assert "2 of its 3 pods" in ended.message
+    assert ended.running_age is None
+    assert Phase.RUNNING not in {seen.phase for seen in rig.told}
+    wait_for(lambda: not rig.pods(gang), what="its pods are gone")
+
+
+def test_a_stopped_gang_holds_its_gpus_until_the_last_pod_is_gone(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], nodes[1]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, stop_after="3600")
+    rig.stop(gang)
+    wait_for(
+        lambda: all("deletionTimestamp" in pod["metadata"] for pod in rig.pods(gang)), what="they are told"
+    )
+    first, second = rig.pods(gang)
+    goes = {"metadata": {"annotations": {"test.fairlot/stop-after": "0"}}}
+    rig.admin.merge(rig.work.pod(first), goes)
+    wait_for(lambda: len(rig.pods(gang)) == 1, what="one is gone")
+    assert rig.seen[gang.token].phase is not Phase.ENDED
+    rig.admin.merge(rig.work.pod(second), goes)
+    ended = rig.wait(gang)
+    assert (ended.end, ended.message) == (End.STOPPED, "stopped as told")
+
+
+def test_it_goes_on_elsewhere_at_its_next_turn(rig: Rig, nodes: list[str]) -> None:
+    first = rig.start(rig.gang(nodes[0], nodes[1]))
+    rig.wait(first, Phase.RUNNING)
+    rig.stop(first)
+    rig.wait(first)
+    second = rig.start(rig.gang(nodes[-1], nodes[-2], epoch=2, generation="V100"))
+    rig.wait(second, Phase.RUNNING)
+    pods = sorted(rig.pods(second), key=objects.rank_of)
+    assert [pod["spec"]["nodeName"] for pod in pods] == [nodes[-1], nodes[-2]]
+    assert {pod["metadata"]["annotations"][objects.GENERATION] for pod in pods} == {"V100"}
+    assert rig.seen[first.token].phase is Phase.ENDED
+
+
+def test_a_shorter_grace_than_its_own_is_told_to_its_pods(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], grace_seconds=3600.0))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, stop_after="3600")
+    rig.stop(gang, grace=1.0)
+    assert rig.wait(gang).end is End.STOPPED
+
+
+def test_a_lease_that_was_stopped_before_it_began_never_does(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.gang(nodes[0], epoch=2)
+    rig.start(rig.gang(nodes[0], epoch=1))
+    rig.stop(gang)
+    rig.start(gang)
+    assert rig.wait(gang).end is End.STOPPED
+    assert not rig.pods(gang)
+
+
+def test_an_image_that_cannot_be_pulled_is_told_by_name(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], nodes[1], environment_name="missing/image"))
+    ended = rig.wait(gang)
+    assert ended.end is End.START_FAILED
+    assert "the image missing/image cannot be pulled" in ended.message
+
+
+def test_a_pod_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
+    rigging: Rigging, nodes: list[str]
+) -> None:
+    rig = rigging(start_seconds=2.0)
+    ended = rig.wait(rig.start(rig.gang(nodes[0], gpus=9)))
+    assert ended.end is End.START_FAILED
+    assert "Insufficient nvidia.com/gpu" in ended.message
+
+
+def test_a_job_that_a_user_deletes_has_been_deleted_when_its_pods_are_gone(
+    rig: Rig, nodes: list[str], tenant: str
+) -> None:
+    gang = rig.start(rig.gang(nodes[0], nodes[1]))
+    rig.wait(gang, Phase.RUNNING)
+    path = f"{JOBS.format(tenant)}/{objects.job_name(gang.job_id)}"
+    rig.admin.delete(path, propagationPolicy="Background")
+    ended = rig.wait(gang)
+    assert ended.end is End.DELETED
+    assert all(objects.has_ended(pod) for pod in rig.pods(gang))
+    rig.backend.forget(job_id=gang.job_id, epoch=gang.epoch, token=gang.token)
+    assert gang.token not in {seen.token for seen in rig.backend.observe()}
+
+
+def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(
+    rig: Rig, nodes: list[str], tenant: str
+) -> None:
+    gang = rig.start(rig.gang(nodes[0], nodes[1]))
+    rig.wait(gang, Phase.RUNNING)
+    pod = rig.pods(gang)[0]["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    rig.admin.create(f"/api/v1/namespaces/{tenant}/pods/{pod}/eviction", eviction)
+    ended = rig.wait(gang)
+    assert ended.end is End.LOST
+    assert "was evicted" in ended.message
+    again = rig.start(rig.gang(nodes[2], nodes[3], epoch=2))
+    rig.wait(again, Phase.RUNNING)
+
+
+def test_who_comes_later_sees_what_is_there_and_what_has_ended(
+    rig: Rig, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
+) -> None:
+    done, runs = rig.start(rig.gang(nodes[0])), rig.start(rig.gang(nodes[1], job=2))
+    rig.wait(done, Phase.RUNNING)
+    rig.wait(runs, Phase.RUNNING)
+    rig.annotate(done, run_for="0")
+    rig.wait(done)
+    newcomer = Rig(rig.admin, fairlot, tenant, tmp_path)
+    asked = {seen.token: seen for seen in newcomer.backend.observe()}
+    assert (asked[done.token].phase, asked[done.token].end) == (Phase.ENDED, End.SUCCEEDED)
+    assert asked[runs.token].phase is Phase.RUNNING
+    with newcomer.watching():
+        newcomer.wait(done)
+        newcomer.wait(runs, Phase.RUNNING)
+
+
+def test_nothing_can_be_frozen_there(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.gang(nodes[0])
+    with pytest.raises(BackendError, match="cannot be frozen"):
+        rig.backend.freeze(job_id=gang.job_id, epoch=gang.epoch, token=gang.token)
+
+
+def test_without_an_api_server_orders_fail_in_plain_words(tmp_path: Path, plane: ControlPlane) -> None:
+    kubeconfig = tmp_path / "dead"
+    text = plane.kubeconfig("test-admin").read_text()
+    kubeconfig.write_text(text.replace(plane.server, "https://127.0.0.1:9"))
+    rig = Rig(plane.admin, kubeconfig, "nowhere", tmp_path)
+    with pytest.raises(BackendError, match="the API server does not answer"):
+        rig.start(rig.gang("gpu-0000"))
+    with pytest.raises(BackendError, match="does not answer"):
+        rig.backend.prepare()
