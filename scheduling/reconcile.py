@@ -11,6 +11,7 @@ from django.db import transaction
 
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
+from scheduling.actions.offers import apply_offers
 from scheduling.backends import backend_for
 from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
 from scheduling.locks import lock_schedule
@@ -31,10 +32,26 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
     """Looks once and writes down what was seen; ended leases that are booked are forgotten there."""
     backend = backend or backend_for(cluster)
     observations = backend.observe()
+    _write_down(cluster, backend, observations)
+    return observations
+
+
+def follow(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what is new, and goes on with what orders have begun; for who looks at every change."""
+    offers = backend.offers()
+    if offers is not None:
+        apply_offers(cluster_id=cluster.pk, offers=offers)
+    _write_down(cluster, backend, backend.news())
+    try:
+        backend.tend()
+    except BackendError as error:  # what could not be done now is found again at the next look
+        logger.warning("%s: %s", cluster.name, error)
+
+
+def _write_down(cluster: Cluster, backend: Backend, observations: Sequence[Observation]) -> None:
     if observations:
         for lease in apply_observations(cluster_id=cluster.pk, observations=observations):
             _forget(backend, lease.job_id, lease.epoch, lease.token)
-    return observations
 
 
 def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
@@ -47,7 +64,7 @@ def _forget(backend: Backend, job_id: int, epoch: int, token: UUID) -> None:
 def reconcile(cluster: Cluster) -> None:
     """Looks, then mends: orders without effect are given again, the lost is closed, strays are stopped."""
     backend = backend_for(cluster)
-    looked_at = now_from_database()
+    looked_at = now_from_database() - timedelta(seconds=backend.staleness())
     seen = {item.token: item for item in observe(cluster, backend)}
     never_started, lost = _repeat_orders(cluster, seen, looked_at)
     close_never_started(cluster_id=cluster.pk, lease_ids=never_started)

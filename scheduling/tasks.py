@@ -63,8 +63,8 @@ def run_due_operations() -> None:
 
 @shared_task
 def reconcile_all() -> None:
-    """Compares what should be with what is."""
-    _each(Cluster.objects.attached(), reconciling.reconcile)
+    """Compares what should be with what is; who watches an attached cluster does so there."""
+    _each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
 
 
 @shared_task

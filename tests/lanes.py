@@ -20,6 +20,8 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_rights.py",
         "tests/cluster/test_policies.py",
         "tests/cluster/test_policies_of_jobs.py",
+        "tests/cluster/test_backend.py",
+        "tests/cluster/test_attached.py",
         "tests/cluster/test_faults.py",
     ),
     # Another control plane, with a node that runs containers.

@@ -37,6 +37,8 @@ def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
         problems["environment"] = (
             f"{spec.environment} is not known here; accepted are {', '.join(environments)}"
         )
+    if environments is None and not spec.environment:
+        problems["environment"] = f"name the container image to run in {cluster.name}"
     if problems:
         raise SpecError(problems)
     return [known[name] for name in spec.generations]

@@ -265,6 +265,8 @@ class _Desk:
                 turn=turn,
                 **(outcome | _cancelled(job)),
             )
+        elif end is End.DELETED:
+            self._deleted(job, at=at, turn=turn, message=seen.message, outcome=outcome)
         elif end is End.FAILED:
             self.history.move(job, Event.FAILED, at=at, text=seen.message or "Failed", turn=turn, **outcome)
         elif end is End.START_FAILED:
@@ -275,6 +277,11 @@ class _Desk:
             failed_starts = job.failed_starts if lease.running_from is None else 0
             text = f"Stopped; at its next turn {STARTS_AGAIN}"
             self._release(lease, at=at, text=text, failed_starts=failed_starts)
+
+    def _deleted(self, job: Job, *, at: datetime, turn: int, message: str, outcome: dict[str, Any]) -> None:
+        """Whoever may delete it in the cluster may cancel it."""
+        self.history.move(job, Event.CANCEL, at=at, text=f"Cancelled: {message}", turn=turn)
+        self.history.move(job, Event.GONE, at=at, text="All its processes are gone", turn=turn, **outcome)
 
     def _start_failed(self, lease: Lease, *, at: datetime, message: str) -> None:
         job = lease.job

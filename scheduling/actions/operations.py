@@ -123,10 +123,14 @@ def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> No
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
     """All that a backend needs to start a lease."""
     workers: dict[int, list[tuple[int, str, str, float | None]]] = {}
+    resource = ""
     for gpu in lease.held_gpus.select_related("node").order_by("rank", "gpu_index"):
         node = gpu.node
+        resource = node.resource
         gpu_uuid = node.gpu_uuids[gpu.gpu_index] if gpu.gpu_index < len(node.gpu_uuids) else ""
-        workers.setdefault(gpu.rank, []).append((gpu.gpu_index, node.name, gpu_uuid, node.virtual_speed))
+        workers.setdefault(gpu.rank, []).append(
+            (gpu.gpu_index, node.host or node.name, gpu_uuid, node.virtual_speed)
+        )
     return Gang(
         job_id=lease.job_id,
         epoch=lease.epoch,
@@ -138,6 +142,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         progress_pattern=spec.progress_pattern,
         grace_seconds=spec.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
+        gpu_resource=resource,
         workers=[
             Worker(
                 rank=rank,

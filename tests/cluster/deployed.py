@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import yaml
@@ -55,3 +56,13 @@ def refusal_of_a_placed_pod(plane: ControlPlane) -> str:
     except Refused as refused:
         return refused.message
     return ""
+
+
+def flattened(kubeconfig: Path) -> str:
+    """As `kubectl config view --raw --flatten` gives it: with the authority's certificate inside."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    cluster = content["clusters"][0]["cluster"]
+    authority = Path(cluster.pop("certificate-authority")).read_bytes()
+    cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    text: str = yaml.safe_dump(content)
+    return text

@@ -229,7 +229,7 @@ def lab(people: Cast) -> World:
 
 def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
     people = lab.people
-    running, waiting = (lab.submit(people.bob, people.astro, gpus=4) for _ in range(2))
+    running, waiting = (lab.submit(people.bob, people.astro, gpus=4, environment="example/train") for _ in range(2))
     lab.fill()
     lab.carry_out()
     with pytest.raises(Refused, match=r"2 jobs have not ended on east, and 1 holds GPUs\."):
@@ -246,7 +246,7 @@ def test_a_detached_cluster_takes_no_jobs_and_has_no_rounds(lab: World) -> None:
     people = lab.people
     detach_cluster(actor=people.ada, cluster=lab.cluster)
     with pytest.raises(Refused, match="east is detached"):
-        lab.submit(people.bob, people.astro)
+        lab.submit(people.bob, people.astro, environment="example/train")
     run_due_rounds()
     lab.cluster.refresh_from_db()
     assert lab.cluster.round_number == 0
@@ -265,7 +265,7 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
     def act(name: str) -> None:
         try:
             if name == "submit":
-                spec = JobSpec(name="late", command="true")
+                spec = JobSpec(name="late", command="true", environment="example/train")
                 submit_job(actor=people.bob, tenant=people.astro, cluster=lab.cluster, spec=spec)
             else:
                 detach_cluster(actor=people.ada, cluster=lab.cluster)

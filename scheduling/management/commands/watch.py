@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -14,12 +15,13 @@ from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
 from scheduling.locks import try_lock_watch
 from scheduling.models import Cluster
-from scheduling.reconcile import observe, reconcile
+from scheduling.reconcile import follow, reconcile
 
 logger = logging.getLogger(__name__)
 
 STAND_BY_SECONDS = 2.0
 LOOK_AT_LEAST_EVERY = 1.0
+RECONCILE_EVERY = 20.0
 
 
 class Command(BaseCommand):
@@ -61,12 +63,18 @@ def _watch(cluster_id: int, stop: threading.Event) -> None:
         backend = backend_for(cluster)
         backend.prepare()
         logger.info("watching %s", cluster.name)
-        # What happened while nobody watched is mended first.
-        reconcile(cluster)
+        reconciled_at = float("-inf")
         for _ in backend.changes(timeout=LOOK_AT_LEAST_EVERY):
             if stop.is_set():
                 return
-            observe(cluster, backend)
+            # What happened while nobody watched is mended first.
+            if time.monotonic() - reconciled_at >= RECONCILE_EVERY:
+                cluster.refresh_from_db()
+                if cluster.detached_at or backend_for(cluster) is not backend:
+                    return  # there is another kubeconfig, or none
+                reconcile(cluster)
+                reconciled_at = time.monotonic()
+            follow(cluster, backend)
     except (DatabaseError, BackendError, OSError) as error:
         logger.warning("watching cluster %s broke off and starts again: %s", cluster_id, error)
     finally:

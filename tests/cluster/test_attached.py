@@ -1,0 +1,218 @@
+"""Jobs from submit to bill on an attached cluster: real rounds, real database, real control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import LazySettings
+
+from accounting.clock import now_from_database
+from accounting.models import UsageSegment
+from scheduling import attached
+from scheduling.actions import attach_cluster, cancel_job, perform_operations, submit_job
+from scheduling.backends import backend_for
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.backend import KubernetesBackend
+from scheduling.models import HeldGpu, Job, Lease, Node, Operation
+from scheduling.reconcile import follow, reconcile
+from scheduling.spec import JobSpec, SpecError
+from tests.cluster import deployed
+from tests.cluster.api import JOBS, NODES, PODS, Api, Object
+from tests.cluster.conftest import remove
+from tests.make import Cast, cast
+from tests.scheduling.world import World
+from tests.waiting import wait_for
+
+EVENTS = "/api/v1/namespaces/{}/events"
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db]
+
+
+@dataclass
+class Lab(World):
+    """`until` does what worker and watcher do all the time, until something is so."""
+
+    admin: Api
+    backend: KubernetesBackend
+    changes: Iterator[None]
+
+    def work(self) -> None:
+        perform_operations(cluster=self.cluster, log_limit_bytes=10_000_000)
+        next(self.changes)
+        follow(self.cluster, self.backend)
+
+    def until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
+        wait_for(lambda: (self.work(), probe())[1], what=what, every=0.0)
+
+    def reaches(self, job: Job, state: str) -> Job:
+        def there() -> bool:
+            job.refresh_from_db()
+            return job.state == state
+
+        self.until(there, lambda: f"job {job.pk} is {state}, not {self.story(job)}")
+        return job
+
+    def story(self, job: Job) -> str:
+        """How far it has come, for who reads why a test failed."""
+        told = list(job.events.order_by("id").values_list("kind", "text"))
+        orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
+        said = [
+            event.get("note") or event.get("message")
+            for event in self.admin.items(EVENTS.format(self.home(job)))
+        ]
+        return f"{job.state}: {told}, {orders}, {said}, {self.backend.observe()}, {self.pods(job)}"
+
+    def send(self, owner: str = "bob", *, gpus: int = 1, workers: int = 1) -> Job:
+        tenant = self.people.bio if owner == "charlie" else self.people.astro
+        spec = JobSpec(
+            name=f"{owner}'s {workers} x {gpus}",
+            command="python train.py",
+            environment="example/train",
+            gpus_per_worker=gpus,
+            workers=workers,
+        )
+        return submit_job(actor=getattr(self.people, owner), tenant=tenant, cluster=self.cluster, spec=spec)
+
+    def pods(self, job: Job) -> list[Object]:
+        found = self.admin.items(PODS.format(self.home(job)), labelSelector=f"{objects.JOB}={job.pk}")
+        return sorted(found, key=objects.rank_of)
+
+    def home(self, job: Job) -> str:
+        return f"fairlot-{job.tenant_id}"
+
+    def annotate(self, job: Job, **marks: str) -> None:
+        annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
+        for pod in self.pods(job):
+            path = f"{PODS.format(self.home(job))}/{pod['metadata']['name']}"
+            self.admin.merge(path, {"metadata": {"annotations": annotations}})
+
+
+@pytest.fixture
+def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
+    settings.FAIRLOT_JOBS_DIR = tmp_path
+    attached._backend.cache_clear()
+    people: Cast = cast()
+    cluster = attach_cluster(actor=people.ada, name="lab", kubeconfig=deployed.flattened(fairlot))
+    backend = backend_for(cluster)
+    assert isinstance(backend, KubernetesBackend)
+    changes = backend.changes(timeout=0.1)
+    made = Lab(people, cluster, admin, backend, changes)
+    made.work()
+    yield made
+    changes.close()
+    for tenant in (people.astro, people.bio):
+        name = f"fairlot-{tenant.pk}"
+        if admin.items("/api/v1/namespaces", fieldSelector=f"metadata.name={name}"):
+            remove(admin, name)
+
+
+def test_nodes_are_found_with_their_generations_and_what_is_closed_says_why(
+    lab: Lab, admin: Api, nodes: list[str]
+) -> None:
+    found = {node.name: node for node in Node.objects.filter(cluster=lab.cluster)}
+    assert set(found) == set(nodes)
+    assert {node.generation.name for node in found.values()} == {"A100", "V100"}
+    assert sum(node.usable_gpus for node in found.values()) == 8 * len(nodes)
+    admin.merge(f"{NODES}/{nodes[0]}", {"spec": {"unschedulable": True}})
+    try:
+        lab.until(lambda: node_state(nodes[0]) == ("closed", "cordoned"), "it is closed")
+    finally:
+        admin.merge(f"{NODES}/{nodes[0]}", {"spec": {"unschedulable": None}})
+    lab.until(lambda: node_state(nodes[0]) == ("ready", ""), "it is open again")
+
+
+def node_state(name: str) -> tuple[str, str]:
+    return Node.objects.values_list("state", "state_reason").get(name=name)
+
+
+def test_a_gang_runs_to_its_end_and_is_billed_for_what_it_held(lab: Lab) -> None:
+    job = lab.send(gpus=4, workers=3)
+    lab.fill()
+    lab.reaches(job, Job.State.RUNNING)
+    lease = lab.lease(job)
+    held = HeldGpu.objects.filter(lease=lease).values_list("rank", "node__host")
+    assert {(objects.rank_of(pod), pod["spec"]["nodeName"]) for pod in lab.pods(job)} == set(held)
+    lab.annotate(job, run_for="0")
+    lab.reaches(job, Job.State.SUCCEEDED)
+    lease.refresh_from_db()
+    assert lease.held_from <= lease.running_from <= lease.held_until
+    billed = sum(segment.gpu_seconds for segment in UsageSegment.objects.filter(job_id=job.pk))
+    assert float(billed) == pytest.approx(12 * (lease.held_until - lease.held_from).total_seconds(), abs=1e-4)
+
+
+def test_teams_take_turns_on_a_full_cluster_and_no_node_is_ever_overfull(lab: Lab, nodes: list[str]) -> None:
+    ours = [lab.send(gpus=8) for _ in nodes]
+    lab.fill()
+    for job in ours:
+        lab.reaches(job, Job.State.RUNNING)
+    theirs = [lab.send("charlie", gpus=8) for _ in nodes]
+    lab.contest(ours[0])
+    stopped = [job for job in ours if lab.states([job]) == [Job.State.STOPPING]]
+    # Half of fifteen nodes and half of five: either half may be the larger one.
+    assert abs(len(stopped) - len(nodes) / 2) <= 1
+    running = Job.objects.filter(pk__in=[job.pk for job in theirs], state=Job.State.RUNNING)
+    lab.until(lambda: running.count() == len(stopped), "half of the cluster is Charlie's")
+    bound: dict[str, int] = {}
+    for job in (*ours, *theirs):
+        for pod in lab.pods(job):
+            if not objects.has_ended(pod) and (node := pod["spec"].get("nodeName")):
+                bound[node] = bound.get(node, 0) + 8
+    assert bound == dict.fromkeys(nodes, 8)
+    # Those who waited go on where they were, or elsewhere, with the same Job.
+    assert {lab.states([job])[0] for job in stopped} == {Job.State.SUSPENDED}
+
+
+def test_a_cancelled_job_leaves_no_pod(lab: Lab) -> None:
+    job = lab.send(workers=2)
+    lab.fill()
+    lab.reaches(job, Job.State.RUNNING)
+    cancel_job(actor=lab.people.bob, job=job)
+    lab.reaches(job, Job.State.CANCELLED)
+    assert lab.pods(job) == []
+
+
+def test_a_job_that_is_deleted_with_kubectl_is_cancelled_and_says_so(lab: Lab, admin: Api) -> None:
+    job = lab.send(workers=2)
+    lab.fill()
+    lab.reaches(job, Job.State.RUNNING)
+    path = f"{JOBS.format(lab.home(job))}/{objects.job_name(job.pk)}"
+    admin.delete(path, propagationPolicy="Background")
+    lab.reaches(job, Job.State.CANCELLED)
+    assert job.events.filter(text__contains="its Job was deleted in the cluster").count() == 1
+    assert not Lease.objects.filter(job=job, state__in=Lease.OPEN).exists()
+
+
+def test_a_watcher_that_was_away_finds_what_ended_meanwhile(lab: Lab) -> None:
+    done, lost = lab.send(), lab.send()
+    lab.fill()
+    lab.reaches(done, Job.State.RUNNING)
+    lab.reaches(lost, Job.State.RUNNING)
+    lab.changes.close()
+    lab.annotate(done, run_for="0")
+    name = objects.job_name(done.pk)
+    wait_for(
+        lambda: objects.condition(lab.admin.get(f"{JOBS.format(lab.home(done))}/{name}"), "Complete"),
+        what="its Job is complete",
+    )
+    lab.admin.delete(
+        f"{JOBS.format(lab.home(lost))}/{objects.job_name(lost.pk)}", propagationPolicy="Background"
+    )
+    wait_for(lambda: not lab.pods(lost), what="the deleted one's pod is gone")
+    lab.changes = lab.backend.changes(timeout=0.1)
+    lab.reaches(done, Job.State.SUCCEEDED)
+    # Of what is not there at all only the database knows.
+    Lease.objects.filter(job=lost).update(last_seen_at=now_from_database() - timedelta(seconds=60))
+    lab.lease(lost).operations.update(done_at=now_from_database() - timedelta(seconds=60))
+    reconcile(lab.cluster)
+    lost.refresh_from_db()
+    assert lost.state == Job.State.SUSPENDED
+
+
+def test_an_image_must_be_named(lab: Lab) -> None:
+    spec = JobSpec(name="none", command="true")
+    with pytest.raises(SpecError, match="name the container image"):
+        submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
