@@ -76,7 +76,7 @@ MODULES = (
     Module("etcd", ("etcd",), "go.etcd.io/etcd/server/v3"),
     KUBERNETES,
     Module("kwok", ("kwok",), "sigs.k8s.io/kwok"),
-    Module("kubelet", ("kubelet", "gpu-device-plugin"), "k8s.io/kubernetes"),
+    Module("kubelet", ("kubelet", "gpu-device-plugin", "cluster-dns"), "k8s.io/kubernetes"),
 )
 
 

@@ -29,7 +29,7 @@ SHELL, PYTHON = "fairlot.test/shell:1", "fairlot.test/python:1"
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = "opt/packages"
 EXAMPLES = "opt/examples"
-APPLETS = ("cat", "chmod", "cp", "date", "echo", "env", "false", "id", "kill", "ls", "mkdir", "nslookup", "sh",
+APPLETS = ("cat", "chmod", "cp", "date", "echo", "env", "false", "id", "kill", "ls", "mkdir", "sh",
            "sleep", "tail", "true", "wget")  # fmt: skip
 KEPT = 3
 WAIT = "trap 'exit 0' TERM INT; while :; do sleep 2147483 & wait $!; done"

@@ -94,8 +94,11 @@ def install(packages: list[str]) -> None:
             return
         say(f"installing {' '.join(packages)}, for containers in the tests")
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        wait = ["-o", "DPkg::Lock::Timeout=600"]  # for another one who installs something
         for words in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
-            done = subprocess.run([apt, *words], capture_output=True, text=True, check=False, env=environment)
+            done = subprocess.run(
+                [apt, *wait, *words], capture_output=True, text=True, check=False, env=environment
+            )
             if done.returncode:
                 say(done.stderr.strip())
 

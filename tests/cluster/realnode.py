@@ -5,7 +5,8 @@
 
 containerd, its containers and their network live in namespaces (pid, mount, network) that end with the
 process that started the node, however it ends: the kernel kills, unmounts and unplugs all that was in them.
-Only empty cgroups stay then; the next node removes them. The machine's own network has one address more.
+Only empty cgroups stay then; the next node removes them. The machine's own network has one address more;
+there a name server tells pods of headless services. Nothing stands in for services with an address of their own.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class RealNode:
         # Whether it serves, the node's capacity tells.
         self.device_plugin = Component("gpu-device-plugin", self.folder, offered, lambda: True)
 
+        asked = {"kubeconfig": self.kubelet.flags["kubeconfig"], "listen": f"{self.network}.1:53"}
+        self.dns = Component(
+            "cluster-dns", self.folder, asked, lambda: "answering" in self.dns.log.read_text()
+        )
+
     @contextmanager
     def started(self) -> Iterator[RealNode]:
         try:
@@ -89,6 +95,7 @@ class RealNode:
             )
         assert self.container_runtime
         inside = f"--mount=/proc/{self.container_runtime.pid}/ns/mnt"
+        self.dns.start()
         for component in (self.kubelet, self.device_plugin):
             component.wrapper = (program("nsenter"), inside, "--")
             component.start()
@@ -96,7 +103,7 @@ class RealNode:
 
     def stop(self) -> None:
         """As a machine that loses its power; the control plane forgets it."""
-        for component in (self.device_plugin, self.kubelet):
+        for component in (self.device_plugin, self.kubelet, self.dns):
             if component.running:
                 component.kill()
         if self.container_runtime:
@@ -215,7 +222,7 @@ state = "{own}/state"
             # How full the machine is says nothing about the tests.
             "evictionHard": none,
             "imageGCHighThresholdPercent": 100,
-            "clusterDNS": ["10.96.0.10"],
+            "clusterDNS": [f"{self.network}.1"],
             "clusterDomain": "cluster.local",
             "volumePluginDir": "/var/lib/kubelet/plugins",
         }

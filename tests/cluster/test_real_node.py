@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import pytest
 
 from scheduling.backends.kubernetes.discovery import supplies
 from tests.cluster import machine
-from tests.cluster.api import NODES, PODS, Api, Object, Refused
+from tests.cluster.api import JOBS, NODES, PODS, Api, Object, Refused
 from tests.cluster.binaries import KUBERNETES
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.deployed import FAIRLOT
 from tests.cluster.images import PYTHON, SHELL
+from tests.cluster.jobs import Work
 from tests.cluster.nodes import A100
 from tests.cluster.realnode import GPU, GROUP, RealNode, claim, sweep_cgroups
+from tests.cluster.tenancy import JOB, fairlots_job
 from tests.waiting import PATIENCE, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -230,6 +234,56 @@ def test_pods_reach_each_other_and_the_api_server_reaches_them(containers: Conta
     containers.run("client", ["wget", "-q", "-O", "-", f"http://{address}:8000/README.md"], image=SHELL)
     assert containers.end_of("client")["exitCode"] == 0, containers.log("client")
     assert containers.log("client") == page
+
+
+def test_a_gang_of_fairlot_finds_itself_by_name_and_trains(
+    plane: ControlPlane, tenant: str, real_node: RealNode
+) -> None:
+    """With the rights and behind the walls of deploy/kubernetes: a headless service, and a Job of two workers."""
+    api = plane.api(FAIRLOT)
+    service = {"clusterIP": "None", "selector": {JOB: "1"}, "publishNotReadyAddresses": True}
+    path = f"/api/v1/namespaces/{tenant}/services"
+    api.create(path, {"metadata": {"name": "digits", "labels": {JOB: "1"}}, "spec": service})
+    created = api.create(JOBS.format(tenant), gang(real_node))
+    work = Work(api, tenant)
+    job = f"{work.jobs}/digits"
+    api.patch(job, [{"op": "replace", "path": "/spec/suspend", "value": False}])
+    ours = partial(api.items, "/api/v1/pods", labelSelector=f"controller-uid={created['metadata']['uid']}")
+    wait_for(lambda: len(ours()) == 2, what="two pods behind the gate")
+    for pod in ours():
+        assert pod["status"]["phase"] == "Pending"
+        api.patch(work.pod(pod), [{"op": "remove", "path": "/spec/schedulingGates"}])
+
+    def ended() -> bool:
+        return all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in ours())
+
+    wait_for(ended, what=lambda: f"both end: {[pod['status'] for pod in ours()]}", every=0.2)
+    logs = [api.http.get(f"{work.pod(pod)}/log").text for pod in ours()]
+    assert {pod["status"]["phase"] for pod in ours()} == {"Succeeded"}, logs
+    assert sum("step 20 loss" in log for log in logs) == 1
+    assert sum("worker 1 did its part of step 20" in log for log in logs) == 1
+
+
+def gang(node: RealNode) -> Object:
+    """Two workers that train together, each by one GPU."""
+    made = fairlots_job("digits", pods=2)
+    spec = made["spec"]["template"]["spec"]
+    spec |= {"subdomain": "digits", "nodeSelector": {"kubernetes.io/hostname": node.name}}
+    spec["securityContext"] |= {"runAsUser": 1000}
+    rank = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    # Names are known a moment after their pods have addresses.
+    look = "python3 -c 'import os, socket; socket.gethostbyname(os.environ[\"MASTER_ADDR\"])'"
+    program = f"until {look}; do :; done; exec python3 $FAIRLOT_EXAMPLES/digits/train.py"
+    spec["containers"][0] |= {
+        "image": PYTHON,
+        "command": ["sh", "-c", f"{program} --steps 20 --seconds-per-step 0 --target-accuracy 0"],
+        "env": [
+            {"name": "FAIRLOT_RANK", "valueFrom": rank},
+            {"name": "FAIRLOT_WORLD_SIZE", "value": "2"},
+            {"name": "MASTER_ADDR", "value": "digits-0.digits"},
+        ],
+    }
+    return made
 
 
 def test_pod_security_refuses_a_container_that_runs_as_root(containers: Containers) -> None:

@@ -1,4 +1,4 @@
-// Command kubelet is the kubelet, and with it the device plugin of the GPUs that it is to believe in: the two
+// Command kubelet is the kubelet, the device plugin of the GPUs that it is to believe in, and a name server: they
 // share most of what they are built from. It acts as the one that it is called by: by its file's name (a
 // link), else by its first argument.
 package main
@@ -18,6 +18,7 @@ import (
 var programs = map[string]func() int{
 	"kubelet":           func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
 	"gpu-device-plugin": servePlugin,
+	"cluster-dns":       serveNames,
 }
 
 func main() {
@@ -27,7 +28,7 @@ func main() {
 		os.Args = os.Args[1:]
 	}
 	if !known {
-		fmt.Fprintln(os.Stderr, "usage: kubelet|gpu-device-plugin [flags]")
+		fmt.Fprintln(os.Stderr, "usage: kubelet|gpu-device-plugin|cluster-dns [flags]")
 		os.Exit(2)
 	}
 	os.Exit(program())
