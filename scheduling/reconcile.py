@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 # How long an order may go without visible effect before it is given again.
 PATIENCE = timedelta(seconds=10)
 MAX_STARTS = 5
+HEARD_EVERY = timedelta(seconds=2)
 ALIVE = (Phase.STARTING, Phase.RUNNING, Phase.FROZEN)
 LEAVE = (Operation.Verb.STOP, Operation.Verb.FREEZE)
 
@@ -38,6 +39,7 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 def follow(cluster: Cluster, backend: Backend) -> None:
     """Writes down what is new, and goes on with what orders have begun; for who looks at every change."""
+    _note_heard(cluster, backend.staleness())
     offers = backend.offers()
     if offers is not None:
         apply_offers(cluster_id=cluster.pk, offers=offers)
@@ -46,6 +48,16 @@ def follow(cluster: Cluster, backend: Backend) -> None:
         backend.tend()
     except BackendError as error:  # what could not be done now is found again at the next look
         logger.warning("%s: %s", cluster.name, error)
+
+
+def _note_heard(cluster: Cluster, staleness: float) -> None:
+    """Until when all is known of an attached cluster; not each time, to spare the disk."""
+    if cluster.backend == Cluster.Backend.LOCAL:
+        return
+    heard = now_from_database() - timedelta(seconds=staleness)
+    if cluster.last_observed_at is None or heard - cluster.last_observed_at >= HEARD_EVERY:
+        cluster.last_observed_at = heard
+        Cluster.objects.filter(pk=cluster.pk).update(last_observed_at=heard)
 
 
 def _write_down(cluster: Cluster, backend: Backend, observations: Sequence[Observation]) -> None:

@@ -14,6 +14,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
     "MASTER_ADDR",
     "MASTER_PORT",
     "WORLD_SIZE",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from accounting.clock import now_from_database
 from portal.cluster.floor import read_floor
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
@@ -15,7 +16,9 @@ from scheduling.models import Cluster
 def cluster(request: HttpRequest) -> HttpResponse:
     """Every cluster, one below the other; there is usually one."""
     clusters = list(Cluster.objects.attached().select_related("access").order_by("name"))
+    now = now_from_database()
     context = {
+        "silent": {one.pk for one in clusters if one.is_silent(now)},
         "floors": [(one, read_floor(one, request.user)) for one in clusters],
         "topics": " ".join(f"cluster:{one.pk}" for one in clusters) + f" {topics_of_jobs(request.user)}",
         "shows_tenants": request.user.is_operator,

@@ -11,7 +11,7 @@ from django.db.models import Case, When
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
 from scheduling.backends import backend_for
-from scheduling.backends.base import Backend, BackendError, End, Gang, Observation, Phase, Worker
+from scheduling.backends.base import Backend, BackendError, End, Gang, Observation, Phase, Unanswered, Worker
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.spec import JobSpec
 
@@ -36,6 +36,9 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
         done += 1
         try:
             _perform(backend, operation, log_limit_bytes)
+        except Unanswered as error:
+            logger.warning("%s of lease %s: %s", operation.verb, operation.lease_id, error)
+            _put_off(operation, str(error))
         except (BackendError, OSError) as error:
             logger.warning("%s of lease %s failed: %s", operation.verb, operation.lease_id, error)
             _put_back(backend, operation, str(error))
@@ -66,6 +69,16 @@ def _claim(cluster: Cluster) -> Operation | None:
     return operation
 
 
+def _put_off(operation: Operation, error: str) -> None:
+    """Has it tried again as often as it takes: that a cluster does not answer is not the gang's fault."""
+    now = now_from_database()
+    Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
+    wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
+    Operation.objects.filter(pk=operation.pk).update(
+        attempts=1, not_before=now + timedelta(seconds=wait), error=error
+    )
+
+
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
     """Has it tried again later; what could not be begun again and again has failed to start."""
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
@@ -82,6 +95,9 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
     try:
         # So that nothing of it comes up later.
         backend.stop(job_id=lease.job_id, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
+    except Unanswered as trouble:  # whether something of it runs is unknown: its GPUs are not free yet
+        _put_off(operation, str(trouble))
+        return
     except (BackendError, OSError) as trouble:
         logger.warning("lease %s could be neither started nor stopped: %s", lease.pk, trouble)
     failed = Observation(

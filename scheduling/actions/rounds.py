@@ -49,14 +49,14 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
     """Decides for one cluster if a round is due (or `force` says so); None if not, or if another does it.
 
     Any number of workers may call this at any time: the lock lets one in, and what is not due by the
-    database's clock is left alone.
+    database's clock is left alone. Nothing is decided for a cluster that does not answer: gangs run on there.
     """
     if not try_lock_schedule(cluster_id):
         return None
     cluster = Cluster.objects.get(pk=cluster_id)
     now = now_from_database()
     kind = force or due_kind(cluster, now)
-    if kind is None:
+    if kind is None or (force is None and cluster.is_silent(now)):
         return None
     previous = cluster.last_round_at
     cluster.last_round_at = now

@@ -162,3 +162,7 @@ class Backend(Protocol):
 
 class BackendError(Exception):
     """The backend could not do what it was told; the message says why in plain words."""
+
+
+class Unanswered(BackendError):
+    """Nobody answered: whether it was done is unknown, and it says nothing about what was to be done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
@@ -13,6 +14,8 @@ from accounting.models import Generation
 
 # However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.
 MOST_STRETCH = 10
+# A quiet API server still speaks about once a minute.
+SILENCE = timedelta(seconds=150)
 
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
@@ -54,7 +57,9 @@ class Cluster(models.Model):
     round_wanted_at = models.DateTimeField(null=True, blank=True)
     last_round_at = models.DateTimeField(null=True, blank=True)
     last_quantum_at = models.DateTimeField(null=True, blank=True)
+    # Of an attached cluster: until when all is known of it, and when it last left an order unanswered.
     last_observed_at = models.DateTimeField(null=True, blank=True)
+    unanswered_at = models.DateTimeField(null=True, blank=True)
     round_number = models.BigIntegerField(default=0)
     # Smoothed seconds between the order to stop a gang and its successor's start, as observed.
     switch_seconds = models.FloatField(default=0)
@@ -72,6 +77,15 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def is_silent(self, now: datetime) -> bool:
+        """Whether too little is known of an attached cluster to decide anything there."""
+        if self.backend == self.Backend.LOCAL:
+            return False
+        heard = self.last_observed_at
+        if heard is None or now - heard > SILENCE:
+            return True
+        return self.unanswered_at is not None and self.unanswered_at >= heard
 
     @property
     def effective_quantum(self) -> float:

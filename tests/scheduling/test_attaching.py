@@ -229,7 +229,9 @@ def lab(people: Cast) -> World:
 
 def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
     people = lab.people
-    running, waiting = (lab.submit(people.bob, people.astro, gpus=4, environment="example/train") for _ in range(2))
+    running, waiting = (
+        lab.submit(people.bob, people.astro, gpus=4, environment="example/train") for _ in range(2)
+    )
     lab.fill()
     lab.carry_out()
     with pytest.raises(Refused, match=r"2 jobs have not ended on east, and 1 holds GPUs\."):

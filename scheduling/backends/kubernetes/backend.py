@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kubernetes.config import ConfigException
 
-from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer
+from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Unanswered
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.objects import JOB, OWNER
@@ -297,8 +297,10 @@ def _plainly(what: str) -> Iterator[None]:
     try:
         yield
     except Unreachable as trouble:
-        raise BackendError(f"{what}: the API server does not answer: {trouble}") from trouble
+        raise Unanswered(f"{what}: the API server does not answer: {trouble}") from trouble
     except Refused as refusal:
+        if refusal.code == 429 or refusal.code >= 500:
+            raise Unanswered(f"{what}: the API server cannot do it now: {refusal.message}") from refusal
         raise BackendError(f"{what} was refused: {refusal.message or refusal.reason}") from refusal
     except (NotOurs, StillThere) as trouble:
         raise BackendError(f"{what}: {trouble}") from trouble

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from kubernetes.utils import parse_quantity
 
 from scheduling.backends.kubernetes.api import Object
-from scheduling.backends.kubernetes.objects import JOB
+from scheduling.backends.kubernetes.objects import JOB, TOLERATED
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 PRODUCT, REPLICAS = "nvidia.com/gpu.product", "nvidia.com/gpu.replicas"
-# Taints that Fairlot's pods tolerate: of nodes that are kept for GPUs, and for Fairlot.
-TOLERATED = frozenset({GPU, "fairlot.io/gpus"})
 # A pod in these phases has given back what it held.
 ENDED = frozenset({"Succeeded", "Failed"})
 

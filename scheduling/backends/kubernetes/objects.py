@@ -20,6 +20,7 @@ from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 Operation: TypeAlias = Mapping[str, object]
 
 OURS = "fairlot.io"
+NVIDIA = "nvidia.com/gpu"
 # Labels: of which job of Fairlot it is, and of which Fairlot.
 JOB, OWNER = f"{OURS}/job", f"{OURS}/owner"
 # Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
@@ -28,9 +29,10 @@ GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
 GATE = f"{OURS}/placement"
 INDEX = "batch.kubernetes.io/job-completion-index"
 HOSTNAME = "kubernetes.io/hostname"
+# Taints that our pods tolerate: of nodes that are kept for GPUs, and for Fairlot.
+TOLERATED = frozenset({NVIDIA, f"{OURS}/gpus"})
 TEMPLATE = "/spec/template/spec"
 ANNOTATIONS = "/metadata/annotations"
-NVIDIA = "nvidia.com/gpu"
 # Whom an image runs as when it says nothing, or says root.
 USER = 1000
 # A finished Job stays as a tombstone, so that no late request can make it anew.
@@ -107,6 +109,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
     return {
         "restartPolicy": "Never",
         "serviceAccountName": pod.account,
+        "tolerations": [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)],
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)),
