@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,7 @@ from scheduling.backends.kubernetes.discovery import supplies
 from tests.cluster import machine
 from tests.cluster.api import JOBS, NODES, PODS, Api, Object, Refused
 from tests.cluster.binaries import KUBERNETES
+from tests.cluster.containers import Containers
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.deployed import FAIRLOT
 from tests.cluster.images import PYTHON, SHELL
@@ -49,71 +48,6 @@ try:
 except pynvml.NVMLError_LibraryNotFound:
     print("no driver")
 """
-
-
-class Containers:
-    """The pods of one namespace, where `restricted` pod security is enforced, on the real node."""
-
-    def __init__(self, api: Api, namespace: str, node: RealNode) -> None:
-        self.api, self.node = api, node
-        self.pods = PODS.format(namespace)
-
-    def run(
-        self, name: str, command: Sequence[str], *, image: str = PYTHON, gpus: int = 0, memory: str = "512Mi",
-        **spec: Any,
-    ) -> Object:  # fmt: skip
-        limits = {"memory": memory} | ({GPU: str(gpus)} if gpus else {})
-        container = {
-            "name": "main",
-            "image": image,
-            "command": list(command),
-            "resources": {"limits": limits, "requests": {"cpu": "10m"}},
-            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        }
-        container |= spec.pop("container", {})
-        secure = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
-        content = {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "nodeSelector": {"kubernetes.io/hostname": self.node.name},
-            "securityContext": secure,
-            "containers": [container],
-            **spec,
-        }
-        return self.api.create(self.pods, {"metadata": {"name": name}, "spec": content})
-
-    def read(self, name: str) -> Object:
-        return self.api.get(f"{self.pods}/{name}")
-
-    def log(self, name: str, **query: Any) -> str:
-        """What the container has written so far."""
-        answer = self.api.http.get(f"{self.pods}/{name}/log", params=query)
-        if answer.is_error:
-            raise Refused(answer)
-        return answer.text
-
-    def first_line(self, name: str) -> str:
-        def line() -> str:
-            self.wait_for_phase(name, "Running", "Succeeded")
-            return self.log(name).partition("\n")[0]
-
-        return wait_for(line, what=lambda: f"{name} says something: {self.read(name)['status']}", every=0.2)
-
-    def wait_for_phase(self, name: str, *phases: str) -> Object:
-        pod: Object = {}
-
-        def reached() -> bool:
-            pod.update(self.read(name))
-            return pod["status"]["phase"] in phases
-
-        wait_for(reached, what=lambda: f"{name} is {' or '.join(phases)}: {pod['status']}", every=0.1)
-        return pod
-
-    def end_of(self, name: str) -> Object:
-        """How the container ended."""
-        pod = self.wait_for_phase(name, "Succeeded", "Failed")
-        terminated: Object = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-        return terminated
 
 
 @pytest.fixture
@@ -170,6 +104,25 @@ def test_a_gpu_that_fails_is_no_longer_given_until_it_is_well_again(admin: Api, 
     wait_for(lambda: healthy(admin, real_node) == [(A100, 4, 3)], what=lambda: str(healthy(admin, real_node)))
     gpus.heal(gpus.uuids[1])
     wait_for(lambda: healthy(admin, real_node) == [(A100, 4, 4)], what=lambda: str(healthy(admin, real_node)))
+
+
+def test_a_container_goes_on_while_its_kubelet_starts_again(containers: Containers, admin: Api) -> None:
+    node = containers.node
+    containers.run("steady", ["sleep", "86400"], image=SHELL, gpus=1)
+    before = containers.wait_for_phase("steady", "Running")["status"]["containerStatuses"][0]
+    offers = node.device_plugin.log.read_text().count("offered")
+    node.kubelet.restart()
+    wait_for(
+        lambda: node.device_plugin.log.read_text().count("offered") > offers,
+        what="the device plugin has met the new kubelet",
+    )
+    wait_for(lambda: healthy(admin, node) == [(A100, 4, 4)], what=lambda: str(healthy(admin, node)))
+    # The new one reports this pod, too, and has it as it was.
+    containers.run("next", ["true"], image=SHELL, gpus=1)
+    assert containers.end_of("next")["exitCode"] == 0
+    after = containers.read("steady")["status"]["containerStatuses"][0]
+    assert (after["containerID"], after["restartCount"]) == (before["containerID"], 0)
+    assert "running" in after["state"]
 
 
 def test_sigterm_reaches_the_program_and_its_last_words_are_in_the_log(containers: Containers) -> None:
