@@ -37,6 +37,8 @@ HERE = Path(__file__).resolve().parent
 GPU = "nvidia.com/gpu"
 MEMORY = {A100: 80 << 30}
 GROUP = "fairlot-node-"  # cgroups are called so, then by the process that started the node
+# Seen in the node's own mounts alone; the kernel takes no long names for sockets.
+SOCKET = "/run/containerd/fairlot-node.sock"
 # What the kubelet wants of the kernel; it is shown these, and the machine keeps its own.
 SYSCTLS = {
     "vm/overcommit_memory": 1,
@@ -62,7 +64,6 @@ class RealNode:
         self.gpus = Gpus(self.folder / "gpus", gpus, product, MEMORY.get(product, 32 << 30))
         self.group = f"{GROUP}{os.getpid()}-{name}"
         self.network = free_network()
-        self.socket = self.folder / "containerd.sock"
         self.container_runtime: subprocess.Popen[bytes] | None = None
         self.kubelet = self._kubelet()
         offered: dict[str, Any] = {"gpus": self.folder / "gpus", "library": library()}
@@ -90,14 +91,10 @@ class RealNode:
             (hierarchy / self.group).mkdir()
         self._start_container_runtime()
         for image in stored:
-            run(
-                [program("ctr"), "--address", self.socket, "--namespace", "k8s.io", "images", "import", image]
-            )
-        assert self.container_runtime
-        inside = f"--mount=/proc/{self.container_runtime.pid}/ns/mnt"
+            run([*self._ctr(), "--namespace", "k8s.io", "images", "import", image])
         self.dns.start()
         for component in (self.kubelet, self.device_plugin):
-            component.wrapper = (program("nsenter"), inside, "--")
+            component.wrapper = self._inside()
             component.start()
         wait_for(self._is_ready, what=lambda: f"{self.name} is ready:\n{self.last_words()}")
 
@@ -146,8 +143,15 @@ class RealNode:
         assert self.container_runtime
         if self.container_runtime.poll() is not None:
             raise AssertionError(f"containerd ended at its start:\n{self.last_words()}")
-        ctr = [program("ctr"), "--address", str(self.socket), "version"]
-        return subprocess.run(ctr, capture_output=True, check=False).returncode == 0
+        return subprocess.run([*self._ctr(), "version"], capture_output=True, check=False).returncode == 0
+
+    def _ctr(self) -> tuple[str, ...]:
+        return *self._inside(), program("ctr"), "--address", SOCKET
+
+    def _inside(self) -> tuple[str, ...]:
+        """What runs a program among the mounts of the node."""
+        assert self.container_runtime
+        return program("nsenter"), f"--mount=/proc/{self.container_runtime.pid}/ns/mnt", "--"
 
     def _plug_in(self, inside: int) -> None:
         """The cable: this end is the node's address, by which API server and kubelet reach the pods."""
@@ -172,7 +176,7 @@ version = 2
 root = "{own}/root"
 state = "{own}/state"
 [grpc]
-  address = "{self.socket}"
+  address = "{SOCKET}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{own}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -201,7 +205,7 @@ state = "{own}/state"
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "containerRuntimeEndpoint": f"unix://{SOCKET}",
             "address": f"{self.network}.1",
             "port": free_port(),
             "healthzPort": health,
