@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.backends.base import End, Phase, Worker
-from scheduling.backends.local.output import NOTE_ROOM, Log, Progress
+from scheduling.backends.output import NOTE_ROOM, Log, Progress
 from tests.scheduling.local_rig import EXAMPLES, Rig, until
 from tests.scheduling.test_local_crashes import memory_of
 

@@ -16,6 +16,7 @@ from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observat
 from scheduling.backends.local import processes, removal, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 from scheduling.backends.local.watch import renames_in
+from scheduling.backends.logfiles import LogFiles
 
 logger = logging.getLogger(__name__)
 SHIM = Path(__file__).with_name("shim.py")
@@ -143,28 +144,20 @@ class LocalBackend:
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs."""
         files = JobFiles(self.root, job_id)
-        # Asked before reading: what is written meanwhile is then never taken for the last word.
-        over = all(status["phase"] == "ended" for status in files.statuses())
-        try:
-            with files.log(rank).open("rb") as log:
-                log.seek(offset)
-                data = log.read(limit)
-                at_end = log.tell() >= os.fstat(log.fileno()).st_size
-        except FileNotFoundError:
-            return LogChunk(rank, offset, offset, b"", complete=over)
-        return LogChunk(rank, offset, offset + len(data), data, complete=over and at_end)
+        return LogFiles(files.logs).read(
+            rank,
+            offset,
+            limit,
+            is_over=lambda: all(status["phase"] == "ended" for status in files.statuses()),
+        )
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Bytes that a rank's log has now; 0 when there is none."""
-        try:
-            return JobFiles(self.root, job_id).log(rank).stat().st_size
-        except FileNotFoundError:
-            return 0
+        return LogFiles(JobFiles(self.root, job_id).logs).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Ranks that have a log."""
-        logs = JobFiles(self.root, job_id).logs.glob("rank-*.log")
-        return sorted(int(log.stem.removeprefix("rank-")) for log in logs)
+        return LogFiles(JobFiles(self.root, job_id).logs).ranks()
 
     def changes(self, *, timeout: float) -> Iterator[None]:
         """Yields at first, then whenever a report was replaced, and at the latest every `timeout` seconds."""

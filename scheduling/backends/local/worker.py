@@ -10,7 +10,7 @@ from typing import Any
 
 from scheduling.backends.local import processes
 from scheduling.backends.local.files import JobFiles
-from scheduling.backends.local.output import Log, Progress
+from scheduling.backends.output import Log, Progress
 
 CHUNK = 65536  # bytes, a pipe's usual size
 FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are made if missing

@@ -16,11 +16,12 @@ NOTE_ROOM = 4096  # bytes that notes of ours may take beyond the cap
 class Log:
     """Appends a rank's output to its file, up to `limit` bytes over all epochs; counts what is cut."""
 
-    def __init__(self, path: Path, limit: int) -> None:
+    def __init__(self, path: Path, limit: int, *, cut: int = 0) -> None:
+        """`cut`: bytes that were cut before, where somebody goes on with what another `Log` began."""
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._limit = limit
         self._size = os.fstat(self._fd).st_size
-        self._cut = 0
+        self._cut = cut
         self._why = f"this log may have {limit:,} bytes"
 
     def write(self, data: bytes) -> None:
@@ -31,9 +32,28 @@ class Log:
                 self._note(f"output is cut here: {self._why}; the program goes on")
             self._cut += len(data) - written
 
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self._size
+
+    @property
+    def cut(self) -> int:
+        """Bytes that were left out."""
+        return self._cut
+
+    def sync(self) -> None:
+        """Until what was written would survive a power cut."""
+        os.fdatasync(self._fd)
+
     def close(self) -> None:
+        """When nothing more will come."""
         if self._cut:
             self._note(f"{self._cut:,} bytes of output were cut: {self._why}")
+        self.release()
+
+    def release(self) -> None:
+        """When another may go on."""
         os.close(self._fd)
 
     def _append(self, data: bytes) -> int:
@@ -58,7 +78,7 @@ class Log:
 class Progress:
     """The last number of steps that a worker told, by a line of its output or by its progress file."""
 
-    def __init__(self, pattern: str, file: Path) -> None:
+    def __init__(self, pattern: str, file: Path | None = None) -> None:
         options = re2.Options()
         options.never_nl = True  # a match never spans lines
         options.log_errors = False
@@ -84,6 +104,8 @@ class Progress:
 
     def read_file(self) -> bool:
         """Reads the progress file if it changed; True when it told a number."""
+        if self._file is None:
+            return False
         try:
             with self._file.open("rb") as file:
                 now = os.fstat(file.fileno())

@@ -1,0 +1,272 @@
+"""What the kubelet tells of one worker's output, appended to its rank's log: each line once, whatever breaks off.
+
+A kubelet is asked for lines since a second and answers with all that it still has from then on, each behind the
+moment at which it was written, to the nanosecond. So the last second is always told again after an interruption;
+what the file has of it already is passed over. How far the file had come is kept in `rank-N.json` beside it,
+written when the lines themselves are safe on the disk; lines that came later are recognised in the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from scheduling.backends.local.files import read_json, try_lock, write_json
+from scheduling.backends.logfiles import LogFiles
+from scheduling.backends.output import Log
+
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+LONGEST_STAMP = 40  # bytes, the blank after it included
+BILLION = 10**9
+
+
+class Foreign(Exception):
+    """Instead of a line of the program's, the kubelet said something itself."""
+
+
+class Occupied(Exception):
+    """Another process writes this log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a log has come.
+
+    From byte `offset` on, the file has the pod's lines since second `since`, in the order in which they were told.
+    """
+
+    pod: str  # uid
+    epoch: int
+    since: int  # seconds of Unix time; 0: from the beginning
+    offset: int
+    last: int  # nanoseconds of Unix time: the latest line in the first `size` bytes
+    size: int
+    cut: int  # bytes left out, as the log was full
+    done: bool  # nothing more will come of this pod
+
+
+def mark_path(files: LogFiles, rank: int) -> Path:
+    return files.folder / f"rank-{rank}.json"
+
+
+def read_mark(files: LogFiles, rank: int) -> Mark | None:
+    """None when nothing was written yet."""
+    found = read_json(mark_path(files, rank))
+    return Mark(**found) if found is not None else None
+
+
+def nanoseconds(stamp: bytes) -> int | None:
+    """A moment as kubelets write it (RFC 3339); None when it is none."""
+    if not (found := STAMP.fullmatch(stamp)):
+        return None
+    try:
+        second = datetime.fromisoformat((found[1] + found[3].replace(b"Z", b"+00:00")).decode())
+    except ValueError:
+        return None
+    return round(second.timestamp()) * BILLION + int((found[2] or b"").ljust(9, b"0"))
+
+
+class Transcript:
+    """Goes on with the log of a rank where it ends, from what is told of the pod with uid `pod`."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        rank: int,
+        *,
+        pod: str,
+        epoch: int,
+        limit: int,
+        new: Callable[[bytes, int], None] = lambda data, moment: None,
+    ) -> None:
+        """`new` is told what no one has seen yet, and when its last line was written. Raises Occupied, OSError."""
+        files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = mark_path(files, rank)
+        self._file = files.log(rank)
+        self._new = new
+        self._lock = os.open(self._file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not try_lock(self._lock):
+            os.close(self._lock)
+            raise Occupied(f"{self._file} is being written by another process")
+        known = read_mark(files, rank)
+        goes_on = known is not None and known.pod == pod
+        self._log = Log(self._file, limit, cut=known.cut if known and goes_on else 0)
+        size = self._log.size
+        self._mark = known if known and goes_on else Mark(pod, epoch, 0, size, 0, size, 0, done=False)
+        self._stored = self._mark if goes_on else None
+        self._fresh = self._mark.size  # what lies behind was written, and its mark was not
+        self._is_torn = not goes_on and not self._ends_whole(size)
+        self._advances = False  # whether a line begins with what is written next
+        self._reset()
+        self.save()  # where the pod's lines begin must be known before there are any
+
+    @property
+    def done(self) -> bool:
+        return self._mark.done
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more will be written."""
+        return self._log.cut > 0
+
+    @property
+    def since(self) -> str:
+        """From when on lines are to be asked for, to the second; empty: all."""
+        if not self._mark.since:
+            return ""
+        return datetime.fromtimestamp(self._mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def begin(self) -> None:
+        """The next bytes are the first of a new answer."""
+        self._reset()
+        self._base, self._last = self._mark.offset, self._mark.last
+        with self._file.open("rb") as log:
+            log.seek(self._base)
+            self._tail = log.read()
+        self._later = max(0, self._fresh - self._base)
+        self._matching = bool(self._tail)
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer. Raises Foreign; what came before is kept."""
+        data, self._rest = self._rest + data, b""
+        try:
+            while data:
+                if self._at_start:
+                    space = data.find(b" ", 0, LONGEST_STAMP)
+                    moment = nanoseconds(data[:space]) if space > 0 else None
+                    if moment is None:
+                        if space < 0 and len(data) < LONGEST_STAMP and b"\n" not in data:
+                            self._rest = data
+                            return
+                        raise Foreign(data[:300].decode("utf-8", "replace").strip())
+                    self._begin_line(moment)
+                    data = data[space + 1 :]
+                end = data.find(b"\n") + 1
+                piece, data = (data[:end], data[end:]) if end else (data, b"")
+                self._take(piece, whole=bool(end))
+                self._at_start = bool(end)
+        finally:
+            self._flush()
+
+    def save(self, *, done: bool = False) -> None:
+        """The mark, when it has changed, after what it speaks of."""
+        mark = replace(self._mark, cut=self._log.cut, done=self._mark.done or done)
+        if mark != self._stored:
+            self._log.sync()
+            write_json(self._path, asdict(mark))
+            self._mark = self._stored = mark
+
+    def finish(self) -> None:
+        """Nothing more will come."""
+        if self._held:  # a last line without an end
+            self._match(bytes(self._held))
+            self._held.clear()
+            self._flush()
+        self.save(done=True)
+
+    def close(self) -> None:
+        """Another may go on, if it is not finished."""
+        (self._log.close if self.done else self._log.release)()
+        os.close(self._lock)
+
+    # --- how -----------------------------------------------------------------------------------
+
+    def _ends_whole(self, size: int) -> bool:
+        return not size or os.pread(self._lock, 1, size - 1) == b"\n"
+
+    def _reset(self) -> None:
+        self._rest = b""  # the beginning of a moment
+        self._at_start = True
+        self._moment = 0
+        self._out = bytearray()
+        self._held = bytearray()  # the beginning of a line that may be known
+        self._tail, self._base, self._position, self._later, self._last = b"", 0, 0, 0, 0
+        self._matching = False
+
+    def _begin_line(self, moment: int) -> None:
+        self._moment, self._at_start, self._advances = moment, False, True
+        if self._matching and (self._position >= len(self._tail) or self._is_later()):
+            self._go_beyond()
+
+    def _is_later(self) -> bool:
+        """Whether this line was written after all that the file has."""
+        return self._moment > self._last and self._later >= len(self._tail)
+
+    def _go_beyond(self) -> None:
+        """From here on all is new."""
+        self._matching = False
+        if self._position < len(self._tail) and not self._tail.endswith(b"\n"):
+            self._out += b"\n"  # the rest of that line is lost; the next one must not look like it
+
+    def _take(self, piece: bytes, *, whole: bool) -> None:
+        if self.is_full:
+            if self._moment > self._last:  # else it was counted before
+                self._write(piece)
+        elif not self._matching:
+            self._write(piece)
+        else:
+            self._held += piece
+            if whole or self._begun():
+                line = bytes(self._held)
+                self._held.clear()
+                self._match(line)
+
+    def _begun(self) -> bytes:
+        """The file's last, unfinished line, if what is held goes on with it."""
+        last = self._tail.rfind(b"\n") + 1
+        begun = self._tail[last:]
+        goes_on = self._position <= last and not self._is_later() and len(self._held) > len(begun)
+        return begun if begun and goes_on and self._held.startswith(begun) else b""
+
+    def _match(self, line: bytes) -> None:
+        """Passes over a line that the file has, and writes what of it the file has not."""
+        tail = self._tail
+        start = self._position if self._moment <= self._last else max(self._position, self._boundary())
+        found = start if tail.startswith(line, start) else tail.find(b"\n" + line, max(0, start - 1)) + 1
+        if found or tail.startswith(line, start):
+            self._position = found + len(line)
+            self._advance(self._base + found)
+            return
+        self._held += line
+        begun = self._begun()
+        self._held.clear()
+        if begun:
+            self._advance(self._base + len(tail) - len(begun))
+            self._position, self._matching, self._advances = len(tail), False, False
+        else:
+            self._go_beyond()
+        self._write(line[len(begun) :])
+
+    def _boundary(self) -> int:
+        """Where that line begins in the middle of which the mark may have been made."""
+        return self._tail.rfind(b"\n", 0, self._later) + 1
+
+    def _write(self, data: bytes) -> None:
+        if self._is_torn:  # the pod before this one left a line without an end
+            self._out += b"\n"
+            self._is_torn = False
+        if self._advances:
+            self._advance(self._log.size + len(self._out))
+        self._advances = False
+        self._out += data
+
+    def _advance(self, offset: int) -> None:
+        """The line that begins at byte `offset` is in the file, or will be in a moment."""
+        second = self._moment // BILLION
+        if second > self._mark.since:
+            self._mark = replace(self._mark, since=second, offset=offset)
+        if self._moment > self._mark.last:
+            self._mark = replace(self._mark, last=self._moment)
+
+    def _flush(self) -> None:
+        if self._out:
+            data = bytes(self._out)
+            self._out.clear()
+            self._log.write(data)
+            self._mark = replace(self._mark, size=self._log.size)
+            self._fresh = self._log.size
+            self._new(data, self._moment)
