@@ -173,6 +173,8 @@ if any(len(key) < 40 for key in FAIRLOT_SEALING_KEYS):
 # Where the local backend keeps run folders, logs and checkpoints.
 FAIRLOT_JOBS_DIR = Path(env.str("FAIRLOT_JOBS_DIR", str(BASE_DIR / "var" / "jobs")))
 FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)
+# Of one attached cluster at the same time; each is a thread of the watcher's.
+FAIRLOT_LOG_STREAMS = env.int("FAIRLOT_LOG_STREAMS", 64)
 # Whole inputs of rounds, with which they can be drawn again, and the single turns of a job's history.
 FAIRLOT_KEEP_ROUND_RECORDS_DAYS = env.int("FAIRLOT_KEEP_ROUND_RECORDS_DAYS", 14)
 FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)

@@ -25,7 +25,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_faults.py",
     ),
     # Another control plane, with a node that runs containers.
-    "node": ("tests/cluster/test_real_node.py",),
+    "node": ("tests/cluster/test_real_node.py", "tests/cluster/test_logs.py"),
 }
 
 

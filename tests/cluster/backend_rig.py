@@ -23,15 +23,29 @@ from tests.waiting import wait_for
 class Rig:
     """`seen` is what the watcher has been told last, by lease."""
 
-    def __init__(self, admin: Api, kubeconfig: Path, namespace: str, logs: Path, **tender: float) -> None:
+    def __init__(
+        self,
+        admin: Api,
+        kubeconfig: Path,
+        namespace: str,
+        logs: Path,
+        *,
+        log_streams: int = 8,
+        **tender: float,
+    ) -> None:
+        """`last_turns`: of jobs that have ended, the last one that ran, as a database would know it."""
         self.admin, self.namespace = admin, namespace
         self.work = Work(admin, namespace)
+        self.last_turns: dict[int, int] = {}
         content = yaml.safe_load(kubeconfig.read_text())
         self.backend = KubernetesBackend(
             api=lambda: OwnApi(content),
             owner=namespace,  # so that tests beside this one are strangers
             namespace_of=lambda job_id: namespace,
             logs=logs,
+            log_limit_bytes=10_000_000,
+            log_streams=log_streams,
+            last_turn=self.last_turns.get,
             tender=Tender(**tender),
         )
         self.seen: dict[uuid.UUID, Observation] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
@@ -20,6 +20,7 @@ Object: TypeAlias = dict[str, Any]
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
+CONNECTIONS = 128  # that are kept for the next request, at most
 # What a watch may hand over at once; a larger object would be none that an API server stores.
 PIECE = 1 << 16
 
@@ -64,6 +65,7 @@ class Api:
         """Raises kubernetes.config.ConfigException when the kubeconfig is incomplete."""
         configuration = Configuration()
         load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
+        configuration.connection_pool_maxsize = CONNECTIONS
         configuration.retries = False  # who asks decides whether it may be asked twice
         self._configuration = configuration
         self._rest = ApiClient(configuration=configuration).rest_client
@@ -115,6 +117,12 @@ class Api:
             yield Stream(answer)
 
     @contextmanager
+    def text(self, path: str, *, read_seconds: float, **query: Any) -> Iterator[Text]:
+        """What is told at `path` as it comes, such as a log; silence of `read_seconds` raises Unreachable."""
+        with self._answer("GET", path, query, read_seconds=read_seconds) as answer:
+            yield Text(answer)
+
+    @contextmanager
     def _answer(
         self,
         method: str,
@@ -154,27 +162,36 @@ class Api:
         return {"Authorization": token} if token else {}
 
 
-class Stream:
-    """The lines of a watch, each an event."""
+class Text:
+    """An answer in pieces, as they come."""
 
     def __init__(self, answer: urllib3.HTTPResponse) -> None:
         self._answer = answer
 
-    def __iter__(self) -> Iterator[Object]:
+    def pieces(self) -> Iterator[bytes]:
         """Ends when the API server ends it, or when `cut`."""
-        rest = b""
         try:
-            for piece in self._answer.stream(PIECE, decode_content=True):
-                *lines, rest = (rest + piece).split(b"\n")
-                yield from (_parsed(line) for line in lines if line.strip())
+            yield from self._answer.stream(PIECE, decode_content=True)
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(str(error)) from error
-        if rest.strip():
-            raise Unreachable("the last event broke off")
 
     def cut(self) -> None:
         """From another thread: whoever reads comes to an end."""
-        self._answer.shutdown()
+        with suppress(OSError, RuntimeError, ValueError):  # it has come to an end by itself
+            self._answer.shutdown()
+
+
+class Stream(Text):
+    """The lines of a watch, each an event."""
+
+    def __iter__(self) -> Iterator[Object]:
+        """Ends when the API server ends it, or when `cut`."""
+        rest = b""
+        for piece in self.pieces():
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from (_parsed(line) for line in lines if line.strip())
+        if rest.strip():
+            raise Unreachable("the last event broke off")
 
 
 def _body(answer: urllib3.HTTPResponse) -> bytes:

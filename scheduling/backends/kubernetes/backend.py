@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,13 @@ from kubernetes.config import ConfigException
 from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Unanswered
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
+from scheduling.backends.kubernetes.listening import Desk, files_of
+from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
 from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders, Outcome, StillThere
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.tender import Tender
+from scheduling.backends.kubernetes.transcript import read_mark
 from scheduling.backends.kubernetes.view import View
 from scheduling.limit import Limit
 
@@ -65,6 +69,7 @@ class _Watch:
 
     view: View
     reflectors: list[Reflector]
+    follower: Follower
     threads: list[threading.Thread]
 
     @property
@@ -75,7 +80,9 @@ class _Watch:
 class KubernetesBackend:
     """Orders go to the API server from any process; one process at a time watches, by `changes`.
 
-    `owner` marks this Fairlot's objects. `settle` is asked before each start: it makes the namespace of the job's
+    `owner` marks this Fairlot's objects. Logs lie under `logs`, one folder for each job; `log_streams` of them are
+    followed at once. `last_turn` knows the last turn that ran of a job that has ended; None while it has not.
+    `settle` is asked before each start: it makes the namespace of the job's
     tenant, where it is not there yet.
     """
 
@@ -87,13 +94,17 @@ class KubernetesBackend:
         namespace_of: Tenancy,
         settle: Callable[[Api, int], None] = lambda api, job_id: None,
         logs: Path,
+        log_limit_bytes: int,
+        log_streams: int,
+        last_turn: Callable[[int], int | None],
         tender: Tender | None = None,
     ) -> None:
         self._api_of = api
         self._owner = owner
         self._namespace_of = namespace_of
         self._settle = settle
-        self.logs = logs
+        self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
+        self._last_turn = last_turn
         self._tender = tender or Tender()
         self._lock = threading.Lock()
         self._known_api: Api | None = None
@@ -126,6 +137,7 @@ class KubernetesBackend:
             gpus=len(gang.workers[0].gpu_indices),
             gpu_resource=gang.gpu_resource or objects.NVIDIA,
             grace_seconds=gang.grace_seconds,
+            progress_pattern=gang.progress_pattern,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)
@@ -163,6 +175,12 @@ class KubernetesBackend:
                 if objects.holds_gpus(there) or not objects.is_suspended(there):
                     raise BackendError(f"job {job_id} is still running")
                 self.api.delete(self._job_path(there), uid=there["metadata"]["uid"])
+            try:
+                shutil.rmtree(self.logs / str(job_id))
+            except FileNotFoundError:
+                return  # there were none, or they are removed already
+            except OSError as trouble:
+                raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
     # --- reports -------------------------------------------------------------------------------
 
@@ -190,15 +208,21 @@ class KubernetesBackend:
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`."""
-        return LogChunk(rank, offset, offset, b"", complete=True)
+        files = files_of(self.logs, job_id)
+
+        def is_over() -> bool:
+            last, mark = self._last_turn(job_id), read_mark(files, rank)
+            return last is not None and (mark.done and mark.epoch >= last if mark else last == 0)
+
+        return files.read(rank, offset, limit, is_over=is_over)
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Bytes that a rank's log has now; 0 when there is none."""
-        return 0
+        return files_of(self.logs, job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Ranks that have a log."""
-        return []
+        return files_of(self.logs, job_id).ranks()
 
     def changes(self, *, timeout: float) -> Iterator[None]:
         """Watches from the first step on; BackendError when the API server lets us in no more."""
@@ -215,6 +239,7 @@ class KubernetesBackend:
             self._watch = None
             for reflector in watch.reflectors:
                 reflector.stop()
+            watch.follower.stop()
 
     # --- how -----------------------------------------------------------------------------------
 
@@ -262,6 +287,13 @@ class KubernetesBackend:
 
     def _begin_watch(self) -> _Watch:
         view = View()
+
+        def pattern_of(job_id: int) -> str:
+            gang = view.gang(job_id)
+            return objects.progress_pattern_of(gang.job) if gang else ""
+
+        desk = Desk(self.api, self.logs, self._log_limit, pattern_of, view.note_progress, SILENCE_SECONDS)
+        view.audience = follower = Follower(desk, streams=self._log_streams)
         reflectors = [Reflector(self.api, path, mirror, query) for mirror, path, query in self._kinds(view)]
         threads = [
             threading.Thread(target=_run, args=(reflector,), name=reflector.path, daemon=True)
@@ -269,7 +301,7 @@ class KubernetesBackend:
         ]
         for thread in threads:
             thread.start()
-        return _Watch(view, reflectors, threads)
+        return _Watch(view, reflectors, follower, threads)
 
 
 def _run(reflector: Reflector) -> None:

@@ -26,6 +26,9 @@ JOB, OWNER = f"{OURS}/job", f"{OURS}/owner"
 # Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
+# How lines of the program tell its progress, for a watcher that was not there when it was submitted.
+PROGRESS = f"{OURS}/progress"
+LONGEST_PATTERN = 500
 GATE = f"{OURS}/placement"
 INDEX = "batch.kubernetes.io/job-completion-index"
 HOSTNAME = "kubernetes.io/hostname"
@@ -52,6 +55,7 @@ class Pod:
     gpu_resource: str = NVIDIA
     grace_seconds: float = 30.0
     account: str = JOB_ACCOUNT
+    progress_pattern: str = ""  # RE2; its first group is a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +77,14 @@ def job_name(job_id: int) -> str:
 def new_job(job_id: int, pod: Pod, *, workers: int, owner: str) -> Object:
     """A Job that exists and does not run: suspended, at epoch 0, with its pods behind a gate if it is a gang."""
     name = job_name(job_id)
+    annotations = {EPOCH: "0", WORKERS: str(workers)}
+    if 0 < len(pod.progress_pattern) <= LONGEST_PATTERN:
+        annotations[PROGRESS] = pod.progress_pattern
     labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels, "annotations": {EPOCH: "0", WORKERS: str(workers)}},
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
         "spec": {
             "suspend": True,
             "completionMode": "Indexed",
@@ -245,6 +252,11 @@ def rank_of(pod: Object) -> int:
 
 def workers_of(job: Object) -> int:
     return int(job["metadata"]["annotations"][WORKERS])
+
+
+def progress_pattern_of(job: Object) -> str:
+    """Empty where there is none."""
+    return str(job["metadata"]["annotations"].get(PROGRESS, ""))
 
 
 def nodes_of(job: Object) -> list[str]:

@@ -84,6 +84,7 @@ class Transcript:
         new: Callable[[bytes, int], None] = lambda data, moment: None,
     ) -> None:
         """`new` is told what no one has seen yet, and when its last line was written. Raises Occupied, OSError."""
+        self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = mark_path(files, rank)
         self._file = files.log(rank)
@@ -100,6 +101,7 @@ class Transcript:
         self._stored = self._mark if goes_on else None
         self._fresh = self._mark.size  # what lies behind was written, and its mark was not
         self._is_torn = not goes_on and not self._ends_whole(size)
+        self._is_counted = False
         self._advances = False  # whether a line begins with what is written next
         self._reset()
         self.save()  # where the pod's lines begin must be known before there are any
@@ -160,8 +162,9 @@ class Transcript:
             write_json(self._path, asdict(mark))
             self._mark = self._stored = mark
 
-    def finish(self) -> None:
-        """Nothing more will come."""
+    def finish(self, *, heard_out: bool = True) -> None:
+        """Nothing more will come; without `heard_out` how much was left out is not known."""
+        self._is_counted = heard_out
         if self._held:  # a last line without an end
             self._match(bytes(self._held))
             self._held.clear()
@@ -170,7 +173,7 @@ class Transcript:
 
     def close(self) -> None:
         """Another may go on, if it is not finished."""
-        (self._log.close if self.done else self._log.release)()
+        (self._log.close if self.done and self._is_counted else self._log.release)()
         os.close(self._lock)
 
     # --- how -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Protocol
 from uuid import UUID
 
 from scheduling.backends.base import End, Observation, Offer, Phase
@@ -28,6 +29,19 @@ class Gang:
     sight: Sight | None = None
     began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
     ran: float | None = None  # monotonic: since when all workers run or ran
+    progress: tuple[int, float, float] | None = (
+        None  # the turn, the steps, and when (monotonic) that was told
+    )
+
+
+class Audience(Protocol):
+    """Who wants to know of pods of ours, too; told under the view's lock."""
+
+    def put(self, pod: Object) -> None:
+        """It is new or has changed, or not."""
+
+    def gone(self, uid: str) -> None:
+        """It is no longer there."""
 
 
 class View:
@@ -50,6 +64,7 @@ class View:
         self.pods = _Pods(self)
         self.nodes = _Nodes(self)
         self.strangers = _Strangers(self)
+        self.audience: Audience | None = None
         self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.strangers)
 
     # --- asking ----------------------------------------------------------------------------------
@@ -126,12 +141,21 @@ class View:
 
     # --- changing --------------------------------------------------------------------------------
 
+    def note_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
+        """A worker of this turn told at the moment `at` (monotonic) how far it has come."""
+        with self._lock:
+            if gang := self._gangs.get(job_id):
+                gang.progress = epoch, steps, at
+                # No reason to hurry: it is told with what else is new, or at the next regular look.
+                self._news.add(job_id)
+
     def _observation(self, gang: Gang) -> Observation | None:
         sight = gang.sight
         if sight is None:
             return None
         now = time.monotonic()
         ended = sight.phase is Phase.ENDED
+        progress = gang.progress if gang.progress and gang.progress[0] == sight.epoch else None
         return Observation(
             job_id=sight.job_id,
             epoch=sight.epoch,
@@ -143,6 +167,8 @@ class View:
             end=sight.end,
             exit_code=sight.exit_code,
             message=sight.message,
+            steps=progress[1] if progress else None,
+            steps_age=now - progress[2] if progress else None,
         )
 
     def _put_job(self, job: Object, gap: float) -> None:
@@ -168,6 +194,8 @@ class View:
     def _put_pod(self, pod: Object, gap: float) -> None:
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         self._job_of_pod[uid] = job_id
+        if self.audience:
+            self.audience.put(pod)
         if job_id in self._gangs:
             self._gangs[job_id].pods[uid] = pod
             self._evaluate(job_id, gap)
@@ -178,6 +206,8 @@ class View:
         job_id = self._job_of_pod.pop(uid, None)
         if job_id is None:
             return
+        if self.audience:
+            self.audience.gone(uid)
         if job_id in self._gangs:
             self._gangs[job_id].pods.pop(uid, None)
             self._evaluate(job_id, gap)

@@ -1,0 +1,204 @@
+"""Hearing out one answer of a kubelet's: into the log, and for the job's progress."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import re2
+
+from scheduling.backends.kubernetes.api import Api, Missing, Refused, Text, Unreachable
+from scheduling.backends.kubernetes.transcript import BILLION, Foreign, Transcript
+from scheduling.backends.logfiles import LogFiles
+from scheduling.backends.output import Progress
+
+logger = logging.getLogger(__name__)
+
+LOG = "/api/v1/namespaces/{}/pods/{}/log"
+FETCH_BYTES = 1 << 20  # who is not followed gives way to the next one after so much that is new
+# A worker may write as much without pause; beyond it its stream is read more slowly than it comes.
+BYTES_PER_SECOND = 1 << 20
+MARK_SECONDS = 5.0  # between marks of how far a log has come
+TELL_SECONDS = 1.0  # between reports of a job's progress
+
+Tell = Callable[[int, int, float, float], None]  # job, epoch, steps, monotonic moment
+
+
+def files_of(root: Path, job_id: int) -> LogFiles:
+    """Where the logs of a job are, as the local backend has them."""
+    return LogFiles(root / str(job_id) / "logs")
+
+
+@dataclass
+class Voice:
+    """A worker whose container has begun."""
+
+    uid: str
+    name: str
+    namespace: str
+    node: str
+    job_id: int
+    rank: int
+    epoch: int
+    ended: bool = False  # its container has ended, or its pod is gone: there is an end to what can be read
+    going: bool = False  # its pod is told to go
+    text: Text | None = field(default=None, repr=False)  # while it is read
+    is_cut: bool = False  # its stream has to give way
+
+    @property
+    def rank_of_job(self) -> tuple[int, int]:
+        return self.job_id, self.rank
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether what it says can soon be had no more."""
+        return self.going and not self.ended
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What all listeners of a cluster share. `lock` guards the changing fields of voices."""
+
+    api: Api
+    root: Path
+    limit: int  # bytes of a log
+    pattern_of: Callable[[int], str]  # by job; empty: none
+    tell: Tell
+    silence: float  # seconds after which a stream may be dead
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """How it went: whether nothing more will come, whether there was anything, and what went wrong."""
+
+    is_done: bool = False
+    bytes: int = 0
+    trouble: Exception | None = None
+
+
+class Listener:
+    """Hears one answer about one worker."""
+
+    def __init__(self, desk: Desk, voice: Voice) -> None:
+        self._desk, self._voice = desk, voice
+        self._progress = _progress(desk.pattern_of(voice.job_id)) if voice.rank == 0 else None
+        self._told_at: float | None = None
+        self._untold: tuple[float, float] | None = None
+        self._heard_at: float | None = None
+        self._fed = 0
+
+    def hear(self, *, follow: bool) -> Heard:
+        """Until there is no more for now; with `follow`, until the worker ends. Raises Occupied, OSError."""
+        voice, desk = self._voice, self._desk
+        was_ended = voice.ended  # asked first: what ends meanwhile may have said more
+        transcript = Transcript(
+            files_of(desk.root, voice.job_id),
+            voice.rank,
+            pod=voice.uid,
+            epoch=voice.epoch,
+            limit=desk.limit,
+            new=self._take,
+        )
+        try:
+            if transcript.done:
+                return Heard(is_done=True)
+            trouble, is_whole = self._ask(transcript, follow=follow)
+            done = (
+                isinstance(trouble, Missing)  # the pod is gone
+                or (was_ended and (is_whole or isinstance(trouble, Foreign)))
+                or self._is_enough(transcript)
+            )
+            if done:
+                transcript.finish(heard_out=not self._is_enough(transcript))
+            else:
+                transcript.save()
+            if done and self._progress and self._progress.finish():
+                self._note(self._progress.steps, time.monotonic())
+            self._report()
+            return Heard(done, self._fed, trouble)
+        finally:
+            transcript.close()
+
+    def _ask(self, transcript: Transcript, *, follow: bool) -> tuple[Exception | None, bool]:
+        """What went wrong, and whether the answer came to its end."""
+        voice, desk = self._voice, self._desk
+        query = {"container": "main", "timestamps": "true", "follow": "true" if follow else "false"}
+        if transcript.since:
+            query["sinceTime"] = transcript.since
+        transcript.begin()
+        if self._is_enough(transcript):
+            return None, False
+        path = LOG.format(voice.namespace, voice.name)
+        try:
+            with desk.api.text(path, read_seconds=desk.silence, **query) as text:
+                return None, self._hear_out(transcript, text, follow=follow)
+        except (Refused, Unreachable, Foreign) as trouble:
+            return trouble, False
+
+    def _hear_out(self, transcript: Transcript, text: Text, *, follow: bool) -> bool:
+        """Whether the answer came to its end."""
+        voice, stopped = self._voice, self._desk.stopped
+        with self._desk.lock:
+            voice.text = text
+            if stopped.is_set():  # it came before there was anything to cut
+                return False
+        saved_at = time.monotonic()
+        try:
+            for piece in text.pieces():
+                now = time.monotonic()
+                transcript.feed(piece)
+                self._heard_at = now
+                if now - saved_at >= MARK_SECONDS:
+                    transcript.save()
+                    saved_at = now
+                if stopped.is_set() or self._is_enough(transcript):
+                    return False
+                if not follow and self._fed >= FETCH_BYTES:
+                    return False
+                if not voice.going and not voice.ended:
+                    stopped.wait(max(0.0, len(piece) / BYTES_PER_SECOND - (time.monotonic() - now)))
+        finally:
+            with self._desk.lock:
+                voice.text = None
+        return True
+
+    def _is_enough(self, transcript: Transcript) -> bool:
+        """Nothing more is kept of a full log; rank 0 is heard on for its progress."""
+        return transcript.is_full and self._progress is None
+
+    # --- progress ------------------------------------------------------------------------------
+
+    def _take(self, data: bytes, moment: int) -> None:
+        self._fed += len(data)
+        if self._progress is None or not self._progress.feed(data):
+            return
+        # When it was written, by a clock that is about ours; not before what was heard before it.
+        now = time.monotonic()
+        age = max(0.0, datetime.now(UTC).timestamp() - moment / BILLION)
+        self._note(self._progress.steps, now - min(age, now - self._heard_at if self._heard_at else age))
+        if self._told_at is None or now - self._told_at >= TELL_SECONDS:
+            self._report()
+
+    def _note(self, steps: float | None, at: float) -> None:
+        if steps is not None:
+            self._untold = steps, at
+
+    def _report(self) -> None:
+        if self._untold:
+            self._desk.tell(self._voice.job_id, self._voice.epoch, *self._untold)
+            self._told_at, self._untold = time.monotonic(), None
+
+
+def _progress(pattern: str) -> Progress | None:
+    try:
+        return Progress(pattern) if pattern else None
+    except re2.error as error:
+        logger.warning("a progress pattern that is none: %s", error)
+        return None

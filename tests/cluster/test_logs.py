@@ -1,0 +1,184 @@
+"""Logs of workers on a real node: followed, kept, gone on with; and the progress that they tell."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from scheduling.backends.base import End, Gang, Phase
+from tests.cluster.api import Api
+from tests.cluster.backend_rig import Rig
+from tests.cluster.images import SHELL
+from tests.cluster.realnode import RealNode
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+COUNT = "n=0; while [ $n -lt {} ]; do n=$((n+1)); echo line $n of $FAIRLOT_RANK; done"
+UNTIL_TOLD = "trap 'echo told to stop; exit 0' TERM; while true; do sleep 0.1; done"
+
+
+class Room:
+    """Watchers that come and go over one folder of logs."""
+
+    def __init__(self, admin: Api, kubeconfig: Path, namespace: str, logs: Path, node: RealNode) -> None:
+        self.admin, self.kubeconfig, self.namespace, self.logs = admin, kubeconfig, namespace, logs
+        self.node = node
+
+    @contextmanager
+    def watcher(self, log_streams: int = 8) -> Iterator[Rig]:
+        rig = Rig(self.admin, self.kubeconfig, self.namespace, self.logs, log_streams=log_streams)
+        with rig.watching():
+            yield rig
+
+    def gang(self, rig: Rig, script: str, *, job: int = 1, epoch: int = 1, workers: int = 1) -> Gang:
+        nodes = [self.node.name] * workers
+        command = ["sh", "-c", script]
+        return rig.start(rig.gang(*nodes, job=job, epoch=epoch, command=command, environment_name=SHELL))
+
+
+def text(rig: Rig, gang: Gang, rank: int = 0) -> str:
+    chunk = rig.backend.read_log(job_id=gang.job_id, rank=rank, offset=0, limit=100_000_000)
+    return chunk.data.decode()
+
+
+def is_complete(rig: Rig, gang: Gang, rank: int = 0) -> bool:
+    size = rig.backend.log_size(job_id=gang.job_id, rank=rank)
+    return rig.backend.read_log(job_id=gang.job_id, rank=rank, offset=size, limit=1).complete
+
+
+def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
+    wait_for(lambda: wanted in text(rig, gang, rank), what=lambda: f"{wanted!r} in {text(rig, gang, rank)!r}")
+
+
+def counted(lines: int, rank: int = 0) -> str:
+    return "".join(f"line {number} of {rank}\n" for number in range(1, lines + 1))
+
+
+@pytest.fixture
+def room(fairlot: Path, admin: Api, tenant: str, tmp_path: Path, real_node: RealNode) -> Room:
+    return Room(admin, fairlot, tenant, tmp_path, real_node)
+
+
+@pytest.fixture
+def rig(room: Room) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        yield stack.enter_context(room.watcher())
+
+
+def test_each_rank_has_its_log_while_it_runs_and_after_its_pod_is_gone(room: Room, rig: Rig) -> None:
+    gang = room.gang(rig, f"{COUNT.format(500)}; {UNTIL_TOLD}", workers=2)
+    for rank in (0, 1):
+        wait_for_text(rig, gang, f"line 500 of {rank}\n", rank)
+        assert text(rig, gang, rank) == counted(500, rank)
+        assert not is_complete(rig, gang, rank)
+    assert rig.backend.log_ranks(job_id=gang.job_id) == [0, 1]
+    rig.stop(gang)
+    assert rig.wait(gang).end is End.STOPPED
+    wait_for(lambda: not rig.pods(gang), what="the pods are gone")
+    rig.last_turns[gang.job_id] = gang.epoch
+    for rank in (0, 1):
+        wait_for(partial(is_complete, rig, gang, rank), what="the log is complete")
+        assert text(rig, gang, rank) == f"{counted(500, rank)}told to stop\n"
+
+
+def test_the_next_turn_goes_on_in_the_same_log(room: Room, rig: Rig) -> None:
+    first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
+    wait_for_text(rig, first, "turn 1\n")
+    rig.stop(first)
+    rig.wait(first)
+    second = room.gang(rig, "", epoch=2)  # what it runs was said when its Job was made
+    wait_for_text(rig, second, "turn 2\n")
+    assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
+
+
+def test_a_watcher_goes_on_where_the_one_before_it_ended(room: Room) -> None:
+    with room.watcher() as rig:
+        gang = room.gang(rig, f"{COUNT.format(5000)}; sleep 2; {COUNT.format(3000)}")
+        wait_for_text(rig, gang, "line 1000 of 0\n")
+    for wanted in (1, 2):
+        with room.watcher() as rig:
+            wait_for(lambda: text(rig, gang).count("line 3000 of 0\n") >= wanted, what="more of it")  # noqa: B023
+    with room.watcher() as rig:
+        rig.last_turns[gang.job_id] = gang.epoch
+        assert rig.wait(gang).end is End.SUCCEEDED
+        wait_for(lambda: is_complete(rig, gang), what="it is complete")
+        assert text(rig, gang) == counted(5000) + counted(3000)
+
+
+def test_what_ended_while_nobody_watched_is_fetched(room: Room, admin: Api) -> None:
+    orders = Rig(admin, room.kubeconfig, room.namespace, room.logs)
+    gang = room.gang(orders, f"{COUNT.format(100)}; printf 'no end'; exit 3")
+
+    def ended() -> bool:
+        return [pod["status"]["phase"] for pod in orders.pods(gang)] == ["Failed"]
+
+    wait_for(ended, what="it has ended")
+    with room.watcher() as rig:
+        rig.last_turns[gang.job_id] = gang.epoch
+        wait_for(lambda: is_complete(rig, gang), what=lambda: f"all of it: {text(rig, gang)!r}")
+        assert text(rig, gang) == f"{counted(100)}no end"
+
+
+def test_more_workers_than_streams_are_all_heard(room: Room) -> None:
+    with room.watcher(log_streams=1) as rig:
+        gang = room.gang(rig, f"{COUNT.format(50)}; {UNTIL_TOLD}", workers=4)
+        for rank in range(4):
+            wait_for_text(rig, gang, f"line 50 of {rank}\n", rank)
+        rig.stop(gang)
+        rig.wait(gang)
+        rig.last_turns[gang.job_id] = gang.epoch
+        for rank in range(4):
+            wait_for(partial(is_complete, rig, gang, rank), what="the log is complete")
+            assert text(rig, gang, rank).startswith(counted(50, rank))
+
+
+def test_progress_is_heard_also_by_a_watcher_that_came_later(room: Room) -> None:
+    count = "n=0; while true; do n=$((n+1)); echo step $n; sleep 0.1; done"
+    with room.watcher() as rig:
+        gang = room.gang(rig, count)
+        wait_for(lambda: steps(rig, gang) >= 3, what="three steps")
+    with room.watcher() as later:
+        before = steps(rig, gang)
+        wait_for(lambda: steps(later, gang) > before, what="more steps")
+        seen = later.seen[gang.token]
+        assert seen.steps_age is not None
+        assert seen.steps_age >= 0
+        later.stop(gang, grace=1.0)
+        later.wait(gang)
+
+
+def steps(rig: Rig, gang: Gang) -> float:
+    seen = rig.seen.get(gang.token)
+    return (seen.steps or 0.0) if seen else 0.0
+
+
+def test_files_that_are_removed_are_gone_and_can_be_removed_again(room: Room, rig: Rig) -> None:
+    gang = room.gang(rig, COUNT.format(3))
+    assert rig.wait(gang).end is End.SUCCEEDED
+    rig.last_turns[gang.job_id] = gang.epoch
+    wait_for(lambda: is_complete(rig, gang), what="it is complete")
+    rig.stop(gang)
+    wait_for(lambda: removed(rig, gang), what="it is removed")
+    assert rig.backend.log_ranks(job_id=gang.job_id) == []
+    rig.backend.remove_files(job_id=gang.job_id)
+    assert not (room.logs / str(gang.job_id)).exists()
+
+
+def removed(rig: Rig, gang: Gang) -> bool:
+    rig.backend.remove_files(job_id=gang.job_id)
+    return not rig.pods(gang)
+
+
+def test_a_job_that_never_ran_has_a_complete_empty_log_when_it_has_ended(rig: Rig) -> None:
+    gang = rig.gang("nowhere", job=7, token=uuid.uuid4())
+    assert not is_complete(rig, gang)
+    rig.last_turns[7] = 0
+    assert is_complete(rig, gang)
+    assert rig.seen.get(gang.token) is None
+    assert Phase.RUNNING not in {seen.phase for seen in rig.told}
