@@ -24,6 +24,8 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_attached.py",
         "tests/cluster/test_faults.py",
     ),
+    # A control plane with 500 nodes.
+    "scale": ("tests/cluster/test_scale.py",),
     # Another control plane, with a node that runs containers.
     "node": ("tests/cluster/test_real_node.py", "tests/cluster/test_logs.py"),
 }

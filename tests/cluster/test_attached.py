@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,102 +11,24 @@ from django.conf import LazySettings
 
 from accounting.clock import now_from_database
 from accounting.models import UsageSegment
-from scheduling import attached
-from scheduling.actions import attach_cluster, cancel_job, perform_operations, submit_job
-from scheduling.backends import backend_for
+from scheduling.actions import cancel_job, submit_job
 from scheduling.backends.kubernetes import objects
-from scheduling.backends.kubernetes.backend import KubernetesBackend
-from scheduling.models import HeldGpu, Job, Lease, Node, Operation
-from scheduling.reconcile import follow, reconcile
+from scheduling.models import HeldGpu, Job, Lease, Node
+from scheduling.reconcile import reconcile
 from scheduling.spec import JobSpec, SpecError
 from tests.cluster import deployed
-from tests.cluster.api import JOBS, NODES, PODS, Api, Object
-from tests.cluster.conftest import remove
-from tests.make import Cast, cast
-from tests.scheduling.world import World
+from tests.cluster.api import JOBS, NODES, Api
+from tests.cluster.attached_lab import Lab, attached_lab
 from tests.waiting import wait_for
 
-EVENTS = "/api/v1/namespaces/{}/events"
-
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db]
-
-
-@dataclass
-class Lab(World):
-    """`until` does what worker and watcher do all the time, until something is so."""
-
-    admin: Api
-    backend: KubernetesBackend
-    changes: Iterator[None]
-
-    def work(self) -> None:
-        perform_operations(cluster=self.cluster, log_limit_bytes=10_000_000)
-        next(self.changes)
-        follow(self.cluster, self.backend)
-
-    def until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
-        wait_for(lambda: (self.work(), probe())[1], what=what, every=0.0)
-
-    def reaches(self, job: Job, state: str) -> Job:
-        def there() -> bool:
-            job.refresh_from_db()
-            return job.state == state
-
-        self.until(there, lambda: f"job {job.pk} is {state}, not {self.story(job)}")
-        return job
-
-    def story(self, job: Job) -> str:
-        """How far it has come, for who reads why a test failed."""
-        told = list(job.events.order_by("id").values_list("kind", "text"))
-        orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
-        said = [
-            event.get("note") or event.get("message")
-            for event in self.admin.items(EVENTS.format(self.home(job)))
-        ]
-        return f"{job.state}: {told}, {orders}, {said}, {self.backend.observe()}, {self.pods(job)}"
-
-    def send(self, owner: str = "bob", *, gpus: int = 1, workers: int = 1) -> Job:
-        tenant = self.people.bio if owner == "charlie" else self.people.astro
-        spec = JobSpec(
-            name=f"{owner}'s {workers} x {gpus}",
-            command="python train.py",
-            environment="example/train",
-            gpus_per_worker=gpus,
-            workers=workers,
-        )
-        return submit_job(actor=getattr(self.people, owner), tenant=tenant, cluster=self.cluster, spec=spec)
-
-    def pods(self, job: Job) -> list[Object]:
-        found = self.admin.items(PODS.format(self.home(job)), labelSelector=f"{objects.JOB}={job.pk}")
-        return sorted(found, key=objects.rank_of)
-
-    def home(self, job: Job) -> str:
-        return f"fairlot-{job.tenant_id}"
-
-    def annotate(self, job: Job, **marks: str) -> None:
-        annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
-        for pod in self.pods(job):
-            path = f"{PODS.format(self.home(job))}/{pod['metadata']['name']}"
-            self.admin.merge(path, {"metadata": {"annotations": annotations}})
 
 
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
     settings.FAIRLOT_JOBS_DIR = tmp_path
-    attached._backend.cache_clear()
-    people: Cast = cast()
-    cluster = attach_cluster(actor=people.ada, name="lab", kubeconfig=deployed.flattened(fairlot))
-    backend = backend_for(cluster)
-    assert isinstance(backend, KubernetesBackend)
-    changes = backend.changes(timeout=0.1)
-    made = Lab(people, cluster, admin, backend, changes)
-    made.work()
-    yield made
-    changes.close()
-    for tenant in (people.astro, people.bio):
-        name = f"fairlot-{tenant.pk}"
-        if admin.items("/api/v1/namespaces", fieldSelector=f"metadata.name={name}"):
-            remove(admin, name)
+    with attached_lab(deployed.flattened(fairlot), admin) as made:
+        yield made
 
 
 def test_nodes_are_found_with_their_generations_and_what_is_closed_says_why(

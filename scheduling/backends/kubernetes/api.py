@@ -23,6 +23,8 @@ READ_SECONDS = 30.0
 CONNECTIONS = 128  # that are kept for the next request, at most
 # What a watch may hand over at once; a larger object would be none that an API server stores.
 PIECE = 1 << 16
+# That are kept: those of four watches, and of threads that write at the same time.
+MOST_CONNECTIONS = 32
 
 
 class Unreachable(Exception):
@@ -67,6 +69,7 @@ class Api:
         load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
         configuration.connection_pool_maxsize = CONNECTIONS
         configuration.retries = False  # who asks decides whether it may be asked twice
+        configuration.connection_pool_maxsize = MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = ApiClient(configuration=configuration).rest_client
 

@@ -1,0 +1,106 @@
+"""Fairlot at work on an attached cluster: real rounds, the real database, a real control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from scheduling import attached
+from scheduling.actions import attach_cluster, perform_operations, submit_job
+from scheduling.backends import backend_for
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.backend import KubernetesBackend
+from scheduling.models import Job, Operation
+from scheduling.reconcile import follow
+from scheduling.spec import JobSpec
+from tests.cluster.api import PODS, Api, Object
+from tests.cluster.conftest import remove
+from tests.make import cast
+from tests.scheduling.world import World
+from tests.waiting import wait_for
+
+EVENTS = "/api/v1/namespaces/{}/events"
+
+
+@dataclass
+class Lab(World):
+    """`until` does what worker and watcher do all the time, until something is so."""
+
+    admin: Api
+    backend: KubernetesBackend
+    changes: Iterator[None]
+
+    def work(self) -> None:
+        perform_operations(cluster=self.cluster, log_limit_bytes=10_000_000)
+        next(self.changes)
+        follow(self.cluster, self.backend)
+
+    def until(self, probe: Callable[[], object], what: str | Callable[[], str]) -> None:
+        wait_for(lambda: (self.work(), probe())[1], what=what, every=0.0)
+
+    def reaches(self, job: Job, state: str) -> Job:
+        def there() -> bool:
+            job.refresh_from_db()
+            return job.state == state
+
+        self.until(there, lambda: f"job {job.pk} is {state}, not {self.story(job)}")
+        return job
+
+    def story(self, job: Job) -> str:
+        """How far it has come, for who reads why a test failed."""
+        told = list(job.events.order_by("id").values_list("kind", "text"))
+        orders = list(Operation.objects.filter(lease__job=job).values_list("verb", "attempts", "error"))
+        said = [
+            event.get("note") or event.get("message")
+            for event in self.admin.items(EVENTS.format(self.home(job)))
+        ]
+        return f"{job.state}: {told}, {orders}, {said}, {self.backend.observe()}, {self.pods(job)}"
+
+    def send(self, owner: str = "bob", *, gpus: int = 1, workers: int = 1) -> Job:
+        tenant = self.people.bio if owner == "charlie" else self.people.astro
+        spec = JobSpec(
+            name=f"{owner}'s {workers} x {gpus}",
+            command="python train.py",
+            environment="example/train",
+            gpus_per_worker=gpus,
+            workers=workers,
+        )
+        return submit_job(actor=getattr(self.people, owner), tenant=tenant, cluster=self.cluster, spec=spec)
+
+    def pods(self, job: Job) -> list[Object]:
+        found = self.admin.items(PODS.format(self.home(job)), labelSelector=f"{objects.JOB}={job.pk}")
+        return sorted(found, key=objects.rank_of)
+
+    def home(self, job: Job) -> str:
+        return f"fairlot-{job.tenant_id}"
+
+    def annotate(self, job: Job, **marks: str) -> None:
+        annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
+        for pod in self.pods(job):
+            path = f"{PODS.format(self.home(job))}/{pod['metadata']['name']}"
+            self.admin.merge(path, {"metadata": {"annotations": annotations}})
+
+
+@contextmanager
+def attached_lab(kubeconfig: str, admin: Api, *, clean_up: bool = True, **settings: float) -> Iterator[Lab]:
+    """A cluster that Ada has attached, and a watcher there; `settings` as attach_cluster takes them.
+
+    A control plane that ends with the test need not be cleaned up.
+    """
+    attached._backend.cache_clear()
+    people = cast()
+    cluster = attach_cluster(actor=people.ada, name="lab", kubeconfig=kubeconfig, **settings)
+    backend = backend_for(cluster)
+    assert isinstance(backend, KubernetesBackend)
+    changes = backend.changes(timeout=0.1)
+    lab = Lab(people, cluster, admin, backend, changes)
+    try:
+        lab.work()
+        yield lab
+    finally:
+        lab.changes.close()
+        for tenant in (people.astro, people.bio) if clean_up else ():
+            name = f"fairlot-{tenant.pk}"
+            if admin.items("/api/v1/namespaces", fieldSelector=f"metadata.name={name}"):
+                remove(admin, name)
