@@ -1,7 +1,11 @@
-"""A thousand jobs on 500 nodes with 8 GPUs each, through rounds of time slicing."""
+"""A thousand jobs on 500 nodes with 8 GPUs each, through rounds of time slicing; in `make test` a quarter of it.
+
+SCALE=1 in the environment is all of it (`make soak`), some minutes on two cores.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
@@ -24,7 +28,8 @@ from tests.cluster.witness import Witness
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db]
 
-NODES, GPUS, JOBS = 500, 8, 1000
+SCALE = float(os.environ.get("SCALE", "0.25"))
+NODES, GPUS, JOBS = round(500 * SCALE), 8, round(1000 * SCALE)
 QUANTA = 3
 # (workers, GPUs of each), and how many of a hundred jobs are such: most are small, most GPUs are in gangs.
 SHAPES = {(1, 1): 30, (1, 2): 15, (1, 4): 15, (1, 8): 15, (2, 8): 12, (4, 4): 5, (4, 8): 5, (8, 8): 3}
