@@ -4,8 +4,8 @@
 
 python := .venv/bin/python
 tests := tests
-# One process for each lane of tests/lanes.py, which mostly wait, and one for all other tests.
-lanes := 6
+# Processes that run tests side by side: the lanes of tests/lanes.py first, which wait a lot, then all others.
+lanes := 5
 # What `make lint` tells Django: nothing is connected to.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import Self
 
 from django.conf import settings
 from django.db.models import Max
@@ -24,13 +26,25 @@ from scheduling.sealing import SealError
 MOST_PODS = 20_000
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Names of what lies in the cluster."""
+
+    prefix: str
+    checkpoint_claim: str
+
+    @classmethod
+    def of(cls, access: ClusterAccess) -> Self:
+        return cls(access.namespace_prefix, access.checkpoint_claim)
+
+
 def attached_backend(cluster: Cluster) -> KubernetesBackend:
     """The same one each time, until another kubeconfig or limit is given; BackendError when it is detached."""
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is None:
         raise BackendError(f"{cluster.name} is not attached")
     limit = Limit(f"cluster-{cluster.uid}", access.writes_per_second, access.writes_at_once)
-    return _backend(cluster.pk, str(cluster.uid), access.changed_at, access.namespace_prefix, limit)
+    return _backend(cluster.pk, str(cluster.uid), access.changed_at, _Places.of(access), limit)
 
 
 @lru_cache(maxsize=64)
@@ -38,7 +52,7 @@ def _backend(
     cluster_id: int,
     uid: str,
     changed_at: datetime,  # another kubeconfig is another backend
-    prefix: str,
+    places: _Places,
     limit: Limit,
 ) -> KubernetesBackend:
     tenants: dict[int, int] = {}  # of each job; it never changes
@@ -62,8 +76,9 @@ def _backend(
     return KubernetesBackend(
         api=api,
         owner=uid,
-        namespace_of=lambda job_id: namespaces.name_of(tenant_of(job_id), prefix),
-        settle=_settler(tenant_of, uid, prefix),
+        namespace_of=lambda job_id: namespaces.name_of(tenant_of(job_id), places.prefix),
+        settle=_settler(tenant_of, uid, places.prefix),
+        checkpoint_claim=places.checkpoint_claim,
         logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
         log_streams=settings.FAIRLOT_LOG_STREAMS,

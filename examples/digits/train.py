@@ -189,7 +189,7 @@ def meet_rank_0(address: tuple[str, int], rank: int) -> socket.socket:
     while not told_to_stop(within=0.05):
         try:
             peer = socket.create_connection(address)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, socket.gaierror):  # it does not listen yet, or has no name yet
             if time.monotonic() > deadline:
                 raise PeerLost from None
             continue

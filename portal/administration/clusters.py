@@ -74,6 +74,7 @@ def attach(request: HttpRequest) -> HttpResponse:
             namespace_prefix=post.get("namespace_prefix", ""),
             writes_per_second=float(decimal(post, "writes_per_second")),
             writes_at_once=whole(post, "writes_at_once"),
+            checkpoint_claim=post.get("checkpoint_claim", ""),
         ),
         done=f"{name} is attached.",
         to=("admin_clusters",),

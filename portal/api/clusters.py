@@ -80,7 +80,17 @@ def _found(request: HttpRequest, name: str) -> Cluster:
 def _show(cluster: Cluster) -> dict[str, Any]:
     """Never what was given to reach it."""
     access = getattr(cluster, "access", None)
-    told = ("server", "user", "version", "namespace_prefix", "checked_at", "trouble", "rights", "beyond")
+    told = (
+        "server",
+        "user",
+        "version",
+        "namespace_prefix",
+        "checkpoint_claim",
+        "checked_at",
+        "trouble",
+        "rights",
+        "beyond",
+    )
     return {
         "name": cluster.name,
         "backend": cluster.backend,

@@ -158,6 +158,7 @@ class NewCluster(NewKubeconfig):
     namespace_prefix: str = Field("fairlot", description="Each team's namespace begins with it.")
     writes_per_second: float = Field(50, description="Changes that Fairlot makes there at most.")
     writes_at_once: int = 100
+    checkpoint_claim: str = Field("", description="In each team's namespace; each job gets a folder in it.")
 
 
 class ClusterAccess(Schema):
@@ -165,6 +166,7 @@ class ClusterAccess(Schema):
     user: str = Field(description="As the API server names Fairlot.")
     version: str
     namespace_prefix: str
+    checkpoint_claim: str
     checked_at: datetime | None
     trouble: str = Field(description="In plain words; empty when all is well.")
     rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")

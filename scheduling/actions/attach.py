@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the client takes a second to import, which few processes ne
     from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
 
 PREFIX = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_. ]{0,61}[A-Za-z0-9])?")
 
 
@@ -38,6 +39,7 @@ def attach_cluster(
     namespace_prefix: str = "fairlot",
     writes_per_second: float = 50,
     writes_at_once: int = 100,
+    checkpoint_claim: str = "",
 ) -> Cluster:
     """A Kubernetes cluster where jobs may run from now on; a detached one of this name goes on as it was.
 
@@ -54,6 +56,7 @@ def attach_cluster(
         namespace_prefix=namespace_prefix,
         writes_per_second=writes_per_second,
         writes_at_once=writes_at_once,
+        checkpoint_claim=checkpoint_claim.strip(),
     )
     check_fields(access, "writes_per_second", "writes_at_once")
     if not (0 < writes_per_second <= 10_000):
@@ -61,6 +64,8 @@ def attach_cluster(
     if not (0 < writes_at_once <= 10_000):
         raise Refused("Accepted: 1 to 10,000.", "writes_at_once")
     _refuse_taken(Cluster.objects.filter(name=name).first())
+    if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
+        raise Refused("A claim's name has small letters, digits, - and dots.", "checkpoint_claim")
     parsed = _parsed(kubeconfig)
     _take(access, parsed, _asked(parsed, namespace_prefix))
     return _attach(actor, name, access)
@@ -80,7 +85,7 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
     access.checked_at = access.changed_at = now_from_database()
     with refused_if_taken(_attached_as_other(access), "kubeconfig"):
         access.save(force_insert=True)
-    told = ("server", "user", "version", "namespace_prefix", "trouble")
+    told = ("server", "user", "version", "namespace_prefix", "checkpoint_claim", "trouble")
     after = {field: getattr(access, field) or None for field in told}
     verb = "cluster.attach" if is_new else "cluster.attach_again"
     audit.record(actor=actor, verb=verb, target=cluster, after=after)

@@ -101,6 +101,8 @@ class ClusterAccess(models.Model):
     sealed_kubeconfig = models.BinaryField()  # encrypted with FAIRLOT_SEALING_KEYS; never shown again
     server = models.CharField(max_length=500)  # the API server's address
     namespace_prefix = models.CharField(max_length=40, default="fairlot")
+    # The claim that a team's namespace has for checkpoints; each job gets a folder in it. Empty: there is none.
+    checkpoint_claim = models.CharField(max_length=253, blank=True, default="", db_default="")
     # Requests that change something, of all workers together.
     writes_per_second = models.FloatField(default=50)
     writes_at_once = models.PositiveIntegerField(default=100)

@@ -216,3 +216,30 @@ def test_without_an_api_server_orders_fail_in_plain_words(tmp_path: Path, plane:
         rig.start(rig.gang("gpu-0000"))
     with pytest.raises(BackendError, match="does not answer"):
         rig.backend.prepare()
+
+
+def test_workers_of_a_gang_find_each_other_by_name_and_by_list(
+    rig: Rig, tenant: str, admin: Api, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[2], gpus=4))
+    rig.wait(gang, Phase.RUNNING)
+    name = objects.job_name(gang.job_id)
+    service = admin.get(f"/api/v1/namespaces/{tenant}/services/{name}")["spec"]
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    assert service["selector"] == {objects.JOB: str(gang.job_id)}
+    listed = admin.get(f"/api/v1/namespaces/{tenant}/configmaps/{name}")["data"]["hostfile"]
+    assert listed.splitlines() == [f"{name}-{rank}.{name} slots=4" for rank in range(3)]
+    for pod in rig.pods(gang):
+        told = {entry["name"]: entry.get("value") for entry in pod["spec"]["containers"][0]["env"]}
+        assert told["MASTER_ADDR"] == told["PET_MASTER_ADDR"] == f"{name}-0.{name}"
+        assert (told["PET_NNODES"], told["PET_NPROC_PER_NODE"]) == ("3", "4")
+        assert told["OMPI_MCA_orte_default_hostfile"] == "/job/hostfile"
+        assert pod["spec"]["hostname"] == f"{name}-{objects.rank_of(pod)}"
+    # Both go with the Job.
+    admin.delete(f"{JOBS.format(tenant)}/{name}", propagationPolicy="Background")
+    rig.wait(gang)
+    for kind in ("services", "configmaps"):
+        path = f"/api/v1/namespaces/{tenant}/{kind}"
+        wait_for(
+            lambda path=path: name not in {one["metadata"]["name"] for one in admin.items(path)}, what=kind
+        )

@@ -95,7 +95,8 @@ def test_pods_pass_the_restricted_standard_and_know_who_they_are(
         "['batch.kubernetes.io/job-completion-index']"
     )
     assert told["WORLD_SIZE"]["value"] == "1"
-    assert "volumes" not in pod["spec"], "no token of a service account"
+    sources = [set(volume) - {"name"} for volume in pod["spec"]["volumes"]]
+    assert sources == [{"emptyDir"}, {"emptyDir"}], "no token of a service account"
 
 
 def test_a_gang_waits_behind_its_gate_until_each_is_let_through_to_its_node(

@@ -97,6 +97,7 @@ class KubernetesBackend:
         log_limit_bytes: int,
         log_streams: int,
         last_turn: Callable[[int], int | None],
+        checkpoint_claim: str = "",
         tender: Tender | None = None,
     ) -> None:
         self._api_of = api
@@ -105,6 +106,7 @@ class KubernetesBackend:
         self._settle = settle
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
         self._last_turn = last_turn
+        self._checkpoint_claim = checkpoint_claim
         self._tender = tender or Tender()
         self._lock = threading.Lock()
         self._known_api: Api | None = None
@@ -138,6 +140,7 @@ class KubernetesBackend:
             gpu_resource=gang.gpu_resource or objects.NVIDIA,
             grace_seconds=gang.grace_seconds,
             progress_pattern=gang.progress_pattern,
+            checkpoint_claim=self._checkpoint_claim,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)

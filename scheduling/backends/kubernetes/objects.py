@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from scheduling.backends.kubernetes import meeting
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 
@@ -40,7 +41,8 @@ ANNOTATIONS = "/metadata/annotations"
 USER = 1000
 # A finished Job stays as a tombstone, so that no late request can make it anew.
 TOMBSTONE_SECONDS = 24 * 3600
-RENDEZVOUS_PORT = 29500
+# Where a worker keeps what outlasts its turns, and what is shared between its processes.
+CHECKPOINTS, SHARED_MEMORY = "/checkpoint", "/dev/shm"  # noqa: S108
 RANK = "FAIRLOT_RANK"
 
 
@@ -56,6 +58,8 @@ class Pod:
     grace_seconds: float = 30.0
     account: str = JOB_ACCOUNT
     progress_pattern: str = ""  # RE2; its first group is a number
+    # A claim in the tenant's namespace, in which each job has a folder; empty: nothing outlasts a turn.
+    checkpoint_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ def new_job(job_id: int, pod: Pod, *, workers: int, owner: str) -> Object:
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
     """As Kubernetes' restricted standard wants it, without rights and without the cluster's own addresses."""
+    volumes = _volumes(job_id, pod, workers)
     return {
         "restartPolicy": "Never",
         "serviceAccountName": pod.account,
@@ -134,7 +139,8 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                 "name": "main",
                 "image": pod.image,
                 "command": list(pod.command),
-                "env": _environment(job_id, pod.environment, workers),
+                "env": _environment(job_id, pod, workers),
+                "volumeMounts": [mount for mount, _ in volumes],
                 "resources": {"limits": {pod.gpu_resource: str(pod.gpus)}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -142,28 +148,52 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                 },
             }
         ],
+        "volumes": [volume for _, volume in volumes],
     }
 
 
-def _environment(job_id: int, wanted: Mapping[str, str], workers: int) -> list[Object]:
+def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]:
+    """What is mounted, and what of."""
+    shared = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
+    found: list[tuple[Object, Object]] = [
+        # Containers get 64 MiB of it else, which is too little for what loads data in many processes.
+        (shared, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}})
+    ]
+    kept: Object = {"name": "checkpoint", "mountPath": CHECKPOINTS}
+    if pod.checkpoint_claim:
+        kept["subPath"] = job_name(job_id)
+        source: Object = {"persistentVolumeClaim": {"claimName": pod.checkpoint_claim}}
+    else:
+        source = {"emptyDir": {}}
+    found.append((kept, {"name": "checkpoint", **source}))
+    if workers > 1:
+        found.append((meeting.mount(), meeting.volume(job_name(job_id))))
+    return found
+
+
+def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     """What the user asked for, and what no user may change: rank, size and where the first worker is."""
-    name = job_name(job_id)
     ours = {
         "FAIRLOT_JOB_ID": str(job_id),
-        "FAIRLOT_WORLD_SIZE": str(workers),
-        "WORLD_SIZE": str(workers),
-        "LOCAL_RANK": "0",  # each worker sees its own GPUs only
-        "PYTHONUNBUFFERED": wanted.get("PYTHONUNBUFFERED", "1"),  # logs are seen when they are printed
-        "MASTER_ADDR": f"{name}-0.{name}",
-        "MASTER_PORT": str(RENDEZVOUS_PORT),
+        "FAIRLOT_CHECKPOINT_DIR": CHECKPOINTS,
+        "PYTHONUNBUFFERED": pod.environment.get(
+            "PYTHONUNBUFFERED", "1"
+        ),  # logs are seen when they are printed
+        **meeting.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
     }
-    told = {RANK: INDEX, "RANK": INDEX, "FAIRLOT_EPOCH": EPOCH, "FAIRLOT_GENERATION": GENERATION}
+    told = {
+        RANK: INDEX,
+        "RANK": INDEX,
+        "PET_NODE_RANK": INDEX,
+        "FAIRLOT_EPOCH": EPOCH,
+        "FAIRLOT_GENERATION": GENERATION,
+    }
     turns: list[Object] = [
         {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}
         for variable, annotation in told.items()
     ]
     taken = {*told, *ours}
-    free = {key: value for key, value in wanted.items() if key not in taken}
+    free = {key: value for key, value in pod.environment.items() if key not in taken}
     # Dollar signs would be taken for references to other variables.
     plain: list[Object] = [
         {"name": key, "value": value.replace("$", "$$")} for key, value in (free | ours).items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes import meeting, objects
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Taken
 from scheduling.backends.kubernetes.objects import Turn
 
@@ -78,6 +78,15 @@ class Orders:
                 return Outcome.DONE
             if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
                 return Outcome.FINISHED
+            if at == 0 and len(turn.nodes) > 1:
+                meeting.prepare(
+                    self.api,
+                    self.namespace,
+                    job,
+                    job_label=objects.JOB,
+                    workers=len(turn.nodes),
+                    gpus=pod.gpus,
+                )
             if not objects.is_suspended(job):
                 # Nobody waits for its end any more.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
