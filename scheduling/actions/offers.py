@@ -91,6 +91,8 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
     """Writes down what has changed about a node that is there."""
     if node.generation_id != shown.generation.pk or shown.gpus < node.gpus:
         shown = _exchange(node, shown, now)
+    elif shown.failed > node.failed_gpus:
+        _clear_failed(node, shown, now)
     values = {
         "generation": shown.generation,
         "gpus": shown.gpus,
@@ -128,6 +130,16 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
     text = f"{node.name} has other GPUs now ({shown.gpus} {shown.generation.name})"
     leave_node(node, text=text, now=now)
     return _Shown(node.generation, node.gpus, 0, 0, Node.State.CLOSED, f"{text}; its jobs are leaving"[:200])
+
+
+def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
+    """Nobody tells whose GPU it was that failed: where more are held than work, all leave."""
+    works = shown.gpus - shown.failed
+    held = HeldGpu.objects.filter(
+        node=node, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING, Lease.State.PROMISED)
+    )
+    if held.count() > works:
+        leave_node(node, text=f"{node.name} has lost GPUs: {works} of {shown.gpus} work", now=now)
 
 
 def _lose(node: Node, now: datetime) -> bool:

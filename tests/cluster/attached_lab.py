@@ -15,7 +15,7 @@ from scheduling.models import Job, Operation
 from scheduling.reconcile import follow
 from scheduling.spec import JobSpec
 from tests.cluster.api import PODS, Api, Object
-from tests.cluster.conftest import remove
+from tests.cluster.emptying import remove
 from tests.make import cast
 from tests.scheduling.world import World
 from tests.waiting import wait_for

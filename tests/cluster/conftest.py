@@ -7,20 +7,26 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from django.conf import LazySettings
 
 from scheduling.backends.kubernetes import namespaces
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from tests.cluster import deployed, machine
-from tests.cluster.api import JOBS, PODS, Api
+from tests.cluster.api import JOBS, Api
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.emptying import remove
 from tests.cluster.jobs import Work
 from tests.cluster.nodes import V100
 from tests.cluster.realnode import RealNode
 from tests.cluster.tenancy import answer
 from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.cluster.attached_lab import Lab
 
 PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
 GENEROUS = """
@@ -108,22 +114,17 @@ def namespace(admin: Api) -> Iterator[str]:
     remove(admin, name)
 
 
-def remove(admin: Api, name: str) -> None:
-    """A namespace, when nothing in it holds GPUs of the next test."""
-    admin.delete(JOBS.format(name), propagationPolicy="Background")
-    admin.delete(f"/api/v1/namespaces/{name}")
-    wait_for(lambda: is_emptied(admin, PODS.format(name)), what=f"{name} has no pods", every=0.2)
-
-
-def is_emptied(admin: Api, pods: str) -> bool:
-    """Whether no pod is left to hold GPUs of the next test, however long it would take to stop."""
-    left = admin.items(pods)
-    if left:
-        admin.delete(pods, gracePeriodSeconds=0)
-    return not left
-
-
 @pytest.fixture
 def work(admin: Api, namespace: str, nodes: list[str]) -> Work:
     """The Jobs of the test's namespace, with nodes for them to run on."""
     return Work(admin, namespace)
+
+
+@pytest.fixture
+def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
+    """Fairlot at work on this cluster, as an admin attached it."""
+    from tests.cluster.attached_lab import attached_lab  # noqa: PLC0415 - models need settings, which come later
+
+    settings.FAIRLOT_JOBS_DIR = tmp_path
+    with attached_lab(deployed.flattened(fairlot), admin) as made:
+        yield made

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from django.conf import LazySettings
 
 from accounting.clock import now_from_database
 from accounting.models import UsageSegment
@@ -16,19 +13,11 @@ from scheduling.backends.kubernetes import objects
 from scheduling.models import HeldGpu, Job, Lease, Node
 from scheduling.reconcile import reconcile
 from scheduling.spec import JobSpec, SpecError
-from tests.cluster import deployed
 from tests.cluster.api import JOBS, NODES, Api
-from tests.cluster.attached_lab import Lab, attached_lab
+from tests.cluster.attached_lab import Lab
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db]
-
-
-@pytest.fixture
-def lab(settings: LazySettings, tmp_path: Path, fairlot: Path, admin: Api, nodes: list[str]) -> Iterator[Lab]:
-    settings.FAIRLOT_JOBS_DIR = tmp_path
-    with attached_lab(deployed.flattened(fairlot), admin) as made:
-        yield made
 
 
 def test_nodes_are_found_with_their_generations_and_what_is_closed_says_why(

@@ -107,6 +107,7 @@ class KubernetesBackend:
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
         self._last_turn = last_turn
         self._checkpoint_claim = checkpoint_claim
+        self.patience_seconds = objects.PATIENCE_SECONDS
         self._tender = tender or Tender()
         self._lock = threading.Lock()
         self._known_api: Api | None = None
@@ -141,6 +142,7 @@ class KubernetesBackend:
             grace_seconds=gang.grace_seconds,
             progress_pattern=gang.progress_pattern,
             checkpoint_claim=self._checkpoint_claim,
+            patience_seconds=self.patience_seconds,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)

@@ -37,6 +37,7 @@ HOSTNAME = "kubernetes.io/hostname"
 TOLERATED = frozenset({NVIDIA, f"{OURS}/gpus"})
 TEMPLATE = "/spec/template/spec"
 ANNOTATIONS = "/metadata/annotations"
+PATIENCE_SECONDS = 300
 # Whom an image runs as when it says nothing, or says root.
 USER = 1000
 # A finished Job stays as a tombstone, so that no late request can make it anew.
@@ -60,6 +61,8 @@ class Pod:
     progress_pattern: str = ""  # RE2; its first group is a number
     # A claim in the tenant's namespace, in which each job has a folder; empty: nothing outlasts a turn.
     checkpoint_claim: str = ""
+    # A node that does not answer for so long has lost its pods: the gang goes on elsewhere.
+    patience_seconds: int = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
     return {
         "restartPolicy": "Never",
         "serviceAccountName": pod.account,
-        "tolerations": [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)],
+        "tolerations": _tolerations(pod),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)),
@@ -150,6 +153,14 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         ],
         "volumes": [volume for _, volume in volumes],
     }
+
+
+def _tolerations(pod: Pod) -> list[Object]:
+    found: list[Object] = [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)]
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        bounded = {"effect": "NoExecute", "tolerationSeconds": pod.patience_seconds}
+        found.append({"key": key, "operator": "Exists", **bounded})
+    return found
 
 
 def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]:

@@ -16,6 +16,7 @@ from scheduling.backends.kubernetes import discovery, objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.sight import Sight, look, taken_away
 
+OFFERS_EVERY = 10.0
 DELETED = "its Job was deleted in the cluster, and not by Fairlot"
 
 
@@ -60,6 +61,7 @@ class View:
         self._nodes: dict[str, list[discovery.Supply]] = {}
         self._held_by_others: dict[str, tuple[str, Counter[str]]] = {}
         self._hosts_changed = False
+        self._offered_at = time.monotonic()
         self.jobs = _Jobs(self)
         self.pods = _Pods(self)
         self.nodes = _Nodes(self)
@@ -115,11 +117,14 @@ class View:
                 del self._gangs[job_id]
 
     def offers(self) -> list[Offer] | None:
-        """The GPUs of every node; None when nothing about them has changed since this was last asked."""
+        """The GPUs of every node, when something about them has changed, and now and then; None else.
+
+        What could not be followed at once, as jobs had to leave a node first, is followed the next time.
+        """
         with self._lock:
-            if not self._hosts_changed:
+            if not self._hosts_changed and time.monotonic() - self._offered_at < OFFERS_EVERY:
                 return None
-            self._hosts_changed = False
+            self._hosts_changed, self._offered_at = False, time.monotonic()
             held: Counter[tuple[str, str]] = Counter()
             for node, gpus in self._held_by_others.values():
                 held.update({(node, resource): count for resource, count in gpus.items()})
