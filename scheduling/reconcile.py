@@ -12,6 +12,7 @@ from django.db import transaction
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.actions.offers import apply_offers
+from scheduling.actions.remarks import note_remarks
 from scheduling.backends import backend_for
 from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
 from scheduling.locks import lock_schedule
@@ -44,6 +45,9 @@ def follow(cluster: Cluster, backend: Backend) -> None:
     if offers is not None:
         apply_offers(cluster_id=cluster.pk, offers=offers)
     _write_down(cluster, backend, backend.news())
+    remarks = backend.remarks()
+    if remarks:
+        note_remarks(cluster_id=cluster.pk, remarks=remarks)
     try:
         backend.tend()
     except BackendError as error:  # what could not be done now is found again at the next look

@@ -15,6 +15,7 @@ from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
+from scheduling.actions.remarks import note_remarks
 from scheduling.actions.retention import prune, remove_files
 from scheduling.actions.rounds import run_round
 
@@ -30,6 +31,7 @@ __all__ = [
     "declare_node",
     "detach_cluster",
     "drain_node",
+    "note_remarks",
     "pause_cluster",
     "perform_operations",
     "prune",

@@ -108,6 +108,17 @@ class LogChunk:
     complete: bool  # nothing more will come
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a cluster says about a job beyond how it is."""
+
+    source: str  # the same whenever the same is said again
+    job_id: int
+    epoch: int
+    text: str  # plain words for people
+    age: float  # seconds since it happened
+
+
 class Backend(Protocol):
     """Makes leases so."""
 
@@ -131,6 +142,9 @@ class Backend(Protocol):
 
     def news(self) -> Sequence[Observation]:
         """Of all that `observe` would tell, at least what has changed since this was last asked."""
+
+    def remarks(self) -> Sequence[Remark]:
+        """What was said since this was last asked; after a restart also what was said before."""
 
     def staleness(self) -> float:
         """Seconds since what `observe` tells was surely true."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from scheduling.backends.base import Gang, Observation, Phase, Worker
+from scheduling.backends.base import Gang, Observation, Phase, Remark, Worker
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.backend import KubernetesBackend
 from scheduling.backends.kubernetes.tender import Tender
@@ -50,6 +50,7 @@ class Rig:
         )
         self.seen: dict[uuid.UUID, Observation] = {}
         self.told: list[Observation] = []
+        self.remarks: list[Remark] = []
         self.trouble: BaseException | None = None
 
     @contextmanager
@@ -70,6 +71,7 @@ class Rig:
                 for observation in self.backend.news():
                     self.told.append(observation)
                     self.seen[observation.token] = observation
+                self.remarks += self.backend.remarks()
                 self.backend.tend()
                 if stop.is_set():
                     return

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kubernetes.config import ConfigException
 
-from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Unanswered
+from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.listening import Desk, files_of
@@ -22,6 +22,7 @@ from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
 from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders, Outcome, StillThere
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
+from scheduling.backends.kubernetes.remarks import SELECTORS, Remarks
 from scheduling.backends.kubernetes.tender import Tender
 from scheduling.backends.kubernetes.transcript import read_mark
 from scheduling.backends.kubernetes.view import View
@@ -30,6 +31,7 @@ from scheduling.limit import Limit
 logger = logging.getLogger(__name__)
 
 ALL_JOBS, ALL_PODS, NODES = "/apis/batch/v1/jobs", "/api/v1/pods", "/api/v1/nodes"
+EVENTS = "/api/v1/events"
 PODS = "/api/v1/namespaces/{}/pods"
 # Until the first lists are there, nothing is known; a large cluster's take a while.
 FILL_SECONDS = 120.0
@@ -70,6 +72,7 @@ class _Watch:
     view: View
     reflectors: list[Reflector]
     follower: Follower
+    remarks: Remarks
     threads: list[threading.Thread]
 
     @property
@@ -197,6 +200,10 @@ class KubernetesBackend:
         """What has changed since this was last asked, where this process watches."""
         return self._watch.view.news() if self._watch else self.observe()
 
+    def remarks(self) -> Sequence[Remark]:
+        """What events of the cluster say, where this process watches."""
+        return self._watch.remarks.take() if self._watch else ()
+
     def staleness(self) -> float:
         """Of the watch; what is asked for is true when it comes."""
         return self._watch.view.staleness() if self._watch else 0.0
@@ -299,14 +306,17 @@ class KubernetesBackend:
 
         desk = Desk(self.api, self.logs, self._log_limit, pattern_of, view.note_progress, SILENCE_SECONDS)
         view.audience = follower = Follower(desk, streams=self._log_streams)
+        remarks = Remarks(view)
         reflectors = [Reflector(self.api, path, mirror, query) for mirror, path, query in self._kinds(view)]
+        for events, selector in zip(remarks.mirrors, SELECTORS, strict=True):
+            reflectors.append(Reflector(self.api, EVENTS, events, {"fieldSelector": selector}))
         threads = [
             threading.Thread(target=_run, args=(reflector,), name=reflector.path, daemon=True)
             for reflector in reflectors
         ]
         for thread in threads:
             thread.start()
-        return _Watch(view, reflectors, follower, threads)
+        return _Watch(view, reflectors, follower, remarks, threads)
 
 
 def _run(reflector: Reflector) -> None:

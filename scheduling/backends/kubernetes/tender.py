@@ -62,10 +62,13 @@ class Tender:
             return None, ""
         if hopeless := hindrance(pods):
             return End.START_FAILED, hopeless
+        missing = len(pods) < objects.workers_of(gang.job)
+        if missing and gang.denial and gang.denial.is_final:
+            return End.START_FAILED, gang.denial.words
         waited = time.monotonic() - self._since[sight.token]
-        workers = objects.workers_of(gang.job)
-        if len(pods) < workers and waited > self._gather_seconds:
-            return End.START_FAILED, f"{len(pods)} of its {workers} pods were made in {waited:.0f} s"
+        if missing and waited > self._gather_seconds:
+            made = f"{len(pods)} of its {objects.workers_of(gang.job)} pods were made in {waited:.0f} s"
+            return End.START_FAILED, f"{made}: {gang.denial.words}" if gang.denial else made
         if waited > self._start_seconds:
             return End.START_FAILED, f"not all of its workers ran within {waited:.0f} s{_unplaced(pods)}"
         return None, ""

@@ -14,9 +14,11 @@ from uuid import UUID
 from scheduling.backends.base import End, Observation, Offer, Phase
 from scheduling.backends.kubernetes import discovery, objects
 from scheduling.backends.kubernetes.api import Object
+from scheduling.backends.kubernetes.events import Denial
 from scheduling.backends.kubernetes.sight import Sight, look, taken_away
 
 OFFERS_EVERY = 10.0
+MOST_DENIALS = 10_000
 DELETED = "its Job was deleted in the cluster, and not by Fairlot"
 
 
@@ -30,6 +32,7 @@ class Gang:
     sight: Sight | None = None
     began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
     ran: float | None = None  # monotonic: since when all workers run or ran
+    denial: Denial | None = None  # why the Job controller could not make a pod of this turn
     progress: tuple[int, float, float] | None = (
         None  # the turn, the steps, and when (monotonic) that was told
     )
@@ -66,6 +69,7 @@ class View:
         self.pods = _Pods(self)
         self.nodes = _Nodes(self)
         self.strangers = _Strangers(self)
+        self._denials: dict[int, tuple[str, Denial]] = {}  # with the uid of the Job
         self.audience: Audience | None = None
         self._mirrors: tuple[_Mirror, ...] = (self.jobs, self.pods, self.nodes, self.strangers)
 
@@ -102,12 +106,31 @@ class View:
         """Gangs that are coming up, or that lost a worker to the cluster: copies, to be read without the lock."""
         with self._lock:
             gangs = [self._gangs[job_id] for job_id in self._unsettled if job_id in self._gangs]
-            return [(replace(gang, pods=dict(gang.pods)), gang.sight) for gang in gangs if gang.sight]
+            return [(self._copy(gang), gang.sight) for gang in gangs if gang.sight]
 
     def gang(self, job_id: int) -> Gang | None:
         with self._lock:
             found = self._gangs.get(job_id)
-            return replace(found, pods=dict(found.pods)) if found else None
+            return self._copy(found) if found else None
+
+    def on_node(self, name: str) -> list[int]:
+        """Jobs with a worker there that has not ended."""
+        with self._lock:
+            return [
+                job_id
+                for job_id, gang in self._gangs.items()
+                if any(
+                    pod["spec"].get("nodeName") == name and not objects.has_ended(pod)
+                    for pod in gang.pods.values()
+                )
+            ]
+
+    def _copy(self, gang: Gang) -> Gang:
+        uid, began = gang.job["metadata"]["uid"], gang.job.get("status", {}).get("startTime")
+        about, denial = self._denials.get(objects.job_id_of(gang.job), ("", None))
+        if not denial or about != uid or not began or denial.at < datetime.fromisoformat(began):
+            denial = None  # of another Job, or of an earlier turn
+        return replace(gang, pods=dict(gang.pods), denial=denial)
 
     def finished_with(self, job_id: int, token: UUID) -> None:
         """Nobody asks for this lease any more."""
@@ -154,6 +177,20 @@ class View:
                 # No reason to hurry: it is told with what else is new, or at the next regular look.
                 self._news.add(job_id)
 
+    def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+        """The Job controller says why it could not make a pod of the Job with this uid."""
+        with self._lock:
+            _, before = self._denials.get(job_id, ("", None))
+            if before is None or denial.at >= before.at:
+                self._denials[job_id] = uid, denial
+            while len(self._denials) > MOST_DENIALS:
+                del self._denials[next(iter(self._denials))]
+        self.stir()
+
+    def stir(self) -> None:
+        """Something has changed about which this view knows nothing."""
+        self._changed.set()
+
     def _observation(self, gang: Gang) -> Observation | None:
         sight = gang.sight
         if sight is None:
@@ -181,6 +218,8 @@ class View:
         known = self._gangs.get(job_id)
         if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
             known = self._gangs[job_id] = Gang(job, self._homeless.pop(job_id, {}))
+            for pod in known.pods.values():
+                self._tell(pod)
         known.job = job
         self._evaluate(job_id, gap)
 
@@ -199,13 +238,17 @@ class View:
     def _put_pod(self, pod: Object, gap: float) -> None:
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         self._job_of_pod[uid] = job_id
-        if self.audience:
-            self.audience.put(pod)
         if job_id in self._gangs:
             self._gangs[job_id].pods[uid] = pod
+            self._tell(pod)
             self._evaluate(job_id, gap)
         else:
             self._homeless[job_id][uid] = pod
+
+    def _tell(self, pod: Object) -> None:
+        """Of pods whose Job is known: what they are for stands there."""
+        if self.audience:
+            self.audience.put(pod)
 
     def _remove_pod(self, uid: str, gap: float) -> None:
         job_id = self._job_of_pod.pop(uid, None)

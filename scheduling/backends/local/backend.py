@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Worker
+from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Remark, Worker
 from scheduling.backends.local import processes, removal, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 from scheduling.backends.local.watch import renames_in
@@ -137,6 +137,10 @@ class LocalBackend:
 
     def offers(self) -> None:
         """Its nodes are declared."""
+
+    def remarks(self) -> Sequence[Remark]:
+        """Supervisors say all in their reports."""
+        return ()
 
     def tend(self) -> None:
         """Supervisors go on by themselves."""
