@@ -169,6 +169,47 @@ def test_a_job_that_a_user_deletes_has_been_deleted_when_its_pods_are_gone(
     assert gang.token not in {seen.token for seen in rig.backend.observe()}
 
 
+def test_pods_whose_job_is_deleted_without_them_are_stopped(
+    rigging: Rigging, nodes: list[str], tenant: str
+) -> None:
+    rig = rigging(sweep_seconds=0.0)
+    gang = rig.start(rig.gang(nodes[0], nodes[1]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.admin.delete(f"{JOBS.format(tenant)}/{objects.job_name(gang.job_id)}", propagationPolicy="Orphan")
+    ended = rig.wait(gang)
+    assert ended.end is End.DELETED
+    wait_for(lambda: not rig.pods(gang), what="nothing of it runs on")
+
+
+def test_who_comes_later_stops_pods_that_have_lost_their_job(
+    admin: Api, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
+) -> None:
+    first = Rig(admin, fairlot, tenant, tmp_path)
+    with first.watching():
+        gang = first.start(first.gang(nodes[0], nodes[1]))
+        first.wait(gang, Phase.RUNNING)
+    first.admin.delete(f"{JOBS.format(tenant)}/{objects.job_name(gang.job_id)}", propagationPolicy="Orphan")
+    wait_for(lambda: not first.admin.items(JOBS.format(tenant)), what="the Job is gone")
+    assert len(first.pods(gang)) == 2
+    with Rig(admin, fairlot, tenant, tmp_path, sweep_seconds=0.0).watching():
+        wait_for(lambda: not first.pods(gang), what="nothing of it runs on")
+
+
+def test_what_was_never_begun_can_be_stopped_where_its_namespace_is_not_ready_yet(
+    rig: Rig, fairlot: Path, tmp_path: Path, nodes: list[str]
+) -> None:
+    made: list[int] = []
+    rig.backend._namespace_of = lambda job_id: "fairlot-unready"
+    rig.backend._settle = lambda api, job_id: made.append(job_id)
+    rig.admin.create("/api/v1/namespaces", {"metadata": {"name": "fairlot-unready"}})
+    try:
+        with pytest.raises(BackendError, match="forbidden"):
+            rig.stop(rig.gang(nodes[0]))
+    finally:
+        rig.admin.delete("/api/v1/namespaces/fairlot-unready")
+    assert made == [1], "it sees to the namespace, so that the next try is let in"
+
+
 def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(
     rig: Rig, nodes: list[str], tenant: str
 ) -> None:

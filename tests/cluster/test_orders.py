@@ -16,6 +16,7 @@ from scheduling.backends.kubernetes.api import Invalid, Object, Unreachable
 from scheduling.backends.kubernetes.orders import NotOurs, Orders, Outcome, StillThere
 from tests.cluster.api import JOBS, Api
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.jobs import Work
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -162,6 +163,30 @@ def test_orders_to_a_deleted_job_say_so_and_a_start_makes_it_anew(
     assert stop(orders, 1) is Outcome.MISSING
     assert start(orders, 2, nodes[0]) is Outcome.DONE
     assert state(admin, namespace) == (2, False)
+
+
+def test_a_job_is_not_made_anew_while_pods_have_outlived_the_one_before(
+    admin: Api, namespace: str, orders: Orders, nodes: list[str]
+) -> None:
+    assert start(orders, 1, nodes[0]) is Outcome.DONE
+    work = Work(admin, namespace)
+    [pod] = work.wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
+    path = f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}"
+    admin.delete(path, propagationPolicy="Orphan")
+    wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
+    with pytest.raises(StillThere, match="have outlived its Job"):
+        start(orders, 2, nodes[0])
+    assert admin.items(JOBS.format(namespace)) == []
+    admin.delete(work.pod(pod))
+    wait_for(lambda: not work.pods(objects.job_name(JOB_ID)), what="its pod is gone")
+    assert start(orders, 2, nodes[0]) is Outcome.DONE
+
+
+def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(
+    own: OwnApi, admin: Api, nodes: list[str]
+) -> None:
+    nowhere = Orders(own, "fairlot-0", "ours")
+    assert stop(nowhere, 1) is Outcome.MISSING
 
 
 def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_one_led(

@@ -20,7 +20,7 @@ from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Un
 from scheduling.backends.kubernetes.listening import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
-from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders, Outcome, StillThere
+from scheduling.backends.kubernetes.orders import FORBIDDEN, JOBS, NotOurs, Orders, Outcome, StillThere
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.remarks import SELECTORS, Remarks
 from scheduling.backends.kubernetes.tender import Tender
@@ -158,7 +158,7 @@ class KubernetesBackend:
     def stop(self, *, job_id: int, epoch: int, token: UUID, grace_seconds: float) -> None:
         """Its pods get SIGTERM, and SIGKILL after their grace, or after `grace_seconds` if that is less."""
         with _plainly(f"the stop of job {job_id}"):
-            outcome = self._orders(job_id).stop(job_id, epoch=epoch, token=str(token))
+            outcome = self._told_to_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
                 self._shorten(job_id, grace_seconds)
 
@@ -257,6 +257,17 @@ class KubernetesBackend:
 
     def _orders(self, job_id: int) -> Orders:
         return Orders(self.api, self._namespace_of(job_id), self._owner)
+
+    def _told_to_stop(self, job_id: int, epoch: int, token: str) -> Outcome:
+        orders = self._orders(job_id)
+        try:
+            return orders.stop(job_id, epoch=epoch, token=token)
+        except Refused as refusal:
+            if refusal.code != FORBIDDEN:
+                raise
+        # Whoever was to start it has died before the namespace was all that it must be.
+        self._settle(self.api, job_id)
+        return orders.stop(job_id, epoch=epoch, token=token)
 
     def _job_path(self, job: Object) -> str:
         about = job["metadata"]

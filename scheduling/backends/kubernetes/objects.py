@@ -31,6 +31,7 @@ GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
 PROGRESS = f"{OURS}/progress"
 LONGEST_PATTERN = 500
 GATE = f"{OURS}/placement"
+CONTROLLER = "batch.kubernetes.io/controller-uid"
 INDEX = "batch.kubernetes.io/job-completion-index"
 HOSTNAME = "kubernetes.io/hostname"
 # Taints that our pods tolerate: of nodes that are kept for GPUs, and for Fairlot.
@@ -280,6 +281,11 @@ def _escaped(key: str) -> str:
 def epoch_of(thing: Object) -> int:
     """Of a Job or a pod of ours."""
     return int(thing["metadata"]["annotations"][EPOCH])
+
+
+def is_of(pod: Object, job: Object) -> bool:
+    """Whether this very Job made the pod, not one of the same name before it."""
+    return str(pod["metadata"]["labels"][CONTROLLER]) == str(job["metadata"]["uid"])
 
 
 def job_id_of(thing: Object) -> int:

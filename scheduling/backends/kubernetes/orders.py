@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scheduling.backends.kubernetes import meeting, objects
-from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Taken
+from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.objects import Turn
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+PODS = "/api/v1/namespaces/{}/pods"
 # Between reading a Job and patching it others may have patched it; who loses so often gives way.
 TRIES = 4
+FORBIDDEN = 403
 
 
 class Outcome(Enum):
@@ -44,11 +46,16 @@ class Orders:
     namespace: str
     owner: str  # marks what is ours
 
-    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int) -> Object:
-        """The job's Job, made if it is not there; raises NotOurs when its name is taken by another's."""
+    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int, anew: bool = False) -> Object:
+        """The job's Job, made if it is not there; raises NotOurs when its name is taken by another's.
+
+        `anew`: it had one before; raises StillThere while pods of that one have outlived it.
+        """
         there = self.find(job_id)
         if there is not None:
             return there
+        if anew and self._left_behind(job_id):
+            raise StillThere(f"pods of job {job_id} have outlived its Job")
         wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner)
         try:
             return self.api.create(JOBS.format(self.namespace), wanted)
@@ -63,6 +70,11 @@ class Orders:
             there = self.api.get(self._path(job_id))
         except Missing:
             return None
+        except Refused as refusal:
+            # Rights are given namespace by namespace: where there is none, there are none.
+            if refusal.code == FORBIDDEN and self._has_no_home():
+                return None
+            raise
         if there["metadata"].get("labels", {}).get(objects.OWNER) != self.owner:
             raise NotOurs(f"a Job {there['metadata']['name']} of somebody else is in {self.namespace}")
         return there
@@ -70,7 +82,7 @@ class Orders:
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
         """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
         for last in _tries():
-            job = self.prepare(job_id, pod, workers=len(turn.nodes))
+            job = self.prepare(job_id, pod, workers=len(turn.nodes), anew=turn.epoch > 1)
             at = objects.epoch_of(job)
             if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
                 return Outcome.OVERTAKEN
@@ -123,6 +135,18 @@ class Orders:
             else:
                 return Outcome.DONE
         raise AssertionError("unreachable")
+
+    def _left_behind(self, job_id: int) -> bool:
+        """Whether pods run on whose Job was deleted without them."""
+        pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
+        return any(not objects.has_ended(pod) for pod in pods)
+
+    def _has_no_home(self) -> bool:
+        try:
+            self.api.get(f"/api/v1/namespaces/{self.namespace}")
+        except Missing:
+            return True
+        return False
 
     def _path(self, job_id: int) -> str:
         return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id)}"

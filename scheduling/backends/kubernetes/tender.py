@@ -15,7 +15,7 @@ from uuid import UUID
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
-from scheduling.backends.kubernetes.orders import NotOurs, Orders
+from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders
 from scheduling.backends.kubernetes.sight import Sight, because, hindrance, taken_away
 from scheduling.backends.kubernetes.view import Gang, View
 
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 600.0
 # Until all pods of a gang exist: nothing but a quota, a policy or a slow controller stands between.
 GATHER_SECONDS = 120.0
+SWEEP_SECONDS = 10.0  # between two looks for pods that have lost their Job
 AT_ONCE = 8  # gates that are opened at the same time
 
 
@@ -32,9 +33,14 @@ class Tender:
     """Remembers since when gangs have been coming up, by its own clock."""
 
     def __init__(
-        self, *, start_seconds: float = START_SECONDS, gather_seconds: float = GATHER_SECONDS
+        self,
+        *,
+        start_seconds: float = START_SECONDS,
+        gather_seconds: float = GATHER_SECONDS,
+        sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         self._start_seconds, self._gather_seconds = start_seconds, gather_seconds
+        self._sweep_seconds, self._swept_at = sweep_seconds, time.monotonic()
         self._since: dict[UUID, float] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
@@ -52,6 +58,13 @@ class Tender:
                     self._let_through(api, gang)
             except (Refused, NotOurs, KeyError) as trouble:  # which does not keep the others waiting
                 logger.warning("job %s, turn %s: %s", sight.job_id, sight.epoch, trouble)
+        if time.monotonic() - self._swept_at >= self._sweep_seconds:
+            self._swept_at = time.monotonic()
+            for pod in view.orphans():
+                try:
+                    _stop_orphan(api, pod)
+                except Refused as trouble:
+                    logger.warning("pod %s has lost its Job: %s", pod["metadata"]["name"], trouble)
 
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
         """Why a gang has to be taken back, and how that counts; None when it has not."""
@@ -86,6 +99,28 @@ class Tender:
 def _take_back(sight: Sight, orders: Orders, end: End, why: str) -> None:
     logger.warning("job %s, turn %s, is taken back: %s", sight.job_id, sight.epoch, why)
     orders.stop(sight.job_id, epoch=sight.epoch, token=str(sight.token), because=because(end, why))
+
+
+def _stop_orphan(api: Api, pod: Object) -> None:
+    """Whoever deletes a Job without its pods leaves nobody who would ever stop them."""
+    about = pod["metadata"]
+    if _has_job(api, pod):
+        return
+    logger.warning("pod %s in %s has lost its Job and is stopped", about["name"], about["namespace"])
+    try:
+        api.delete(f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}", uid=about["uid"])
+    except Missing:
+        logger.info("pod %s is gone already", about["name"])
+
+
+def _has_job(api: Api, pod: Object) -> bool:
+    """By a fresh look: the Job may only not have been told of yet."""
+    name = objects.job_name(objects.job_id_of(pod))
+    try:
+        job = api.get(f"{JOBS.format(pod['metadata']['namespace'])}/{name}")
+    except Missing:
+        return False
+    return objects.is_of(pod, job)
 
 
 def _of_turn(gang: Gang) -> list[Object]:

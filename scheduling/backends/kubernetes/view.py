@@ -167,6 +167,22 @@ class View:
                 for supply in supplies
             ]
 
+    def orphans(self) -> list[Object]:
+        """Pods that run on without their Job, as far as it is known here: a new Job may be told later than its pods."""
+        with self._lock:
+            lost = [
+                pod
+                for gang in self._gangs.values()
+                for pod in gang.pods.values()
+                if gang.deleted or not objects.is_of(pod, gang.job)
+            ]
+            homeless = [pod for pods in self._homeless.values() for pod in pods.values()]
+            return [
+                pod
+                for pod in (*lost, *homeless)
+                if not objects.has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
+            ]
+
     # --- changing --------------------------------------------------------------------------------
 
     def note_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
@@ -217,7 +233,8 @@ class View:
         job_id = objects.job_id_of(job)
         known = self._gangs.get(job_id)
         if known is None or (known.deleted and job["metadata"]["uid"] != known.job["metadata"]["uid"]):
-            known = self._gangs[job_id] = Gang(job, self._homeless.pop(job_id, {}))
+            left = known.pods if known else {}  # may have outlived the Job before this one
+            known = self._gangs[job_id] = Gang(job, left | self._homeless.pop(job_id, {}))
             for pod in known.pods.values():
                 self._tell(pod)
         known.job = job
