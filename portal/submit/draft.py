@@ -30,26 +30,29 @@ T = TypeVar("T", Tenant, Cluster)
 
 @dataclass(frozen=True)
 class Choices:
-    """Where `user` may submit to, and what there is."""
+    """Where `user` may submit to, and what there is in one of the clusters."""
 
     tenants: Sequence[Tenant]
     clusters: Sequence[Cluster]
+    cluster: Cluster | None
     generations: Sequence[tuple[str, int]]  # name, GPUs in the cluster
     environments: Sequence[str]
 
     @classmethod
-    def of(cls, user: User, cluster: Cluster | None = None) -> Self:
+    def of(cls, user: User, cluster: str = "") -> Self:
+        """`cluster` is the key of the one that was chosen; else it is the first."""
         clusters = list(Cluster.objects.attached().order_by("name"))
-        cluster = cluster or (clusters[0] if clusters else None)
+        chosen = _chosen(clusters, cluster) or next(iter(clusters), None)
         return cls(
             tenants=list(Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()),
             clusters=clusters,
+            cluster=chosen,
             generations=list(
-                Generation.objects.filter(nodes__cluster=cluster)
-                .annotate(gpus=Sum("nodes__gpus", filter=Q(nodes__cluster=cluster)))
+                Generation.objects.filter(nodes__cluster=chosen)
+                .annotate(gpus=Sum("nodes__gpus", filter=Q(nodes__cluster=chosen)))
                 .values_list("name", "gpus")
             ),
-            environments=(cluster and environments_of(cluster)) or (),
+            environments=(chosen and environments_of(chosen)) or (),
         )
 
 
@@ -76,7 +79,7 @@ class Draft:
             fields=fields,
             yaml=fields.to_yaml(),
             tenant=tenant if tenant and tenant.pk in own else next(iter(choices.tenants), None),
-            cluster=next(iter(choices.clusters), None),
+            cluster=choices.cluster,
             request_key=uuid.uuid4().hex,
         ).agree()
 
@@ -112,6 +115,10 @@ class Draft:
     def agree(self) -> Self:
         """Notes that form and YAML say the same now."""
         return replace(self, agreed=digest(self.yaml))
+
+    def in_another_cluster(self) -> Self:
+        """Its environments are others, and so may its generations be."""
+        return replace(self, fields=replace(self.fields, environment="", generations=[]))
 
     def use_form(self) -> Self:
         """Rewrites the YAML from the form, even while the form is not yet right."""

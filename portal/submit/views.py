@@ -22,9 +22,9 @@ from scheduling.spec import SpecError
 @require_http_methods(["GET", "POST"])
 def submit(request: HttpRequest) -> HttpResponse:
     """The page; POST submits, or with `do` = form or yaml only rewrites the other side (no script needed)."""
-    choices = Choices.of(request.user)
     if request.method == "GET":
-        return _page(request, choices, _first_draft(request, choices))
+        return _first_page(request)
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     match request.POST.get("do"):
         case "form":
@@ -56,26 +56,37 @@ def submit(request: HttpRequest) -> HttpResponse:
 @require_POST
 def convert(request: HttpRequest) -> HttpResponse:
     """What changes on the page after one side was edited (`from` = form or yaml)."""
-    choices = Choices.of(request.user)
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     source = "yaml" if request.GET.get("from") == "yaml" else "form"
+    moved = source == "form" and request.POST.get("drawn_for", "") not in {
+        "",
+        str(draft.cluster and draft.cluster.pk),
+    }
+    if moved:
+        draft = draft.in_another_cluster()
     draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
-    context = _context(draft, choices) | {"source": source, "swap": True}
+    context = _context(draft, choices) | {"source": source, "moved": moved, "swap": True}
     return render(request, "submit/converted.html", context)
 
 
-def _first_draft(request: HttpRequest, choices: Choices) -> Draft:
+def _first_page(request: HttpRequest) -> HttpResponse:
+    """Empty, with the example, or as an earlier job was."""
     clone = request.GET.get("clone", "")
-    if request.GET.get("example") and has_example(choices):
-        return Draft.new(choices, fields=example()).use_form().checked_for(request.user)
     if not clone:
-        return Draft.new(choices, fields=Fields())
+        choices = Choices.of(request.user)
+        if request.GET.get("example") and has_example(choices):
+            draft = Draft.new(choices, fields=example()).use_form().checked_for(request.user)
+        else:
+            draft = Draft.new(choices, fields=Fields())
+        return _page(request, choices, draft)
     job = get_object_or_404(
         Job.objects.visible_to(request.user).select_related("tenant"),
         pk=int(clone) if clone.isdecimal() and len(clone) < 19 else 0,
     )
+    choices = Choices.of(request.user, str(job.cluster_id))
     draft = Draft.new(choices, fields=clone_of(job), tenant=job.tenant)
-    return draft.use_form().checked_for(request.user)
+    return _page(request, choices, draft.use_form().checked_for(request.user))
 
 
 def _page(request: HttpRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:

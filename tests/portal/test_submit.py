@@ -7,13 +7,15 @@ import re
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.models import Generation
 from portal.submit.fields import Fields, digest, read_variables, read_yaml
 from scheduling.actions import run_round
-from scheduling.models import Job, Round
-from scheduling.spec import JobSpec, SpecError
+from scheduling.models import Cluster, Job, Node, Round
+from scheduling.spec import DEFAULT_PROGRESS, JobSpec, SpecError
 from tests.portal.scene import Scene
 
 texts = st.text(max_size=30)
@@ -278,3 +280,24 @@ def test_the_page_says_that_comments_in_the_yaml_do_not_last(bob: Client) -> Non
     assert (
         "Comments and your own layout last until the form is edited" in bob.get("/submit/").content.decode()
     )
+
+
+def test_another_cluster_has_other_environments_and_generations(scene: Scene) -> None:
+    other = Cluster.objects.create(name="east", backend=Cluster.Backend.KUBERNETES)
+    h100 = Generation.objects.create(name="H100")
+    Node.objects.create(cluster=other, name="east-0", generation=h100, gpus=8)
+    client = Client()
+    client.force_login(scene.people.bob)
+    form = {
+        "drawn_for": scene.world.cluster.pk, "cluster": other.pk, "name": "moved", "command": "true", "workers": "1",
+        "gpus_per_worker": "1", "environment": "python", "generations": ["V100"],
+        "checkpoint_grace_seconds": "30", "priority": "0", "progress_pattern": DEFAULT_PROGRESS,
+    }  # fmt: skip
+    page = client.post(reverse("convert_spec") + "?from=form", form).content.decode()
+    assert 'id="spec-fields"' in page
+    assert "H100" in page
+    assert "A container image." in page
+    assert "V100" not in page
+    form |= {"drawn_for": other.pk, "environment": "registry/train:1", "generations": ["H100"]}
+    page = client.post(reverse("convert_spec") + "?from=form", form).content.decode()
+    assert 'id="spec-fields"' not in page, "what is being typed stays as it is"

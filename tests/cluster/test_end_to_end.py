@@ -1,0 +1,167 @@
+"""The whole story on real containers: attach, submit, watch, lose a turn, go on, move to other hardware, pay."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.cluster import deployed, machine
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.images import PYTHON
+from tests.cluster.nodes import V100
+from tests.cluster.realnode import RealNode, claim
+from tests.proof.browser import People, Person
+from tests.proof.conftest import chrome, people, portal  # noqa: F401 - fixtures
+from tests.proof.portal import RunningPortal
+from tests.proof.test_browser import check_the_training, chip, log_lines, raw_log
+from tests.waiting import PATIENCE, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.browser, pytest.mark.slow]
+
+STEPS = 200
+TRAIN = "python3 $FAIRLOT_EXAMPLES/digits/train.py --steps {steps} --seconds-per-step 0.1"
+PRICES = {"A100": Decimal("2.50"), "V100": Decimal("1.20")}
+SOON = PATIENCE * 1000  # milliseconds
+
+
+@dataclass
+class Machines:
+    plane: ControlPlane
+    nodes: dict[str, RealNode]  # by generation
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    """Two machines with four GPUs each, of two generations."""
+    try:
+        machine.prepare()
+    except machine.Unfit as unfit:
+        pytest.skip(str(unfit))
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-end-"))
+    try:
+        with ExitStack() as stack:
+            plane = stack.enter_context(ControlPlane(folder).started())
+            nodes = {
+                "A100": stack.enter_context(RealNode(plane, "real-0").started()),
+                "V100": stack.enter_context(RealNode(plane, "real-1", product=V100).started()),
+            }
+            deployed.install(plane)
+            yield Machines(plane, nodes)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_job_runs_in_containers_takes_turns_moves_and_is_paid_for(
+    machines: Machines,
+    people: People,  # noqa: F811 - the fixture
+    portal: RunningPortal,  # noqa: F811 - the fixture
+) -> None:
+    ada = people.sign_in("ada")
+    attach(ada.page, deployed.flattened(machines.plane.kubeconfig(deployed.FAIRLOT)))
+    portal.scenario("hurry", cluster="lab", quantum=10)
+    bob, charlie = people.sign_in("bob"), people.sign_in("charlie")
+    job = submit(bob)
+    give_it_room(machines)
+    expect(chip(bob.page, "Running")).to_be_visible(timeout=SOON)
+
+    bob.page.get_by_role("link", name="Log", exact=True).click()
+    lines = log_lines(bob.page)
+    expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
+
+    # Charlie wants all of it, too: Bob's turn ends, and comes again.
+    rivals = [
+        charlie.post("jobs", {"cluster": "lab", "spec": rival(name)})["id"]
+        for name in ("one", "two", "three")
+    ]
+    give_it_room(machines)
+    saved = lines.filter(has_text=re.compile(r"^told to stop; saved step \d+$"))
+    expect(saved).not_to_have_count(0, timeout=SOON)
+    for number in rivals:
+        charlie.post(f"jobs/{number}/cancel")
+    resumed = lines.filter(has_text=re.compile(r"^resuming from the checkpoint of step \d+$"))
+    expect(resumed).not_to_have_count(0, timeout=SOON)
+
+    # Its machine is taken out of use: it goes on from its checkpoint on the other generation.
+    drain(ada.page, machines.nodes[generations_of(bob, job)[-1]].name)
+    expect(bob.page.locator("[data-log-state]")).to_have_text("Complete", timeout=SOON)
+    expect(chip(bob.page, "Succeeded")).to_be_visible()
+    shown = lines.all_text_contents()
+    assert shown == raw_log(bob.page)
+    check_the_training(shown)
+    assert set(generations_of(bob, job)) == set(PRICES)
+    check_the_bill(bob, job)
+
+
+def attach(page: Page, kubeconfig: str) -> None:
+    page.goto("/admin/clusters/")
+    page.get_by_label("Name", exact=True).fill("lab")
+    page.get_by_label("Kubeconfig", exact=True).fill(kubeconfig)
+    page.get_by_text("Advanced").click()
+    page.get_by_label("Claim for checkpoints").fill("checkpoints")
+    page.get_by_role("button", name="Check and attach").click()
+    expect(page.get_by_role("status")).to_contain_text("lab is attached")
+
+
+def submit(bob: Person) -> int:
+    page = bob.page
+    page.get_by_role("link", name="New job").click()
+    page.get_by_label("Cluster", exact=True).select_option("lab")
+    expect(page.get_by_text("A container image.")).to_be_visible()
+    page.get_by_label("Environment", exact=True).fill(PYTHON)
+    page.get_by_label("Name", exact=True).fill("digits: in a container")
+    page.get_by_label("Command", exact=True).fill(TRAIN.format(steps=STEPS))
+    page.get_by_label("GPUs per worker", exact=True).fill("4")
+    page.get_by_role("button", name="Submit job").click()
+    expect(page).to_have_url(re.compile(r"/jobs/\d+/$"))
+    return int(page.url.rstrip("/").rsplit("/", 1)[1])
+
+
+def rival(name: str) -> dict[str, object]:
+    command = TRAIN.format(steps=100_000)
+    return {"name": name, "command": command, "environment": PYTHON, "gpus_per_worker": 4}
+
+
+def give_it_room(machines: Machines) -> None:
+    """The claim for checkpoints, which the cluster's own people make when a team's namespace comes up."""
+    api = machines.plane.admin
+
+    def without() -> list[str]:
+        claims = {one["metadata"]["namespace"] for one in api.items("/api/v1/persistentvolumeclaims")}
+        teams = api.items("/api/v1/namespaces", labelSelector="fairlot.io/tenant")
+        return [one["metadata"]["name"] for one in teams if one["metadata"]["name"] not in claims]
+
+    [namespace] = wait_for(without, what="another team has a namespace")
+    claim(machines.plane, namespace, "checkpoints")
+
+
+def drain(page: Page, node: str) -> None:
+    page.goto("/admin/nodes/")
+    page.get_by_label(f"Reason to drain {node}").fill("new disks")
+    page.get_by_role("row").filter(has_text=node).get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("row").filter(has_text=node)).to_contain_text("Drained")
+
+
+def generations_of(person: Person, job: int) -> list[str]:
+    """Of each turn, in order."""
+    events = person.get(f"jobs/{job}/events")["items"]
+    return [
+        re.match(r"Given \d+ (\w+) on", event["text"])[1] for event in events if event["kind"] == "picked"
+    ]
+
+
+def check_the_bill(bob: Person, job: int) -> None:
+    """What each turn held is in the ledger, at its generation's price."""
+    row = next(row for row in bob.get("usage?by=job")["rows"] if row["job_id"] == job)
+    gpu_seconds, cost = Decimal(row["gpu_seconds"]), Decimal(row["cost"])
+    assert gpu_seconds >= 4 * STEPS * Decimal("0.1")
+    cheapest, dearest = (gpu_seconds * price / 3600 for price in sorted(PRICES.values()))
+    assert cheapest < cost < dearest
