@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Self
 
 from django.conf import settings
-from django.db.models import Max
 
 from accounting.models import Quota
 from scheduling.actions.attach import opened_kubeconfig
@@ -19,7 +18,7 @@ from scheduling.backends.kubernetes.api import Api
 from scheduling.backends.kubernetes.backend import KubernetesBackend, Limited
 from scheduling.backends.kubernetes.objects import NVIDIA
 from scheduling.limit import Limit
-from scheduling.models import Cluster, ClusterAccess, Job, Lease
+from scheduling.models import Cluster, ClusterAccess, Job
 from scheduling.sealing import SealError
 
 # Of one tenant, gated and ending ones too: more than any quota of GPUs lets run.
@@ -82,17 +81,7 @@ def _backend(
         logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
         log_streams=settings.FAIRLOT_LOG_STREAMS,
-        last_turn=last_turn,
     )
-
-
-def last_turn(job_id: int) -> int | None:
-    """The last turn of which something ran, 0 if nothing ever did; None while more of them may come."""
-    ended_at = Job.objects.filter(pk=job_id).values_list("ended_at", flat=True).first()
-    if ended_at is None:
-        return None
-    ran = Lease.objects.filter(job=job_id, running_from__isnull=False)
-    return ran.aggregate(last=Max("epoch"))["last"] or 0
 
 
 def _settler(tenant_of: Callable[[int], int], uid: str, prefix: str) -> Callable[[Api, int], None]:

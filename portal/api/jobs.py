@@ -13,6 +13,7 @@ from ninja.responses import Status
 
 from accounting.models import Membership, Tenant, User
 from portal.api import schemas
+from portal.jobs.logs import log_end
 from scheduling.actions.jobs import cancel_job, submit_job
 from scheduling.backends import backend_for
 from scheduling.explain import SHORT, explain
@@ -117,14 +118,22 @@ def log(
     job = visible_job(request, job_id)
     if rank >= job.workers:
         raise HttpError(404, f"The job has the ranks 0 to {job.workers - 1}.")
-    chunk = backend_for(job.cluster).read_log(job_id=job.pk, rank=rank, offset=offset, limit=LOG_PIECE)
-    cut = 0 if chunk.complete else len(chunk.data) - len(whole_characters(chunk.data))
+    end = log_end(job.pk)
+    chunk = backend_for(job.cluster).read_log(
+        job_id=job.pk,
+        rank=rank,
+        offset=offset,
+        limit=LOG_PIECE,
+        last_turn=end.last_turn if end else 0,
+    )
+    complete = end is not None and (chunk.complete or (end.is_overdue and not chunk.data))
+    cut = 0 if complete else len(chunk.data) - len(whole_characters(chunk.data))
     data = chunk.data[: len(chunk.data) - cut]
     return {
         "rank": rank,
         "offset": chunk.offset,
         "next_offset": chunk.next_offset - cut,
-        "complete": chunk.complete,
+        "complete": complete,
         "text": data.decode("utf-8", "replace"),
     }
 

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import User
 from portal.fragments import render_page
-from portal.jobs.logs import READ, BadPattern, LogFile, search, split
+from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, log_end, search, split
 from portal.jobs.views import HEAD, frame, visible_job
 from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
 from scheduling.backends import backend_for
@@ -69,20 +69,25 @@ def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile,
 
 async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
     read = sync_to_async(log_file.read, thread_sensitive=False)
+    read_last = sync_to_async(log_file.last, thread_sensitive=False)
     yield event({"offset": offset}, name="start", event_id=offset)
-    ended, checked, spoke = False, 0.0, time.monotonic()
+    end: LogEnd | None = None
+    complete, checked, spoke = False, 0.0, time.monotonic()
     seen = 0  # bytes of an unfinished line at the last look
     until = spoke + LONGEST_STREAM
     while time.monotonic() < until:
-        data = await read(offset)
+        if end:
+            data, complete = await read_last(offset, end)
+        else:
+            data = await read(offset)
         # An unfinished line (a progress bar, a prompt) is shown when it rests for one look.
-        pieces, reached = split(data, offset, flush=ended or (0 < len(data) == seen))
+        pieces, reached = split(data, offset, flush=complete or (0 < len(data) == seen))
         if pieces:
             yield event({"pieces": pieces}, event_id=reached)
             offset, seen, spoke = reached, 0, time.monotonic()
             continue
         seen = len(data)
-        if ended:
+        if complete:
             if data:  # half a character at the very end
                 yield event(
                     {"pieces": [(offset, data.decode("utf-8", "replace"))]}, event_id=offset + len(data)
@@ -92,8 +97,9 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
         now = time.monotonic()
         if now - checked >= STATE_LOOK:
             # Asked before the last read, so that what was written until the end is never missed.
-            ended, checked = await sync_to_async(_has_ended, thread_sensitive=False)(log_file.job_id), now
-            if ended:
+            was, checked = end, now
+            end = await sync_to_async(_log_end, thread_sensitive=False)(log_file.job_id)
+            if end and not was:
                 continue
         if now - spoke >= HEARTBEAT:
             yield COMMENT
@@ -102,9 +108,9 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
     yield event("again", name="bye")
 
 
-def _has_ended(pk: int) -> bool:
+def _log_end(pk: int) -> LogEnd | None:
     try:
-        return not Job.objects.unfinished().filter(pk=pk).exists()
+        return log_end(pk)
     finally:
         let_go_of_database()
 

@@ -8,16 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 import re2
+from django.db.models import Max
 
+from accounting.clock import now_from_database
 from scheduling.backends.base import Backend
+from scheduling.models import Job, Lease
 from scheduling.spec import why_no_pattern
 
 READ = 64 * 1024
+# Last lines of a job that has ended may come so much later.
+STRAGGLERS = timedelta(minutes=5)
 LONGEST_PIECE = 8 * 1024  # bytes; longer lines come in several pieces
 
 Piece = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Of a job that has ended: its logs are complete with the last turn that ran, 0 if none did.
+
+    Where a machine was lost, or nobody followed it, they never are: after a while nothing more is waited for.
+    """
+
+    last_turn: int
+    is_overdue: bool
+
+
+def log_end(job_id: int) -> LogEnd | None:
+    """None while more turns may come."""
+    job = Job.objects.filter(pk=job_id, state__in=Job.ENDED).only("ended_at").first()
+    if job is None:
+        return None
+    ran = Lease.objects.filter(job=job_id, running_from__isnull=False)
+    last = ran.aggregate(last=Max("epoch"))["last"] or 0
+    is_overdue = job.ended_at is not None and now_from_database() - job.ended_at > STRAGGLERS
+    return LogEnd(last, is_overdue)
 
 
 @dataclass(frozen=True)
@@ -33,6 +61,13 @@ class LogFile:
 
     def read(self, offset: int, limit: int = READ) -> bytes:
         return self.backend.read_log(job_id=self.job_id, rank=self.rank, offset=offset, limit=limit).data
+
+    def last(self, offset: int, end: LogEnd) -> tuple[bytes, bool]:
+        """What a job that has ended has from `offset` on, and whether that is all that will ever be."""
+        chunk = self.backend.read_log(
+            job_id=self.job_id, rank=self.rank, offset=offset, limit=READ, last_turn=end.last_turn
+        )
+        return chunk.data, chunk.complete or (end.is_overdue and not chunk.data)
 
     def chunks(self, begin: int, end: int) -> Iterator[bytes]:
         """The bytes from `begin` to `end`, or to where the log ends."""

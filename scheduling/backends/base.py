@@ -105,7 +105,7 @@ class LogChunk:
     offset: int
     next_offset: int
     data: bytes
-    complete: bool  # nothing more will come
+    complete: bool  # nothing more will come of the turns that were asked about
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class Backend(Protocol):
     def remove_files(self, *, job_id: int) -> None:
         """Deletes logs and checkpoints of a job that has ended; twice has the effect of once."""
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
-        """Up to `limit` bytes of a rank's log from byte `offset`."""
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
+        """Up to `limit` bytes of a rank's log from byte `offset`; complete when all turns to `last_turn` are in it."""
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Bytes that a rank's log has now; 0 when there is none."""

@@ -31,12 +31,10 @@ class Rig:
         logs: Path,
         *,
         log_streams: int = 8,
-        **tender: float,
+        **tender: Any,
     ) -> None:
-        """`last_turns`: of jobs that have ended, the last one that ran, as a database would know it."""
         self.admin, self.namespace = admin, namespace
         self.work = Work(admin, namespace)
-        self.last_turns: dict[int, int] = {}
         content = yaml.safe_load(kubeconfig.read_text())
         self.backend = KubernetesBackend(
             api=lambda: OwnApi(content),
@@ -45,7 +43,6 @@ class Rig:
             logs=logs,
             log_limit_bytes=10_000_000,
             log_streams=log_streams,
-            last_turn=self.last_turns.get,
             tender=Tender(**tender),
         )
         self.seen: dict[uuid.UUID, Observation] = {}

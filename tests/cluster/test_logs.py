@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.backends.base import End, Gang, Phase
+from scheduling.backends.base import End, Gang
 from tests.cluster.api import Api
 from tests.cluster.backend_rig import Rig
 from tests.cluster.images import SHELL
@@ -49,7 +48,8 @@ def text(rig: Rig, gang: Gang, rank: int = 0) -> str:
 
 def is_complete(rig: Rig, gang: Gang, rank: int = 0) -> bool:
     size = rig.backend.log_size(job_id=gang.job_id, rank=rank)
-    return rig.backend.read_log(job_id=gang.job_id, rank=rank, offset=size, limit=1).complete
+    asked = {"job_id": gang.job_id, "rank": rank, "offset": size, "limit": 1}
+    return rig.backend.read_log(**asked, last_turn=gang.epoch).complete
 
 
 def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
@@ -81,7 +81,6 @@ def test_each_rank_has_its_log_while_it_runs_and_after_its_pod_is_gone(room: Roo
     rig.stop(gang)
     assert rig.wait(gang).end is End.STOPPED
     wait_for(lambda: not rig.pods(gang), what="the pods are gone")
-    rig.last_turns[gang.job_id] = gang.epoch
     for rank in (0, 1):
         wait_for(partial(is_complete, rig, gang, rank), what="the log is complete")
         assert text(rig, gang, rank) == f"{counted(500, rank)}told to stop\n"
@@ -105,7 +104,6 @@ def test_a_watcher_goes_on_where_the_one_before_it_ended(room: Room) -> None:
         with room.watcher() as rig:
             wait_for(lambda: text(rig, gang).count("line 3000 of 0\n") >= wanted, what="more of it")  # noqa: B023
     with room.watcher() as rig:
-        rig.last_turns[gang.job_id] = gang.epoch
         assert rig.wait(gang).end is End.SUCCEEDED
         wait_for(lambda: is_complete(rig, gang), what="it is complete")
         assert text(rig, gang) == counted(5000) + counted(3000)
@@ -120,7 +118,6 @@ def test_what_ended_while_nobody_watched_is_fetched(room: Room, admin: Api) -> N
 
     wait_for(ended, what="it has ended")
     with room.watcher() as rig:
-        rig.last_turns[gang.job_id] = gang.epoch
         wait_for(lambda: is_complete(rig, gang), what=lambda: f"all of it: {text(rig, gang)!r}")
         assert text(rig, gang) == f"{counted(100)}no end"
 
@@ -132,7 +129,6 @@ def test_more_workers_than_streams_are_all_heard(room: Room) -> None:
             wait_for_text(rig, gang, f"line 50 of {rank}\n", rank)
         rig.stop(gang)
         rig.wait(gang)
-        rig.last_turns[gang.job_id] = gang.epoch
         for rank in range(4):
             wait_for(partial(is_complete, rig, gang, rank), what="the log is complete")
             assert text(rig, gang, rank).startswith(counted(50, rank))
@@ -161,7 +157,6 @@ def steps(rig: Rig, gang: Gang) -> float:
 def test_files_that_are_removed_are_gone_and_can_be_removed_again(room: Room, rig: Rig) -> None:
     gang = room.gang(rig, COUNT.format(3))
     assert rig.wait(gang).end is End.SUCCEEDED
-    rig.last_turns[gang.job_id] = gang.epoch
     wait_for(lambda: is_complete(rig, gang), what="it is complete")
     rig.stop(gang)
     wait_for(lambda: removed(rig, gang), what="it is removed")
@@ -175,10 +170,7 @@ def removed(rig: Rig, gang: Gang) -> bool:
     return not rig.pods(gang)
 
 
-def test_a_job_that_never_ran_has_a_complete_empty_log_when_it_has_ended(rig: Rig) -> None:
-    gang = rig.gang("nowhere", job=7, token=uuid.uuid4())
-    assert not is_complete(rig, gang)
-    rig.last_turns[7] = 0
-    assert is_complete(rig, gang)
-    assert rig.seen.get(gang.token) is None
-    assert Phase.RUNNING not in {seen.phase for seen in rig.told}
+def test_a_job_that_never_ran_has_a_complete_empty_log(rig: Rig) -> None:
+    chunk = rig.backend.read_log(job_id=7, rank=0, offset=0, limit=1)
+    assert (chunk.data, chunk.complete) == (b"", True)
+    assert not rig.backend.read_log(job_id=7, rank=0, offset=0, limit=1, last_turn=1).complete

@@ -84,8 +84,7 @@ class KubernetesBackend:
     """Orders go to the API server from any process; one process at a time watches, by `changes`.
 
     `owner` marks this Fairlot's objects. Logs lie under `logs`, one folder for each job; `log_streams` of them are
-    followed at once. `last_turn` knows the last turn that ran of a job that has ended; None while it has not.
-    `settle` is asked before each start: it makes the namespace of the job's
+    followed at once. `settle` is asked before each start: it makes the namespace of the job's
     tenant, where it is not there yet.
     """
 
@@ -99,7 +98,6 @@ class KubernetesBackend:
         logs: Path,
         log_limit_bytes: int,
         log_streams: int,
-        last_turn: Callable[[int], int | None],
         checkpoint_claim: str = "",
         tender: Tender | None = None,
     ) -> None:
@@ -108,7 +106,6 @@ class KubernetesBackend:
         self._namespace_of = namespace_of
         self._settle = settle
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
-        self._last_turn = last_turn
         self._checkpoint_claim = checkpoint_claim
         self.patience_seconds = objects.PATIENCE_SECONDS
         self._tender = tender or Tender()
@@ -218,13 +215,13 @@ class KubernetesBackend:
         """GPUs of all nodes, if something about them is new; None also where this process does not watch."""
         return self._watch.view.offers() if self._watch else None
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
-        """Up to `limit` bytes of a rank's log from byte `offset`."""
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
+        """Up to `limit` bytes of a rank's log from byte `offset`; complete when all turns to `last_turn` are in it."""
         files = files_of(self.logs, job_id)
 
         def is_over() -> bool:
-            last, mark = self._last_turn(job_id), read_mark(files, rank)
-            return last is not None and (mark.done and mark.epoch >= last if mark else last == 0)
+            mark = read_mark(files, rank)
+            return mark.done and mark.epoch >= last_turn if mark else not last_turn
 
         return files.read(rank, offset, limit, is_over=is_over)
 

@@ -145,8 +145,8 @@ class LocalBackend:
     def tend(self) -> None:
         """Supervisors go on by themselves."""
 
-    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int) -> LogChunk:
-        """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs."""
+    def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
+        """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs; complete when no turn runs."""
         files = JobFiles(self.root, job_id)
         return LogFiles(files.logs).read(
             rank,
