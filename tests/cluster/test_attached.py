@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from accounting.clock import now_from_database
 from accounting.models import UsageSegment
 from scheduling.actions import cancel_job, submit_job
+from scheduling.backends.base import Remark
 from scheduling.backends.kubernetes import objects
 from scheduling.models import HeldGpu, Job, Lease, Node
 from scheduling.reconcile import reconcile
@@ -126,3 +128,37 @@ def test_an_image_must_be_named(lab: Lab) -> None:
     spec = JobSpec(name="none", command="true")
     with pytest.raises(SpecError, match="name the container image"):
         submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec)
+
+
+def test_what_the_cluster_says_of_a_job_is_on_its_time_line_once(
+    lab: Lab, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = lab.send()
+    lab.fill()
+    lab.reaches(first, Job.State.RUNNING)
+    quotas = f"/api/v1/namespaces/{lab.home(first)}/resourcequotas"
+    admin.create(quotas, {"metadata": {"name": "few"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}})
+    wait_for(lambda: admin.get(f"{quotas}/few").get("status", {}).get("used"), what="the quota counts")
+    gang = lab.send(workers=3)
+    lab.fill()
+    told = gang.events.filter(
+        text__startswith="the quota few denies a pod: it asks for requests.nvidia.com/gpu=1"
+    )
+    lab.until(told.exists, lambda: f"the quota is named: {lab.story(gang)}")
+    # Who watches next is told the same events again.
+    lab.changes.close()
+    lab.changes = lab.backend.changes(timeout=0.1)
+    heard: list[str] = []
+    take = lab.backend.remarks
+
+    def overheard() -> Sequence[Remark]:
+        remarks = take()
+        heard.extend(remark.text for remark in remarks)
+        return remarks
+
+    monkeypatch.setattr(lab.backend, "remarks", overheard)
+    lab.until(lambda: any("the quota few" in text for text in heard), "it is heard again")
+    assert told.count() == 1
+    assert told.get().epoch == lab.lease(gang).epoch
+    cancel_job(actor=lab.people.bob, job=gang)
+    lab.reaches(gang, Job.State.CANCELLED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ spec:
 def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rigging]:
     with ExitStack() as stack:
 
-        def make(**tender: float) -> Rig:
+        def make(**tender: Any) -> Rig:
             made = Rig(admin, fairlot, tenant, tmp_path, **tender)
             stack.enter_context(made.watching())
             return made

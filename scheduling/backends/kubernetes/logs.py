@@ -28,6 +28,7 @@ GOING_ROUND = 4  # threads that fetch from those that are not followed
 AGAIN_SECONDS = 1.0  # a worker that is not followed is asked again after this long
 # Silence for longer may be a dead connection: another one goes on where it ended.
 SILENCE_SECONDS = 60.0
+STOP_SECONDS = 10.0  # for threads to come to an end; the files are locked as long as one has not
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
@@ -99,7 +100,7 @@ class Follower:
                 self._enqueue(known, 0.0)
 
     def stop(self) -> None:
-        """Returns when no thread writes any more."""
+        """Returns when no thread writes any more; one that still waits for an answer will not write it."""
         self._desk.stopped.set()
         with self._lock:
             for known in self._queued.values():
@@ -108,8 +109,9 @@ class Follower:
             for crew in self._crews.values():
                 crew.wake.notify_all()
             threads = [thread for crew in self._crews.values() for thread in crew.threads]
+        until = time.monotonic() + STOP_SECONDS
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _add(self, pod: Object) -> Queued:
         about = pod["metadata"]
