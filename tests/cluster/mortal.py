@@ -1,0 +1,82 @@
+"""kill -9 at any step: a process of Fairlot's dies before or after a request, or a statement in the database.
+
+In one process with the tests it is an exception that nothing catches; who catches it in the end throws all
+objects of the "process" away. Transactions roll back as PostgreSQL does it when a connection is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+
+from scheduling.backends.kubernetes.api import READ_SECONDS, Object
+from scheduling.backends.kubernetes.backend import Limited
+
+
+class Killed(BaseException):
+    """Not an Exception, so that nothing of Fairlot's survives it."""
+
+
+def raise_killed() -> None:
+    raise Killed
+
+
+class Fate:
+    """`left` steps more may be taken; None: as many as one likes."""
+
+    def __init__(self, die: Callable[[], None] = raise_killed) -> None:
+        self.left: int | None = None
+        self.deaths = 0
+        self._die = die
+
+    def step(self) -> None:
+        # Reflectors have threads of their own, which end with the watcher; their names are paths.
+        if self.left is None or threading.current_thread().name.startswith("/api"):
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.left = None
+            self.deaths += 1
+            self._die()
+
+    @contextmanager
+    def over_statements(self) -> Iterator[None]:
+        """Each statement of this thread's connection is two steps: before it, and after it."""
+
+        def run(execute: Any, sql: str, parameters: Any, many: bool, context: Mapping[str, Any]) -> Any:
+            self.step()
+            answer = execute(sql, parameters, many, context)
+            self.step()
+            return answer
+
+        with connection.execute_wrapper(run):
+            yield
+
+
+class MortalApi(Limited):
+    """Each request is two steps. Answers are awaited for `patience` seconds, so that silence costs little."""
+
+    fate = Fate()
+    patience = READ_SECONDS
+
+    def get(self, path: str, **query: Any) -> Object:
+        self.fate.step()
+        answer = super().get(path, **query)
+        self.fate.step()
+        return answer
+
+    def _write(self, *args: Any, **kwargs: Any) -> Object:
+        self.fate.step()
+        answer = super()._write(*args, **kwargs)
+        self.fate.step()
+        return answer
+
+    @contextmanager
+    def _answer(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        kwargs.setdefault("read_seconds", self.patience)
+        with super()._answer(*args, **kwargs) as answer:
+            yield answer

@@ -1,0 +1,113 @@
+"""Many storms, some of them at once, each in a lab of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.db import connection
+
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.storm import Storm, lab
+from tests.make import Cast
+
+AT_ONCE = int(os.environ.get("STORMS_AT_ONCE", "1"))
+NUMBERS = itertools.count()  # of labs, so that none has the nodes of another
+
+
+@dataclass
+class Summary:
+    """What came to pass in all runs together."""
+
+    runs: int = 0
+    deaths: int = 0
+    seconds: float = 0.0
+    ends: Counter[str] = field(default_factory=Counter)  # of jobs
+    leases: Counter[str] = field(default_factory=Counter)  # by the reason of their end
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, str] = field(default_factory=dict)  # by seed
+
+    def add(self, run: Storm) -> None:
+        self.runs += 1
+        self.deaths += run.fate.deaths
+        self.faults += run.faults.met
+        self.ends += run.ends()
+        self.leases += run.lease_ends()
+
+    def line(self) -> str:
+        return (
+            f"{self.runs} runs in {self.seconds:.0f} s, {len(self.failures)} failed; jobs: {dict(self.ends)};"
+            f" leases: {dict(self.leases)}; faults: {dict(self.faults)}; {self.deaths} processes killed"
+        )
+
+    def report(self) -> str:
+        again = "python -m tests.cluster.random_faults"
+        told = "".join(f"\n\n{again} {seed}: {text}" for seed, text in self.failures.items())
+        return self.line() + told
+
+
+def forecast(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, seeds: Sequence[int]) -> Summary:
+    """Runs them all; a lab in which one failed is used no more."""
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for seed in seeds:
+        waiting.put(seed)
+    summary, lock = Summary(), threading.Lock()
+
+    def work() -> None:
+        with ExitStack() as stack:
+            stack.callback(connection.close)
+            while (seed := _next(waiting)) is not None:
+                number, where = next(NUMBERS), Path(tempfile.mkdtemp(dir=folder))
+                with lock:  # the identity is exchanged before the next is attached
+                    place = stack.enter_context(lab(plane, fairlot, people, where, str(number)))
+                trouble = ""
+                while seed is not None and not trouble:
+                    trouble = _run(Storm(place, seed), summary, lock)
+                    seed = None if trouble else _next(waiting)
+
+    began = time.monotonic()
+    threads = [threading.Thread(target=work) for _ in range(min(AT_ONCE, len(seeds)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def _next(waiting: queue.SimpleQueue[int]) -> int | None:
+    try:
+        return waiting.get_nowait()
+    except queue.Empty:
+        return None
+
+
+def _run(run: Storm, summary: Summary, lock: threading.Lock) -> str:
+    """How it failed; empty when it did not."""
+    trouble, began = "", time.monotonic()
+    try:
+        run.run()
+    except Exception:
+        trouble = traceback.format_exc()
+    with lock:
+        summary.add(run)
+        if trouble:
+            summary.failures[run.seed] = trouble
+        if "STORM_LOG" in os.environ:
+            told = (
+                f"{dict(run.ends())} {dict(run.lease_ends())} {dict(run.faults.met)} {run.fate.deaths} killed"
+            )
+            with Path(os.environ["STORM_LOG"]).open("a") as log:
+                how = "FAILED" if trouble else "ok"
+                log.write(f"{how} {run.seed} {time.monotonic() - began:.1f} s {told} {trouble}\n")
+    return trouble
