@@ -240,6 +240,20 @@ def test_a_kubelet_that_does_not_answer_keeps_nobody_else_waiting(setting: Setti
         stage.wait_for_log(number + 1, f"back {number}\n")
 
 
+def test_only_the_api_server_knows_that_a_pod_is_gone(setting: Setting) -> None:
+    stage = setting(streams=1)
+    nothing = Missing(404, {"message": "the server could not find the requested resource"})
+    stage.server.speeches["pod-1-0"] = speech = Speech(trouble=nothing)
+    stage.follower.put(stage.pod(1))
+    wait_for(lambda: len(stage.server.asked) > 2, what="it is asked for again")
+    speech.say("here")
+    speech.trouble = None
+    stage.wait_for_log(1, "here\n")
+    speech.trouble = Missing(404, {"message": 'pods "pod-1-0" not found'})
+    speech.end(Unreachable("the connection was reset"))
+    wait_for(lambda: not stage.follower._queued, what="it is given up")
+
+
 def test_a_log_that_cannot_be_kept_ends_no_other(setting: Setting) -> None:
     stage = setting(streams=1)
     (stage.folder / "1").write_text("no folder")

@@ -111,8 +111,8 @@ class Listener:
                 return Heard(is_done=True)
             trouble, is_whole = self._ask(transcript, follow=follow)
             done = (
-                isinstance(trouble, Missing)  # the pod is gone
-                or (was_ended and (is_whole or isinstance(trouble, Foreign)))
+                (was_ended and (is_whole or isinstance(trouble, (Missing, Foreign))))
+                or self._is_gone(trouble)
                 or self._is_enough(transcript)
             )
             if done:
@@ -168,6 +168,10 @@ class Listener:
             with self._desk.lock:
                 voice.text = None
         return True
+
+    def _is_gone(self, trouble: Exception | None) -> bool:
+        """Whether the API server has no such pod any more; that a kubelet does not find it says less."""
+        return isinstance(trouble, Missing) and f'pods "{self._voice.name}" not found' in trouble.message
 
     def _is_enough(self, transcript: Transcript) -> bool:
         """Nothing more is kept of a full log; rank 0 is heard on for its progress."""

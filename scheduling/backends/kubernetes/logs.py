@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from scheduling.backends.kubernetes import objects
-from scheduling.backends.kubernetes.api import Object, Refused
+from scheduling.backends.kubernetes.api import Missing, Object, Refused
 from scheduling.backends.kubernetes.listening import Desk, Heard, Listener, Voice
 from scheduling.backends.kubernetes.transcript import Occupied
 
@@ -266,6 +266,8 @@ class Follower:
         voice, trouble = known.voice, heard.trouble
         if heard.bytes:
             known.failures = 0
+            with self._lock:
+                self._closed_nodes.pop(voice.node, None)
         if voice.is_cut or self._desk.stopped.is_set():
             return AGAIN_SECONDS
         if trouble is None:
@@ -274,7 +276,7 @@ class Follower:
         if not known.failures and not heard.bytes:  # once of each row of failures
             logger.info("the log of %s/%s: %s", voice.namespace, voice.name, trouble)
         pause = self._longer(known)
-        if isinstance(trouble, Refused) and trouble.code >= 500:
+        if isinstance(trouble, Missing) or (isinstance(trouble, Refused) and trouble.code >= 500):
             pause = max(pause, self._close(voice.node))
         return pause
 
