@@ -32,6 +32,10 @@ class Names:
 
     def __init__(self) -> None:
         self.value: dict[str, str] = {}
+        self.times_heard = 0
+
+    def heard(self) -> None:
+        self.times_heard += 1
 
     def replace(self, objects: Sequence[Object]) -> None:
         self.value = {}
@@ -132,6 +136,13 @@ class Maps:
         self.create(f"later-{number}")
         self.change("map-0", f"value {number}")
         self.delete(max(self.expected))
+
+
+def test_where_nothing_happens_a_watch_that_was_kept_to_its_end_says_so(watching: Watching) -> None:
+    with watching(watch_seconds=(1, 1)) as watcher:
+        wait_for(lambda: watcher.reflector.lists == 1, what="the first list")
+        wait_for(lambda: watcher.names.times_heard > 3, what="it is heard of though nothing happens")
+        assert watcher.reflector.lists == 1
 
 
 def test_it_lists_page_by_page_and_follows_what_changes(watching: Watching, maps: Maps) -> None:

@@ -125,6 +125,7 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": seconds,
         }
+        began = time.monotonic()
         with self.api.watch(self.path, read_seconds=seconds + self.silence_beyond, **query) as stream:
             self._stream = stream
             self.watches += 1
@@ -135,6 +136,10 @@ class Reflector:
                     self._take(event)
                     self.mirror.heard()
                     self._failures = 0
+                # Kept for as long as was asked, and ended by the server: nothing else has happened. Where nothing
+                # ever does, this may be all that it says.
+                if time.monotonic() - began >= seconds and not self._stopped.is_set():
+                    self.mirror.heard()
             finally:
                 self._stream = None
 
