@@ -4,8 +4,9 @@
 
 python := .venv/bin/python
 tests := tests
-# Processes that run tests side by side: the lanes of tests/lanes.py first, which wait a lot, then all others.
-lanes := 5
+# Processes that run tests side by side: the lanes of tests/lanes.py first, each of which is many programs at
+# once, then all others. More of them only wait for each other on two cores.
+lanes := 3
 # What `make lint` tells Django: nothing is connected to.
 unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing \
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0

@@ -16,7 +16,7 @@ CHROMIUM_ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync",
 ]  # fmt: skip
-PATIENCE = 120_000  # milliseconds that a page may take on a busy machine
+PATIENCE = 600_000  # milliseconds, as in tests/waiting.py
 expect.set_options(timeout=PATIENCE)
 
 
