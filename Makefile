@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast lint format bench lock clean bootstrap
+.PHONY: help up manage test test-fast soak lint format bench lock clean bootstrap
 
 python := .venv/bin/python
 tests := tests
@@ -27,6 +27,10 @@ test: bootstrap ## everything that must pass
 
 test-fast: bootstrap ## without the browser, the cluster and the long runs
 	@exec $(python) -m pytest -n 2 --dist loadscope -m "not browser and not slow and not cluster" $(tests)
+
+soak: bootstrap ## a thousand jobs on 500 nodes of a real control plane; some minutes of both cores
+	@$(python) -m tests.cluster.binaries
+	@SCALE=$${SCALE:-1} exec $(python) -m pytest -s tests/cluster/test_scale.py
 
 lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's own checks
 	.venv/bin/ruff check
