@@ -47,7 +47,7 @@ def plane() -> Iterator[ControlPlane]:
     folder = Path(tempfile.mkdtemp(prefix="fairlot-scale-"))
     try:
         with ControlPlane(folder).started() as running:
-            running.add_nodes(NODES * 3 // 4)
+            running.add_nodes(NODES - NODES // 4)
             running.add_nodes(NODES // 4, prefix="old", product=V100)
             deployed.install(running)
             yield running
