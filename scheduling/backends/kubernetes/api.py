@@ -23,6 +23,7 @@ READ_SECONDS = 30.0
 CONNECTIONS = 128  # that are kept for the next request, at most
 # What a watch may hand over at once; a larger object would be none that an API server stores.
 PIECE = 1 << 16
+PAGE = 500
 # That are kept: those of four watches, and of threads that write at the same time.
 MOST_CONNECTIONS = 32
 
@@ -80,6 +81,17 @@ class Api:
         """The object or list at `path`. Raises Refused or Unreachable."""
         with self._answer("GET", path, query) as answer:
             return _parsed(_body(answer))
+
+    def list_all(self, path: str, *, page: int = PAGE, **query: Any) -> tuple[list[Object], str]:
+        """All objects at `path`, got page by page, and the version at which that was true."""
+        found: list[Object] = []
+        asked = {**query, "limit": page}
+        while True:
+            piece = self.get(path, **asked)
+            found += piece["items"]
+            if not (token := piece["metadata"].get("continue")):
+                return found, str(piece["metadata"]["resourceVersion"])
+            asked["continue"] = token
 
     def create(self, path: str, thing: Object) -> Object:
         """A new object in the collection at `path`."""

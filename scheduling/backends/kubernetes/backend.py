@@ -35,7 +35,6 @@ EVENTS = "/api/v1/events"
 PODS = "/api/v1/namespaces/{}/pods"
 # Until the first lists are there, nothing is known; a large cluster's take a while.
 FILL_SECONDS = 120.0
-PAGE = 500
 # Signals are sent by kubelets; a grace of 0 would make the API server forget a pod that still runs.
 SHORTEST_GRACE = 1
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -291,7 +290,8 @@ class KubernetesBackend:
         view = View()
         with _plainly("what the cluster holds"):
             for mirror, path, query in self._kinds(view)[:2]:
-                mirror.replace(_all(self.api, path, query))
+                found, _ = self.api.list_all(path, **query)
+                mirror.replace(found)
                 mirror.heard()
         return view
 
@@ -332,18 +332,6 @@ def _run(reflector: Reflector) -> None:
         reflector.run()
     except Unauthorized as refusal:
         logger.error("%s: %s", reflector.path, refusal)
-
-
-def _all(api: Api, path: str, query: Mapping[str, Any]) -> list[Object]:
-    """Every object of a list, page by page."""
-    found: list[Object] = []
-    asked = {**query, "limit": PAGE}
-    while True:
-        page = api.get(path, **asked)
-        found += page["items"]
-        if not (token := page["metadata"].get("continue")):
-            return found
-        asked["continue"] = token
 
 
 @contextmanager

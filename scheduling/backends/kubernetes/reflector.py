@@ -14,7 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from scheduling.backends.kubernetes.api import Api, Gone, Object, Refused, Stream, Unauthorized, Unreachable
+from scheduling.backends.kubernetes.api import (
+    PAGE,
+    Api,
+    Gone,
+    Object,
+    Refused,
+    Stream,
+    Unauthorized,
+    Unreachable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +60,7 @@ class Reflector:
     path: str
     mirror: Mirror
     query: Mapping[str, Any] = field(default_factory=dict)  # label and field selectors
-    page: int = 500
+    page: int = PAGE
     watch_seconds: tuple[int, int] = WATCH_SECONDS
     silence_beyond: float = SILENCE_BEYOND_SECONDS
     chance: random.Random = field(default_factory=random.Random)
@@ -104,18 +113,11 @@ class Reflector:
 
     def _list(self) -> str:
         """Hands all objects to the mirror; returns the version at which the list was true."""
-        found: list[Object] = []
-        query = {**self.query, "limit": self.page}
-        while True:
-            page = self.api.get(self.path, **query)
-            found += page["items"]
-            if not (token := page["metadata"].get("continue")):
-                break
-            query["continue"] = token
+        found, version = self.api.list_all(self.path, page=self.page, **self.query)
         self.mirror.replace(found)
         self.mirror.heard()
         self.lists += 1
-        return str(page["metadata"]["resourceVersion"])
+        return version
 
     def _watch(self) -> None:
         seconds = self.chance.randint(*self.watch_seconds)
