@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from django.db.models import Count, F, QuerySet, Sum
 from django.db.models.functions import Coalesce
@@ -142,7 +143,7 @@ def check(request: HttpRequest, pk: int) -> HttpResponse:
         lambda post: actions.check_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is checked.",
         to=("admin_cluster", pk),
-        page=lambda request, **told: _cluster(request, pk, **told),
+        page=partial(_cluster, pk=pk),
     )
 
 
@@ -160,7 +161,7 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         done=f"{found.name} has a new kubeconfig.",
         to=("admin_cluster", pk),
-        page=lambda request, **told: _cluster(request, pk, **told),
+        page=partial(_cluster, pk=pk),
     )
 
 
@@ -174,5 +175,5 @@ def detach(request: HttpRequest, pk: int) -> HttpResponse:
         lambda post: actions.detach_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is detached.",
         to=("admin_clusters",),
-        page=lambda request, **told: _cluster(request, pk, **told),
+        page=partial(_cluster, pk=pk),
     )

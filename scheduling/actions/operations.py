@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Case, When
@@ -73,10 +73,7 @@ def _put_off(operation: Operation, error: str) -> None:
     """Has it tried again as often as it takes: that a cluster does not answer is not the gang's fault."""
     now = now_from_database()
     Cluster.objects.filter(pk=operation.cluster_id).update(unanswered_at=now)
-    wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
-    Operation.objects.filter(pk=operation.pk).update(
-        attempts=1, not_before=now + timedelta(seconds=wait), error=error
-    )
+    _try_again(operation, now, error, attempts=1)
 
 
 def _put_back(backend: Backend, operation: Operation, error: str) -> None:
@@ -84,9 +81,14 @@ def _put_back(backend: Backend, operation: Operation, error: str) -> None:
     if operation.verb in BEGIN and operation.attempts >= MOST_ATTEMPTS:
         _fail_to_start(backend, operation, error)
         return
+    _try_again(operation, now_from_database(), error)
+
+
+def _try_again(operation: Operation, now: datetime, error: str, **changes: int) -> None:
+    """Later the more often it was tried."""
     wait = RETRY_SECONDS[min(operation.attempts, len(RETRY_SECONDS)) - 1]
     Operation.objects.filter(pk=operation.pk).update(
-        not_before=now_from_database() + timedelta(seconds=wait), error=error
+        not_before=now + timedelta(seconds=wait), error=error, **changes
     )
 
 

@@ -21,7 +21,7 @@ from tests.cluster.api import Api
 from tests.cluster.component import free_port
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.credentials import ADMIN
-from tests.cluster.deployed import FAIRLOT, manifests
+from tests.cluster.deployed import FAIRLOT, flattened, manifests
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -36,10 +36,8 @@ def installed(fairlot: Path) -> None:
 
 def kubeconfig(plane: ControlPlane, user: str = FAIRLOT, *, seconds: int = MONTH, **changed: Any) -> str:
     """As `kubectl config view --raw --flatten` gives it; `changed` are values of its cluster or its user."""
-    found = yaml.safe_load(plane.kubeconfig(user, seconds=seconds).read_text())
+    found = yaml.safe_load(flattened(plane.kubeconfig(user, seconds=seconds)))
     cluster, person = found["clusters"][0]["cluster"], found["users"][0]["user"]
-    authority = Path(cluster.pop("certificate-authority")).read_bytes()
-    cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
     for name, value in changed.items():
         (person if name == "token" else cluster)[name.replace("_", "-")] = value
     text: str = yaml.safe_dump(found)

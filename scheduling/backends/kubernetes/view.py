@@ -204,7 +204,7 @@ class View:
         self.stir()
 
     def stir(self) -> None:
-        """Something has changed about which this view knows nothing."""
+        """Something has changed, here or about which this view knows nothing: who waits looks again."""
         self._changed.set()
 
     def _observation(self, gang: Gang) -> Observation | None:
@@ -332,17 +332,17 @@ class _Mirror:
         with self.view._lock:
             self._replace(objects, time.monotonic() - self.heard_at)
         self.filled.set()
-        self.view._changed.set()
+        self.view.stir()
 
     def put(self, thing: Object) -> None:
         with self.view._lock:
             self._put(thing, 0.0)
-        self.view._changed.set()
+        self.view.stir()
 
     def remove(self, thing: Object) -> None:
         with self.view._lock:
             self._remove(thing, 0.0)
-        self.view._changed.set()
+        self.view.stir()
 
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         raise NotImplementedError
