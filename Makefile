@@ -28,9 +28,10 @@ test: bootstrap ## everything that must pass
 test-fast: bootstrap ## without the browser, the cluster and the long runs
 	@exec $(python) -m pytest -n 2 --dist loadscope -m "not browser and not slow and not cluster" $(tests)
 
-soak: bootstrap ## a thousand jobs on 500 nodes of a real control plane; some minutes of both cores
+soak: bootstrap ## a thousand jobs on 500 nodes, then a thousand runs of random faults; hours of both cores
 	@$(python) -m tests.cluster.binaries
-	@SCALE=$${SCALE:-1} exec $(python) -m pytest -s tests/cluster/test_scale.py
+	@SCALE=$${SCALE:-1} $(python) -m pytest -s tests/cluster/test_scale.py
+	@RUNS=$${RUNS:-1000} exec $(python) -m pytest -s tests/cluster/test_random_faults.py
 
 lint: bootstrap ## ruff, types, import contract, templates, migrations, Django's own checks
 	.venv/bin/ruff check

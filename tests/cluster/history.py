@@ -17,6 +17,7 @@ from typing import Any
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Object, Stream
+from tests.cluster import kubelets
 from tests.waiting import wait_for
 
 PODS = "/api/v1/pods"
@@ -122,7 +123,7 @@ def _delay(pod: Object) -> float:
     written = [
         entry["time"]
         for entry in pod["metadata"].get("managedFields", ())
-        if entry.get("manager") == "kwok" and entry.get("subresource") == "status"
+        if entry.get("manager") == kubelets.MANAGER and entry.get("subresource") == "status"
     ]
     newest = max((entry["time"] for entry in pod["metadata"].get("managedFields", ())), default="")
     if not written or max(written) != newest or "deletionTimestamp" in pod["metadata"]:
@@ -202,7 +203,7 @@ def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> li
         at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
         if about.get("subresource") == "binding":
             bound[about["name"]] = at
-        elif about.get("subresource") == "status" and event["user"]["username"] == "kwok":
+        elif about.get("subresource") == "status" and event["user"]["username"] == kubelets.USER:
             ended[about["name"]] = at  # the last one is that of its end
     held = []
     for moment in pods:

@@ -4,10 +4,6 @@ The schedule (what users, nodes and Fairlot's processes do, who dies at which st
 follows from the seed; how threads and servers interleave does not, so a seed may have to be run more than once.
 Fairlot's waits are shortened (`HASTE`) so that a run takes seconds: an outage of some fractions of a second is to
 them what five minutes are to the real ones.
-
-Not solved: after some dozens of pods kwok was seen to play no more of them for tens of seconds, idle by its own stacks;
-such a run waits, and may fail for want of an end. To start kwok again made it worse: it seems to wait for the leases
-of its nodes, which its predecessor holds.
 """
 
 from __future__ import annotations
@@ -36,6 +32,7 @@ from scheduling.actions import (
     perform_operations,
     run_round,
     submit_job,
+    update_cluster,
 )
 from scheduling.backends.base import BackendError
 from scheduling.backends.kubernetes import objects, reflector
@@ -49,12 +46,15 @@ from tests.cluster.api import JOBS, NODES, PODS, Api, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.faulty import Proxy, Seeded, no_faults
 from tests.cluster.history import AuditTail, Held, Moment, Witness, check_every_moment, held_by_pods
+from tests.cluster.kubelets import Kubelets
 from tests.cluster.mortal import Fate, Killed, MortalApi
 from tests.make import Cast
 from tests.scheduling.world import World
 from tests.waiting import wait_for
 
-NODE_COUNT, GPUS = 3, 4
+NODE_COUNT, GPUS = 2, 4
+# Workers and GPUs of each: two large ones or a few small ones fill the nodes, so that turns are taken.
+SHAPES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (3, 1), (3, 2), (4, 2)]
 GRACE = 1.0
 SECOND = 1.0  # Kubernetes' timestamps have no fractions
 MOST_JOBS = 5
@@ -136,12 +136,16 @@ class Lab(World):
     proxy: Proxy
     witness: Witness
     audit: AuditTail
-    nodes: list[str]
+    kubelets: Kubelets
     prefix: str
 
     @property
     def admin(self) -> Api:
         return self.plane.admin
+
+    @property
+    def nodes(self) -> list[str]:
+        return self.kubelets.names
 
     def home(self, job: Job) -> str:
         return f"{self.prefix}-{job.tenant_id}"
@@ -150,7 +154,6 @@ class Lab(World):
 @contextmanager
 def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: str) -> Iterator[Lab]:
     """Nodes of its own, so that several can be at work at once."""
-    nodes = plane.add_nodes(NODE_COUNT, prefix=f"storm-{name}", gpus=GPUS, labels={LAB: name})
     with ExitStack() as stack:
         proxy = stack.enter_context(Proxy(plane.server, _authority(plane), folder).started())
         prefix = f"storm-{name}"
@@ -162,15 +165,19 @@ def lab(plane: ControlPlane, fairlot: Path, people: Cast, folder: Path, name: st
             writes_per_second=10_000,
             writes_at_once=10_000,
         )
+        update_cluster(actor=people.ada, cluster=cluster, overhead_limit=1.0)  # turns are short here
         # Else there could be no other beside it.
         ClusterAccess.objects.filter(cluster=cluster).update(identity=prefix)
         LABS[str(cluster.uid)] = name
+        named = [f"{prefix}-{number}" for number in range(NODE_COUNT)]
+        kubelets = Kubelets(plane, named, selector=f"{objects.OWNER}={cluster.uid}")
+        stack.enter_context(kubelets.started(gpus=GPUS, labels={LAB: name}))
         api = OwnApi(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
         stack.callback(api.close)
         witness = stack.enter_context(Witness(api, str(cluster.uid)).watching())
         audit = AuditTail(plane.audit_log)
         stack.callback(audit.close)
-        yield Lab(people, cluster, plane, proxy, witness, audit, nodes, prefix)
+        yield Lab(people, cluster, plane, proxy, witness, audit, kubelets, prefix)
 
 
 def _authority(plane: ControlPlane) -> Path:
@@ -212,7 +219,7 @@ class Storm:
         first = len(self.lab.witness.moments)
         try:
             with self.fate.over_statements():
-                self.rage(self.dice.randint(20, 45))
+                self.rage(self.dice.randint(30, 70))
             self.calm_down()
             self.come_to_rest()
             self.end_all()
@@ -228,9 +235,11 @@ class Storm:
 
     def rage(self, steps: int) -> None:
         self.lab.proxy.plan = self.faults
-        self.submit()
-        for _ in range(steps):
-            act = self._next()
+        for _ in range(self.dice.randint(1, 4)):
+            self.submit()
+        script = [self.round, self.work, self.look, self.work, self.look] * self.dice.randint(0, 3)
+        for step in range(steps):
+            act = script[step] if step < len(script) else self._next()
             self.done.append(act.__name__)
             mortal = act in (
                 self.submit,
@@ -271,7 +280,7 @@ class Storm:
             self.outage: 2,
             self.cut: 1,
             self.kill_watcher: 1,
-            self.slice: 2,
+            self.slice: 4,
         }
         return self.dice.choices([*weighted], [*weighted.values()])[0]
 
@@ -325,8 +334,9 @@ class Storm:
 
     def slice(self) -> None:
         """Time goes by, and others are owed GPUs."""
-        self.lab.pass_time(60)
-        run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
+        for _ in range(2):  # in the first the others come to be owed time, in the second it counts
+            self.lab.pass_time(self.cluster.effective_quantum)
+            run_round(cluster_id=self.cluster.pk, force=Round.Kind.QUANTUM)
 
     def bill(self) -> None:
         bill_running(cluster_id=self.cluster.pk)
@@ -350,12 +360,13 @@ class Storm:
             return
         people = self.lab.people
         owner, tenant = self.dice.choice([(people.bob, people.astro), (people.charlie, people.bio)])
+        workers, gpus = self.dice.choice(SHAPES)
         spec = JobSpec(
             name="storm",
             command="true",
             environment="example/train",
-            workers=self.dice.randint(1, 3),
-            gpus_per_worker=self.dice.randint(1, GPUS),
+            workers=workers,
+            gpus_per_worker=gpus,
             checkpoint_grace_seconds=GRACE,
         )
         job = submit_job(actor=owner, tenant=tenant, cluster=self.cluster, spec=spec)

@@ -51,8 +51,7 @@ class Summary:
         )
 
     def report(self) -> str:
-        again = "python -m tests.cluster.random_faults"
-        told = "".join(f"\n\n{again} {seed}: {text}" for seed, text in self.failures.items())
+        told = "".join(f"\n\nSEEDS={seed}: {text}" for seed, text in self.failures.items())
         return self.line() + told
 
 

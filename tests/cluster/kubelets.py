@@ -1,0 +1,260 @@
+"""Nodes whose kubelets are played here, for tests in which pods must never stand still.
+
+kwok plays thousands of nodes, but after some dozens of pods it was seen to leave the next ones alone for tens of
+seconds. These few nodes do what stages.yaml says, by the same annotations, and at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.api import Gone, Stream, Unreachable
+from tests.cluster.api import NODES, PODS, Api, Object, Refused
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.nodes import add_nodes, gpu_node
+from tests.waiting import wait_for
+
+# As whom they come: the user who plays pods, by which the audit log knows them too.
+USER = "kwok"
+MANAGER = "kubelets"  # of the fields that they write
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+LEASE_SECONDS = 40
+HEARTBEAT_SECONDS = 10.0
+ALL_PODS = "/api/v1/pods"
+# The pod was changed meanwhile, or is gone: what became of it comes by the watch.
+OVERTAKEN = (404, 409, 422)
+
+
+class Kubelets:
+    """The kubelets of `names`; they look at pods that `selector` (labels) finds, and at no others."""
+
+    def __init__(self, plane: ControlPlane, names: Sequence[str], selector: str) -> None:
+        config = plane.kubeconfig(USER)
+        self.names = list(names)
+        self._api = Api(config)
+        self._api.http.headers["User-Agent"] = MANAGER
+        self._watching = OwnApi(yaml.safe_load(config.read_text()))
+        self._admin = plane.admin
+        self._query = {"labelSelector": selector}
+        self._seen: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        self._stream: Stream | None = None
+        self.trouble: BaseException | None = None
+
+    @contextmanager
+    def started(self, **node: Any) -> Iterator[Kubelets]:
+        """Their nodes are there and take pods; `node` as `gpu_node` takes it."""
+        threads = [
+            threading.Thread(target=self._run, args=(does,), daemon=True)
+            for does in (self._watch, self._play, self._beat)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            add_nodes(self._admin, (self._node(name, node) for name in self.names))
+            yield self
+        finally:
+            self._stopped.set()
+            self._seen.put(None)
+            wait_for(lambda: self._stream or not threads[0].is_alive(), what="the kubelets watch")
+            if self._stream is not None:
+                self._stream.cut()
+            for thread in threads:
+                thread.join()
+            self._api.close()
+            self._watching.close()
+
+    def _node(self, name: str, asked: Mapping[str, Any]) -> Object:
+        node = gpu_node(name, **asked)
+        node["metadata"]["annotations"] = {}  # else kwok would play it, too
+        return node
+
+    def _run(self, does: Any) -> None:
+        try:
+            does()
+        except BaseException as trouble:
+            if not self._stopped.is_set():
+                self.trouble = trouble
+                raise
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Says that the nodes are well, as long as their leases are renewed."""
+        told: set[str] = set()
+        while not self._stopped.wait(HEARTBEAT_SECONDS if told == set(self.names) else 0.05):
+            there = {node["metadata"]["name"] for node in self._api.items(NODES)}
+            for name in self.names:
+                if name in there:
+                    self._renew(name)
+                    if name not in told:
+                        self._api.merge(f"{NODES}/{name}/status", {"status": _ready_node(name)})
+                        told.add(name)
+
+    def _renew(self, name: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+        try:
+            self._api.merge(f"{LEASES}/{name}", {"spec": spec})
+        except Refused as refusal:
+            if refusal.code != 404:
+                raise
+            self._api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            pods, version = self._watching.list_all(ALL_PODS, **self._query)
+            for pod in pods:
+                self._seen.put(pod)
+            asked = {**self._query, "resourceVersion": version, "timeoutSeconds": 24 * 3600}
+            try:
+                with self._watching.watch(ALL_PODS, read_seconds=24 * 3600, **asked) as stream:
+                    self._stream = stream
+                    for event in stream:
+                        if event["type"] in ("ADDED", "MODIFIED"):
+                            self._seen.put(event["object"])
+            except (Gone, Unreachable):  # listed anew
+                continue
+
+    def _play(self) -> None:
+        """Does with each pod what is due, counted from when the pod was last changed."""
+        newest: dict[str, str] = {}
+        numbers = itertools.count()
+        due: list[tuple[float, int, Object]] = []
+        while not self._stopped.is_set():
+            try:
+                pod = self._seen.get(timeout=max(0.0, due[0][0] - time.monotonic()) if due else None)
+            except queue.Empty:
+                _, _, pod = heapq.heappop(due)
+                if newest.get(pod["metadata"]["uid"]) == pod["metadata"]["resourceVersion"]:
+                    self._act(pod)
+                continue
+            if pod is None or pod["spec"].get("nodeName") not in self.names:
+                continue
+            newest[pod["metadata"]["uid"]] = pod["metadata"]["resourceVersion"]
+            if (after := _seconds_until_due(pod)) is not None:
+                heapq.heappush(due, (time.monotonic() + after, next(numbers), pod))
+
+    def _act(self, pod: Object) -> None:
+        about = pod["metadata"]
+        path = f"{PODS.format(about['namespace'])}/{about['name']}"
+        same = {"op": "test", "path": "/metadata/resourceVersion", "value": about["resourceVersion"]}
+        try:
+            if _has_ended(pod):
+                self._api.delete(path, gracePeriodSeconds=0, preconditions={"uid": about["uid"]})
+            else:
+                status = _ended(pod) if _is_to_end(pod) else _running(pod)
+                self._api.patch(f"{path}/status", [same, {"op": "add", "path": "/status", "value": status}])
+        except Refused as refusal:
+            if refusal.code not in OVERTAKEN:
+                raise
+
+
+def _has_ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def _is_to_end(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") == "Running"
+
+
+def _mark(pod: Object, name: str) -> str | None:
+    value: str | None = pod["metadata"].get("annotations", {}).get(f"test.fairlot/{name}")
+    return value
+
+
+def _seconds_until_due(pod: Object) -> float | None:
+    """From the pod's last change until its kubelet does something with it; None when there is nothing to do."""
+    about = pod["metadata"]
+    if _has_ended(pod):
+        return 0.0 if "deletionTimestamp" in about and not about.get("finalizers") else None
+    if "deletionTimestamp" in about:
+        return min(float(_mark(pod, "stop-after") or 0), float(about["deletionGracePeriodSeconds"]))
+    if pod["status"].get("phase") == "Running":
+        ends = _mark(pod, "run-for")
+        return None if ends is None else float(ends)
+    return float(_mark(pod, "start-after") or 0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _ready_node(name: str) -> Object:
+    now = _now()
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "is played"}
+    return {
+        "conditions": [ready | {"lastHeartbeatTime": now, "lastTransitionTime": now}],
+        "addresses": [
+            {"type": "InternalIP", "address": "10.0.0.1"},
+            {"type": "Hostname", "address": name},
+        ],
+    }
+
+
+def _conditions(pod: Object, status: str, kinds: Sequence[str], reason: str = "") -> list[Object]:
+    """Those that others have set, and these."""
+    others = [one for one in pod["status"].get("conditions", []) if one["type"] not in kinds]
+    said = {"status": status, "lastTransitionTime": _now()} | ({"reason": reason} if reason else {})
+    return [*others, *({"type": kind} | said for kind in kinds)]
+
+
+def _running(pod: Object) -> Object:
+    now = _now()
+    ready = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+    return pod["status"] | {
+        "phase": "Running",
+        "conditions": _conditions(pod, "True", ready),
+        "containerStatuses": [
+            _container(box, {"running": {"startedAt": now}}, runs=True) for box in pod["spec"]["containers"]
+        ],
+        "hostIP": "10.0.0.1",
+        "startTime": now,
+    }
+
+
+def _ended(pod: Object) -> Object:
+    now = _now()
+    if "deletionTimestamp" in pod["metadata"]:
+        code = int(_mark(pod, "stop-exit-code") or 143)
+    else:
+        code = int(_mark(pod, "exit-code") or 0)
+    end = {
+        "exitCode": code,
+        "reason": "Error" if code else "Completed",
+        "startedAt": pod["status"].get("startTime", now),
+        "finishedAt": now,
+    }
+    reason = "PodFailed" if code else "PodCompleted"
+    return pod["status"] | {
+        "phase": "Failed" if code else "Succeeded",
+        "conditions": _conditions(pod, "False", ("ContainersReady", "Ready"), reason),
+        "containerStatuses": [
+            _container(box, {"terminated": end}, runs=False) for box in pod["spec"]["containers"]
+        ],
+    }
+
+
+def _container(box: Object, state: Object, *, runs: bool) -> Object:
+    return {
+        "name": box["name"],
+        "image": box["image"],
+        "imageID": "",
+        "ready": runs,
+        "restartCount": 0,
+        "started": runs,
+        "state": state,
+    }

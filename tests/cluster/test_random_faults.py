@@ -1,0 +1,47 @@
+"""Whatever goes wrong between Fairlot and its cluster, and whoever dies at whichever step.
+
+    make soak                                                                 a thousand runs, seeds nobody knows
+    RUNS=50 .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py          so many
+    SEEDS="17 4711" .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py  these runs again
+
+STORM_LOG names a file that gets a line on each run as it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+# What `make test` runs; thousands of others are for `make soak`.
+USUAL = [17, 4711, 4073384485]
+
+
+def seeds() -> list[int]:
+    if named := os.environ.get("SEEDS"):
+        return [int(seed) for seed in named.split()]
+    if count := os.environ.get("RUNS"):
+        return [secrets.randbits(32) for _ in range(int(count))]
+    return USUAL
+
+
+def test_no_fault_and_no_death_starts_twice_leaks_loses_or_misbills(
+    plane: ControlPlane, fairlot: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.cluster import storm, weather  # noqa: PLC0415 - models need settings, which come later
+    from tests.make import cast  # noqa: PLC0415
+
+    wanted = seeds()
+    with storm.in_haste():
+        summary = weather.forecast(plane, fairlot, cast(), tmp_path, wanted)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{summary.line()}\n")
+    assert summary.runs == len(wanted)
+    assert not summary.failures, summary.report()
