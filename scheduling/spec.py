@@ -7,10 +7,19 @@ from typing import Annotated, Any, Literal, Self
 
 import re2
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
 UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
@@ -47,6 +56,11 @@ class JobSpec(BaseModel):
     checkpoint_grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 30
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     progress_pattern: Annotated[str, Field(max_length=500)] = DEFAULT_PROGRESS
+    # Where the first worker answers others; programs read it from PORT, as not every backend can give this one.
+    port: Annotated[int, Field(ge=1024, le=65_535)] | None = None
+    readiness_path: Annotated[str, Field(max_length=1000)] = ""
+    readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
+    readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -95,6 +109,22 @@ class JobSpec(BaseModel):
         if compiled.groups != 1:
             raise ValueError("needs exactly one group (…) that matches the number of steps")
         return pattern
+
+    @field_validator("port")
+    @classmethod
+    def _is_told_to_the_program(cls, port: int | None, info: ValidationInfo) -> int | None:
+        if port is not None and "PORT" in info.data.get("variables", {}):
+            raise ValueError("is told to the program as PORT, so variables must not name PORT")
+        return port
+
+    @field_validator("readiness_path")
+    @classmethod
+    def _is_a_path_to_ask_for(cls, path: str, info: ValidationInfo) -> str:
+        if path and not URL_PATH.fullmatch(path):
+            raise ValueError("must begin with / and have no blanks, quotation marks or letters beyond ASCII")
+        if path and info.data.get("port", 0) is None:
+            raise ValueError("needs a port to ask at")
+        return path
 
     @model_validator(mode="after")
     def _is_a_sane_gang(self) -> Self:
@@ -202,6 +232,10 @@ ACCEPTED = {
     "checkpoint_grace_seconds": "a number from 0 to 3600",
     "priority": "a whole number from -100 to 100",
     "progress_pattern": "an RE2 regular expression with one group",
+    "port": "a whole number from 1024 to 65535; empty for a job that answers nobody",
+    "readiness_path": "a path such as /health; empty when a connection is enough",
+    "readiness_period_seconds": "a whole number from 1 to 300",
+    "readiness_failures": "a whole number from 1 to 100",
 }
 
 

@@ -21,6 +21,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_policies.py",
         "tests/cluster/test_policies_of_jobs.py",
         "tests/cluster/test_backend.py",
+        "tests/cluster/test_answering.py",
         "tests/cluster/test_events.py",
         "tests/cluster/test_attached.py",
         "tests/cluster/test_node_faults.py",

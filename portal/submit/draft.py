@@ -112,6 +112,14 @@ class Draft:
             getattr(self.fields, name) != getattr(usual, name) for name in ("priority", "progress_pattern")
         )
 
+    @property
+    def answers(self) -> bool:
+        """Whether a field of the folded part about ports differs from what it usually is."""
+        names = ("port", "readiness_path", "readiness_period_seconds", "readiness_failures")
+        usual = Fields()
+        changed = any(getattr(self.fields, name) != getattr(usual, name) for name in names)
+        return changed or any(name in self.problems for name in names)
+
     def agree(self) -> Self:
         """Notes that form and YAML say the same now."""
         return replace(self, agreed=digest(self.yaml))

@@ -16,7 +16,15 @@ from django.http import QueryDict
 
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
-NUMBERS = {"workers": int, "gpus_per_worker": int, "priority": int, "checkpoint_grace_seconds": float}
+NUMBERS = {
+    "workers": int,
+    "gpus_per_worker": int,
+    "priority": int,
+    "checkpoint_grace_seconds": float,
+    "port": int,
+    "readiness_period_seconds": int,
+    "readiness_failures": int,
+}
 DEFAULTS = JobSpec(name="x", command="x")
 
 
@@ -34,11 +42,20 @@ class Fields:
     checkpoint_grace_seconds: str = f"{DEFAULTS.checkpoint_grace_seconds:g}"
     priority: str = str(DEFAULTS.priority)
     progress_pattern: str = DEFAULTS.progress_pattern
+    port: str = ""
+    readiness_path: str = DEFAULTS.readiness_path
+    readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
+    readiness_failures: str = str(DEFAULTS.readiness_failures)
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
-        """What the browser sent; line ends become those of a script."""
-        texts = {f.name: _unix(post.get(f.name, "")) for f in fields(cls) if f.name != "generations"}
+        """What the browser sent; line ends become those of a script, and what was not sent is as usual."""
+        usual = cls()
+        texts = {
+            f.name: _unix(post.get(f.name, getattr(usual, f.name)))
+            for f in fields(cls)
+            if f.name != "generations"
+        }
         return cls(**texts, generations=post.getlist("generations"))
 
     @classmethod
@@ -54,6 +71,10 @@ class Fields:
             checkpoint_grace_seconds=_write_number(spec.checkpoint_grace_seconds),
             priority=str(spec.priority),
             progress_pattern=spec.progress_pattern,
+            port="" if spec.port is None else str(spec.port),
+            readiness_path=spec.readiness_path,
+            readiness_period_seconds=str(spec.readiness_period_seconds),
+            readiness_failures=str(spec.readiness_failures),
         )
 
     def to_data(self) -> dict[str, Any]:
@@ -85,7 +106,8 @@ class Fields:
 
     def _plain(self) -> dict[str, Any]:
         texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "variables"}
-        return texts | {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
+        numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
+        return texts | numbers | ({} if self.port.strip() else {"port": None})
 
     def _draft(self) -> dict[str, Any]:
         """Name, command and whatever is not as by default."""

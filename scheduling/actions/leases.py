@@ -44,7 +44,7 @@ SMOOTHING = 0.2
 SEEN_EVERY = timedelta(seconds=2)
 LEASE_FIELDS = [
     "state", "running_from", "held_until", "last_seen_at", "end_reason", "billed_until",
-    "progress_steps", "progress_at",
+    "progress_steps", "progress_at", "address", "ready_since", "why_not_ready",
 ]  # fmt: skip
 
 
@@ -205,6 +205,8 @@ class _Desk:
             self._frozen(lease, seen)
         elif seen.phase is Phase.ENDED:
             self._ended(lease, seen)
+        if seen.phase is Phase.RUNNING and lease.state == Lease.State.RUNNING:
+            self._note_readiness(lease, seen)
 
     def frozen_are_gone(self, lease: Lease) -> None:
         """Frozen processes of a waiting job ended: it will start from its checkpoint.
@@ -234,6 +236,26 @@ class _Desk:
         )
         if lease.held_from:
             self._switches.append((at - lease.held_from).total_seconds())
+
+    def _note_readiness(self, lease: Lease, seen: Observation) -> None:
+        """Of what answers at a port: where, and whether it does."""
+        why = "" if seen.ready_age is not None else seen.why_not_ready[:300]
+        if (lease.address, lease.why_not_ready) != (seen.address, why):
+            lease.address, lease.why_not_ready = seen.address, why
+            self._touched[lease.pk] = lease
+        if (lease.ready_since is None) == (seen.ready_age is None):
+            return
+        job, at = lease.job, self.now
+        if seen.ready_age is None:
+            lease.ready_since, kind = None, "unready"
+            text = f"Not ready any more: {why}" if why else "Not ready any more"
+        else:
+            at = lease.ready_since = self._moment(lease, seen.ready_age)
+            kind, text = "ready", f"Ready; it answers at {seen.address}"
+            self.history.change(job, first_ready_at=job.first_ready_at or at)
+        self._touched[lease.pk] = lease
+        self.history.change(job)
+        self.history.note(job, kind, text, at=at, turn=lease.epoch)
 
     def _frozen(self, lease: Lease, seen: Observation) -> None:
         at = self._moment(lease, seen.frozen_age or 0.0)

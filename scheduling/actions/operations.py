@@ -11,7 +11,17 @@ from django.db.models import Case, When
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
 from scheduling.backends import backend_for
-from scheduling.backends.base import Backend, BackendError, End, Gang, Observation, Phase, Unanswered, Worker
+from scheduling.backends.base import (
+    Backend,
+    BackendError,
+    End,
+    Endpoint,
+    Gang,
+    Observation,
+    Phase,
+    Unanswered,
+    Worker,
+)
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.spec import JobSpec
 
@@ -161,6 +171,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         grace_seconds=spec.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,
+        endpoint=_endpoint(spec),
         workers=[
             Worker(
                 rank=rank,
@@ -172,3 +183,9 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
             for rank, gpus in sorted(workers.items())
         ],
     )
+
+
+def _endpoint(spec: JobSpec) -> Endpoint | None:
+    if spec.port is None:
+        return None
+    return Endpoint(spec.port, spec.readiness_path, spec.readiness_period_seconds, spec.readiness_failures)

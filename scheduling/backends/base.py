@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+LONGEST_ANSWER = 10  # seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -23,6 +25,25 @@ class Worker:
     gpu_indices: tuple[int, ...]
     gpu_uuids: tuple[str, ...]  # empty for virtual GPUs
     virtual_speed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a gang's first worker answers, and how it is asked whether it is ready.
+
+    The program finds the port in PORT and FAIRLOT_PORT. Ready is what answered last, until it has not
+    `failures` times in a row.
+    """
+
+    port: int  # as the user named it; where gangs share a machine each is given another
+    path: str  # asked for by HTTP, any answer from 200 to 399 will do; empty: a connection is enough
+    period_seconds: int
+    failures: int
+
+    @property
+    def timeout_seconds(self) -> int:
+        """How long to wait for an answer."""
+        return min(self.period_seconds, LONGEST_ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,7 @@ class Gang:
     log_limit_bytes: int
     workers: Sequence[Worker]
     gpu_resource: str = ""  # what a pod asks for to get one of these GPUs; empty where there are no pods
+    endpoint: Endpoint | None = None
 
 
 class Phase(StrEnum):
@@ -80,6 +102,10 @@ class Observation:
     message: str = ""  # plain words for people
     steps: float | None = None  # last progress reported (rank 0)
     steps_age: float | None = None  # seconds since that report
+    # Of what has an endpoint:
+    ready_age: float | None = None  # seconds since it is ready; None while it is not
+    address: str = ""  # host and port
+    why_not_ready: str = ""  # plain words for people, where the backend knows
 
 
 @dataclass(frozen=True, slots=True)

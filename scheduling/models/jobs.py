@@ -50,6 +50,11 @@ class Job(models.Model):
         FAILED = "failed", "Failed"
         CANCELLED = "cancelled", "Cancelled"
 
+    class Kind(models.TextChoices):
+        TRAINING = "training", "Training"  # runs to its end
+        REPLICA = "replica", "Replica"  # of a service, which makes and ends it
+        SESSION = "session", "Session"  # somebody works in it
+
     WAITING = (State.QUEUED, State.SUSPENDED)
     HOLDING = (State.STARTING, State.RUNNING, State.STOPPING, State.CANCELLING)
     ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
@@ -57,6 +62,7 @@ class Job(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.TRAINING, db_default=Kind.TRAINING)
     name = models.CharField(max_length=120)
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
     workers = models.PositiveIntegerField()
@@ -77,6 +83,7 @@ class Job(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     state_since = models.DateTimeField(db_default=Now())
     first_started_at = models.DateTimeField(null=True)
+    first_ready_at = models.DateTimeField(null=True)  # of what answers at a port
     ended_at = models.DateTimeField(null=True)
     files_removed_at = models.DateTimeField(null=True, help_text="When log and checkpoints were deleted.")
     exit_code = models.IntegerField(null=True)

@@ -24,6 +24,10 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
 
+    def ready(self) -> Self:
+        """Those at whose address somebody answers now; what is told to stop is not asked any more."""
+        return self.filter(state=Lease.State.RUNNING, ready_since__isnull=False)
+
 
 class Lease(models.Model):
     """The atom of accounting. Times are those observed, never those intended."""
@@ -56,6 +60,10 @@ class Lease(models.Model):
     # Last progress seen in this lease, to measure speed from differences.
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
+    # Of a job with a port: where it answers, since when it is or was ready, and what it said instead.
+    address = models.CharField(max_length=300, blank=True, default="", db_default="")
+    ready_since = models.DateTimeField(null=True)
+    why_not_ready = models.CharField(max_length=300, blank=True, default="", db_default="")
 
     objects = LeaseQuerySet.as_manager()
 

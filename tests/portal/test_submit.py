@@ -30,6 +30,10 @@ mappings = st.fixed_dictionaries(
         "variables": st.dictionaries(names, texts, max_size=4),
         "checkpoint_grace_seconds": st.floats(0, 3600),
         "priority": st.integers(-100, 100),
+        "port": st.integers(1024, 65_535),
+        "readiness_path": st.sampled_from(["", "/", "/health?deep=1"]),
+        "readiness_period_seconds": st.integers(1, 300),
+        "readiness_failures": st.integers(1, 100),
     },
 )
 

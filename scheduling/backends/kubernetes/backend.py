@@ -15,7 +15,7 @@ from uuid import UUID
 from kubernetes.config import ConfigException
 
 from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered
-from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes import answering, objects
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.listening import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
@@ -142,6 +142,7 @@ class KubernetesBackend:
             progress_pattern=gang.progress_pattern,
             checkpoint_claim=self._checkpoint_claim,
             patience_seconds=self.patience_seconds,
+            endpoint=gang.endpoint,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)
@@ -273,13 +274,14 @@ class KubernetesBackend:
         """Pods whose own grace is longer are told the shorter one."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
-            if objects.has_ended(pod) or pod["spec"]["terminationGracePeriodSeconds"] <= grace_seconds:
+            wanted = grace_seconds and grace_seconds + answering.goodbye_of(pod)
+            if objects.has_ended(pod) or pod["spec"]["terminationGracePeriodSeconds"] <= wanted:
                 continue
             try:
                 self.api.delete(
                     f"{pods}/{pod['metadata']['name']}",
                     uid=pod["metadata"]["uid"],
-                    grace_seconds=max(SHORTEST_GRACE, round(grace_seconds)),
+                    grace_seconds=max(SHORTEST_GRACE, round(wanted)),
                 )
             except Missing:
                 continue

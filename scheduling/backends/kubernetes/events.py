@@ -18,7 +18,7 @@ from scheduling.backends.kubernetes.api import Object
 
 LONGEST = 500  # characters of a note
 # What repeats others, or tells of what Fairlot itself does.
-NOISE = frozenset({"BackOff", "FailedKillPod", "FailedSync", "DNSConfigForming", "Unhealthy", "Preempted"})
+NOISE = frozenset({"BackOff", "FailedKillPod", "FailedSync", "DNSConfigForming", "Preempted"})
 ERROR_ALREADY_TOLD = re.compile(r"Error: (ErrImagePull|ImagePullBackOff|ErrImageNeverPull)")
 IMAGE = re.compile(r'(?:Failed to pull image|Container image) "([^"]+)"(?:: )?(.*)', re.DOTALL)
 QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.+?), used: (.+?), limited: (.+)$")
@@ -38,6 +38,7 @@ OF_PODS = {
     "FailedCreatePodSandBox": "its node cannot make room for it",
     "UnexpectedAdmissionError": "its node refused it",
     "NodeAffinity": "its node refused it",
+    "Unhealthy": "it does not answer as one that is ready",
     "ExceededGracePeriod": "it did not stop in time and was killed",
 }
 OF_NODES = {

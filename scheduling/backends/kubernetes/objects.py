@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scheduling.backends.kubernetes import meeting
+from scheduling.backends.base import Endpoint
+from scheduling.backends.kubernetes import answering, meeting
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 
@@ -64,6 +65,7 @@ class Pod:
     checkpoint_claim: str = ""
     # A node that does not answer for so long has lost its pods: the gang goes on elsewhere.
     patience_seconds: int = PATIENCE_SECONDS
+    endpoint: Endpoint | None = None  # where its first worker answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         "tolerations": _tolerations(pod),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)),
+        "terminationGracePeriodSeconds": max(1, round(pod.grace_seconds)) + answering.goodbye(pod.endpoint),
         "subdomain": job_name(job_id),
         "securityContext": {
             "runAsNonRoot": True,
@@ -150,6 +152,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
                 },
+                **answering.of_container(pod.endpoint),
             }
         ],
         "volumes": [volume for _, volume in volumes],
@@ -192,6 +195,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
             "PYTHONUNBUFFERED", "1"
         ),  # logs are seen when they are printed
         **meeting.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
+        **answering.variables(pod.endpoint),
     }
     told = {
         RANK: INDEX,

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from scheduling.backends.base import End, Phase
-from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes import answering, objects
 from scheduling.backends.kubernetes.api import Object
 
 ENDS = frozenset(end.value for end in End)
@@ -39,6 +39,8 @@ class Sight:
     end: End | None = None
     exit_code: int | None = None
     message: str = ""
+    ready_since: datetime | None = None
+    address: str = ""
 
 
 def look(job: Object, pods: Sequence[Object]) -> Sight | None:
@@ -52,7 +54,8 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     # Pods that have ended and are not counted yet may be the Job's own end.
     left = [pod for pod in pods if not objects.has_ended(pod) or _is_uncounted(pod)]
     if objects.holds_gpus(job) or left:
-        return Sight(*lease, *_alive(job, ours, ran))
+        ready, address = answering.ready_since([pod for pod in ours if objects.rank_of(pod) == 0])
+        return Sight(*lease, *_alive(job, ours, ran), ready_since=ready, address=address)
     if complete := objects.condition(job, "Complete"):
         at = _last(ours) or _moment(complete["lastTransitionTime"])
         return Sight(*lease, Phase.ENDED, at, ran, End.SUCCEEDED, 0)

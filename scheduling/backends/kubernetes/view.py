@@ -32,6 +32,7 @@ class Gang:
     sight: Sight | None = None
     began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
     ran: float | None = None  # monotonic: since when all workers run or ran
+    ready: float | None = None  # monotonic: since when it is ready, while it is
     denial: Denial | None = None  # why the Job controller could not make a pod of this turn
     progress: tuple[int, float, float] | None = (
         None  # the turn, the steps, and when (monotonic) that was told
@@ -227,6 +228,8 @@ class View:
             message=sight.message,
             steps=progress[1] if progress else None,
             steps_age=now - progress[2] if progress else None,
+            ready_age=now - gang.ready if gang.ready is not None else None,
+            address=sight.address,
         )
 
     def _put_job(self, job: Object, gap: float) -> None:
@@ -297,6 +300,10 @@ class View:
             gang.ran = None
         if gang.ran is None and sight.ran_since is not None:
             gang.ran = self._when(sight.ran_since, gap)
+        if sight.ready_since is None:
+            gang.ready = None
+        elif gang.ready is None or another or (before and before.ready_since != sight.ready_since):
+            gang.ready = self._when(sight.ready_since, gap)
 
     def _deleted(self, gang: Gang) -> Sight | None:
         if gang.sight is None or any(not objects.has_ended(pod) for pod in gang.pods.values()):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends.base import BackendError, End, Gang, LogChunk, Observation, Remark, Worker
+from scheduling.backends.base import BackendError, End, Endpoint, Gang, LogChunk, Observation, Remark, Worker
 from scheduling.backends.local import processes, removal, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 from scheduling.backends.local.watch import renames_in
@@ -271,6 +271,7 @@ class LocalBackend:
             "grace_seconds": gang.grace_seconds,
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
             "workers": workers,
+            "endpoint": _how_to_ask(gang.endpoint),
         }
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
@@ -310,6 +311,14 @@ class LocalBackend:
         same = [worker["gpus"] for worker in old["workers"]] == [worker["gpus"] for worker in gang["workers"]]
         epoch: int = old["epoch"]
         return epoch if same else None
+
+
+def _how_to_ask(endpoint: Endpoint | None) -> dict[str, Any] | None:
+    """As a probe needs to know it; at which port is decided where it runs."""
+    if endpoint is None:
+        return None
+    names = ("path", "period_seconds", "timeout_seconds", "failures")
+    return {name: getattr(endpoint, name) for name in names}
 
 
 def _launch(files: JobFiles, run_lock: int) -> None:

@@ -38,6 +38,9 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
         message=status.get("message", ""),
         steps=beat.get("steps", status.get("steps")),
         steps_age=age_of("steps_at"),
+        ready_age=age_of("ready_at"),
+        address=status.get("address", ""),
+        why_not_ready=status.get("why_not_ready", ""),
     )
 
 

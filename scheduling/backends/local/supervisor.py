@@ -21,6 +21,7 @@ from typing import Any
 
 from scheduling.backends.local import processes
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
+from scheduling.backends.local.probe import Answer, Probe
 from scheduling.backends.local.worker import PR_SET_CHILD_SUBREAPER, CannotStart, Worker, exit_code, prctl
 
 BEAT_SECONDS = 1.0
@@ -37,7 +38,9 @@ class Supervisor:
         self.gang = gang
         self.workers = [Worker(files, gang, rank) for rank in range(len(gang["workers"]))]
         self.selector = selectors.DefaultSelector()
-        self.port_lock = -1
+        self.port_locks: list[int] = []
+        self.probe: Probe | None = None
+        self.answered = Answer(None, "")  # as it was told last
         # Why and how it ends: (end, exit code, words). The first verdict stands.
         self.verdict: tuple[str, int | None, str] | None = None
         self.kill_at = inf  # on the monotonic clock
@@ -133,15 +136,15 @@ class Supervisor:
 
     def _start_workers(self) -> None:
         try:
-            self.port_lock, port = reserve_port(self.files)
+            shared = {
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(self._reserve_port()),
+                processes.MARKER: self.status["marker"],
+                **self._endpoint(),
+            }
         except OSError as error:
             self._end(("start_failed", None, f"could not be started: {error}"), grace=0)
             return
-        shared = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            processes.MARKER: self.status["marker"],
-        }
         for worker in self.workers:
             try:
                 worker.start(shared)
@@ -152,6 +155,33 @@ class Supervisor:
             if worker.pipe is not None:
                 self.selector.register(worker.pipe, selectors.EVENT_READ, worker)
         self._report(phase="running", running_at=processes.stamp())
+        self._begin_to_ask()
+
+    def _reserve_port(self) -> int:
+        lock, port = reserve_port(self.files)
+        self.port_locks.append(lock)
+        return port
+
+    def _endpoint(self) -> dict[str, str]:
+        """A port of its own for what answers others; several gangs on one machine may have asked for the same."""
+        if not self.gang.get("endpoint"):
+            return {}
+        port = self._reserve_port()
+        self.status["address"] = f"127.0.0.1:{port}"
+        return {"PORT": str(port), "FAIRLOT_PORT": str(port)}
+
+    def _begin_to_ask(self) -> None:
+        if "address" in self.status:
+            port = int(self.status["address"].rpartition(":")[2])
+            self.probe = Probe(port=port, changed=self.files.poke, **self.gang["endpoint"])
+            self.probe.start()
+
+    def _ask_no_more(self) -> None:
+        if self.probe is not None:
+            self.probe.stop()
+            self.probe = None
+            self.answered = Answer(None, "")
+            self.status |= {"ready_at": None, "why_not_ready": ""}
 
     # --- what happens --------------------------------------------------------------------------
 
@@ -204,7 +234,10 @@ class Supervisor:
         return f"worker {worker.rank} " if len(self.workers) > 1 else ""
 
     def _advance(self) -> None:
-        """Goes on with a freeze or an end that takes its time."""
+        """Goes on with a freeze or an end that takes its time, and tells whether it is ready."""
+        if self.probe is not None and (answer := self.probe.answer) != self.answered:
+            self.answered = answer
+            self._report(ready_at=answer.ready_at, why_not_ready=answer.trouble)
         if self.kill_at <= time.monotonic():
             victims = processes.descendants(os.getpid())
             processes.kill(victims)
@@ -216,6 +249,7 @@ class Supervisor:
             self.seen_stopped = 0 if awake else self.seen_stopped + 1
             if self.seen_stopped == 2:  # a stopped process cannot fork, so two looks see them all
                 self.freezing = False
+                self._ask_no_more()
                 self._report(phase="frozen", frozen_at=processes.stamp())
 
     # --- orders --------------------------------------------------------------------------------
@@ -262,10 +296,15 @@ class Supervisor:
         )
         self.gang = gang
         self.freezing = False
-        kept = {key: self.status[key] for key in ("job_id", "marker", "supervisor")}
+        kept = {
+            key: self.status[key]
+            for key in ("job_id", "marker", "supervisor", "address")
+            if key in self.status
+        }
         self.status = kept | {key: gang[key] for key in ("epoch", "token", "ordered_at")}
         self._signal_all(signal.SIGCONT)
         self._report(phase="running", running_at=now)
+        self._begin_to_ask()
         self._beat()
 
     def _carry_out(self, order: dict[str, Any]) -> None:
@@ -282,6 +321,7 @@ class Supervisor:
         if self.verdict is not None:
             return
         self.verdict = verdict
+        self._ask_no_more()
         if grace > 0:
             self._signal_all(signal.SIGTERM)
         if self.freezing or self.status["phase"] == "frozen":

@@ -1,0 +1,78 @@
+"""Workers that others ask: their port, how Kubernetes learns that they are ready, and that they leave politely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from scheduling.backends.base import Endpoint
+from scheduling.backends.kubernetes.api import Object
+
+# Between a pod's leaving the endpoints, which is at once, and its SIGTERM: until all who send to it know.
+GOODBYE_SECONDS = 3
+
+
+def of_container(endpoint: Endpoint | None) -> Object:
+    """What a container with an endpoint has besides."""
+    if endpoint is None:
+        return {}
+    port = endpoint.port
+    asked: Object = (
+        {"httpGet": {"path": endpoint.path, "port": port}} if endpoint.path else {"tcpSocket": {"port": port}}
+    )
+    return {
+        "ports": [{"name": "main", "containerPort": port}],
+        "readinessProbe": asked
+        | {
+            "periodSeconds": endpoint.period_seconds,
+            "timeoutSeconds": endpoint.timeout_seconds,
+            "failureThreshold": endpoint.failures,
+        },
+        "lifecycle": {"preStop": {"sleep": {"seconds": GOODBYE_SECONDS}}},
+    }
+
+
+def goodbye(endpoint: Endpoint | None) -> int:
+    """Seconds that its pod needs before its own grace begins."""
+    return GOODBYE_SECONDS if endpoint else 0
+
+
+def goodbye_of(pod: Object) -> int:
+    """The same, of a pod that is there."""
+    return int(
+        pod["spec"]["containers"][0]
+        .get("lifecycle", {})
+        .get("preStop", {})
+        .get("sleep", {})
+        .get("seconds", 0)
+    )
+
+
+def variables(endpoint: Endpoint | None) -> dict[str, str]:
+    return {"PORT": str(endpoint.port), "FAIRLOT_PORT": str(endpoint.port)} if endpoint else {}
+
+
+def ready_since(pods: Sequence[Object]) -> tuple[datetime | None, str]:
+    """Since when the gang's first worker is ready (None: it is not), and its address; `pods` of one turn."""
+    for pod in pods:
+        address = _address(pod)
+        if not address:
+            continue
+        for found in pod["status"].get("conditions", ()):
+            if (
+                found["type"] == "Ready"
+                and found["status"] == "True"
+                and "deletionTimestamp" not in pod["metadata"]
+            ):
+                return datetime.fromisoformat(found["lastTransitionTime"]), address
+        return None, address
+    return None, ""
+
+
+def _address(pod: Object) -> str:
+    """Of what runs and has a port; empty of others."""
+    status, ports = pod.get("status", {}), pod["spec"]["containers"][0].get("ports", ())
+    if status.get("phase") != "Running" or not status.get("podIP") or not ports:
+        return ""
+    host, port = status["podIP"], ports[0]["containerPort"]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,92 @@
+"""Asks a program of this machine again and again whether it answers, beside whatever else goes on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduling.backends.local import processes
+
+LONGEST_LINE = 4096  # bytes; an answer's first line is much shorter
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known by now."""
+
+    ready_at: processes.Stamp | None  # since when it is ready; None while it is not
+    trouble: str  # what it said instead, in plain words
+
+
+class Probe:
+    """A thread that asks, and calls `changed` whenever `answer` is another one.
+
+    Ready is what has answered once, until it has not `failures` times in a row.
+    """
+
+    def __init__(
+        self, *, port: int, path: str, period_seconds: float, timeout_seconds: float, failures: int,
+        changed: Callable[[], object],
+    ) -> None:  # fmt: skip
+        self.answer = Answer(None, "")
+        self._port, self._path = port, path
+        self._period, self._timeout, self._failures = period_seconds, timeout_seconds, failures
+        self._changed = changed
+        self._failed = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks no more; what is being asked just now changes nothing any more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._note(self._ask())
+            self._stopped.wait(self._period)
+
+    def _note(self, trouble: str) -> None:
+        before = self.answer
+        self._failed = self._failed + 1 if trouble else 0
+        if not trouble:
+            now = Answer(before.ready_at or processes.stamp(), "")
+        elif before.ready_at is not None and self._failed < self._failures:
+            now = before
+        else:
+            now = Answer(None, trouble)
+        if now != before and not self._stopped.is_set():
+            self.answer = now
+            self._changed()
+
+    def _ask(self) -> str:
+        """What is wrong; empty when it answers as it should."""
+        deadline = time.monotonic() + self._timeout
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), self._timeout) as connection:
+                return self._read(connection, deadline) if self._path else ""
+        except TimeoutError:
+            return f"port {self._port} gave no answer within {self._timeout:g} s"
+        except OSError as error:
+            return f"port {self._port}: {error.strerror or error}"
+
+    def _read(self, connection: socket.socket, deadline: float) -> str:
+        asked = f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nConnection: close\r\n\r\n"
+        connection.sendall(asked.encode("ascii"))
+        line = b""
+        while b"\n" not in line and len(line) < LONGEST_LINE:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = connection.recv(LONGEST_LINE)
+            if not piece:
+                break
+            line += piece
+        words = line.split(b"\n")[0].split()
+        if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+            return f"GET {self._path} was not answered in HTTP"
+        code = int(words[1])
+        return "" if 200 <= code < 400 else f"GET {self._path} was answered with {code}"
