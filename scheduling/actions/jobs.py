@@ -60,6 +60,27 @@ def submit_job(
     the cluster does not understand. A job that can never run here is queued and says so; without
     `even_if_never` it is Refused with all reasons, of the field "even_if_never".
     """
+    return submit_within(
+        actor=actor,
+        tenant=tenant,
+        cluster=cluster,
+        spec=spec,
+        request_key=request_key,
+        even_if_never=even_if_never,
+    )
+
+
+def submit_within(
+    *,
+    actor: User,
+    tenant: Tenant,
+    cluster: Cluster,
+    spec: JobSpec,
+    request_key: str | None = None,
+    even_if_never: bool = True,
+    why: str = "",
+) -> Job:
+    """The same inside a transaction of the caller's; `why` is what the job's time line says of it."""
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
     if tenant.archived_at:
@@ -93,7 +114,7 @@ def submit_job(
             raise
         return Job.objects.get(owner=actor, request_key=request_key)
     history = History()
-    history.note(job, "submitted", f"Submitted by {actor.get_username()}", at=now)
+    history.note(job, "submitted", why or f"Submitted by {actor.get_username()}", at=now)
     history.save()
     audit.record(actor=actor, verb="job.submit", target=job, tenant=tenant, after={"gpus": job.gpus})
     live.publish(f"jobs:{tenant.pk}")
@@ -104,6 +125,11 @@ def submit_job(
 @transaction.atomic(durable=True)
 def cancel_job(*, actor: User, job: Job) -> Job:
     """Ends a job for good; its processes get a short grace. Cancelling twice is as good as once."""
+    return cancel_within(actor=actor, job=job)
+
+
+def cancel_within(*, actor: User, job: Job, why: str = "") -> Job:
+    """The same inside a transaction of the caller's; `why` is what the job's time line says of it."""
     if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
     lock_schedule(job.cluster_id)
@@ -112,7 +138,7 @@ def cancel_job(*, actor: User, job: Job) -> Job:
         return job
     now = now_from_database()
     history = History()
-    text = f"Cancelled by {actor.get_username()}"
+    text = why or f"Cancelled by {actor.get_username()}"
     if job.state in Job.WAITING:
         promised = list(job.leases.filter(state=Lease.State.PROMISED))
         if promised:
