@@ -1,0 +1,93 @@
+"""When something is due. No clock is read here: moments come in as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from scheduling.timetable.cron import Cron
+from scheduling.timetable.repeats import Repeats
+
+MOST_CHARACTERS = 120
+TICK = timedelta(microseconds=1)
+
+
+class TimetableError(ValueError):
+    """`field` is "expression", "time_zone" or "ends"."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Due moments of an expression in a zone, from `begins` to `ends`, both included. All in UTC."""
+
+    expression: str
+    zone: ZoneInfo
+    begins: datetime | None = None
+    ends: datetime | None = None
+
+    @classmethod
+    def read(
+        cls, expression: str, time_zone: str, begins: datetime | None = None, ends: datetime | None = None
+    ) -> Timetable:
+        """Raises TimetableError for what makes no sense."""
+        expression = expression.strip()
+        if time_zone not in zone_names():
+            raise TimetableError("time_zone", "Choose a time zone of the list, such as Europe/Berlin.")
+        if not 0 < len(expression) <= MOST_CHARACTERS:
+            raise TimetableError("expression", f"Say when, in 1 to {MOST_CHARACTERS} characters.")
+        if begins and ends and ends < begins:
+            raise TimetableError("ends", "The end must not lie before the start.")
+        made = cls(expression, ZoneInfo(time_zone), begins, ends)
+        try:
+            _ = made.rule
+        except ValueError as error:
+            message = str(error)
+            raise TimetableError("expression", f"{message[:1].upper()}{message[1:]}.") from None
+        return made
+
+    @cached_property
+    def rule(self) -> Cron | Repeats:
+        kind = Repeats if self.expression.startswith("R") else Cron
+        return kind(self.expression, self.zone)
+
+    def after(self, moment: datetime) -> datetime | None:
+        """The first due moment later than `moment`; None when there is no more."""
+        if self.begins:
+            moment = max(moment, self.begins - TICK)
+        due = self.rule.after(moment)
+        return None if due is None or (self.ends and due > self.ends) else due
+
+    def next_ones(self, moment: datetime, most: int) -> Iterator[datetime]:
+        """Up to `most` due moments later than `moment`, in order."""
+        due = self.after(moment)
+        while due is not None and most > 0:
+            yield due
+            most -= 1
+            due = self.after(due)
+
+    def latest(self, first: datetime, until: datetime) -> datetime:
+        """The last due moment not later than `until`; `first` is one that is not. Few steps, however long ago."""
+        low, high = first, until
+        while (following := self.after(low)) is not None and following <= until:
+            low = following
+            middle = low + (high - low) / 2
+            found = self.after(middle)
+            if found is None or found > until:
+                high = middle
+            else:
+                low = found
+        return low
+
+
+@lru_cache(maxsize=1)
+def zone_names() -> frozenset[str]:
+    """IANA's names, without the aliases that say nothing of a place."""
+    return frozenset(name for name in available_timezones() if name not in {"localtime", "Factory"})

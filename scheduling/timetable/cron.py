@@ -1,0 +1,62 @@
+"""Cron expressions of five fields, in a time zone; clock changes are met as Debian's cron does (man 8 cron).
+
+An expression that names its minutes and its hours means times of day: each comes once, also in the hour
+that is doubled; what lies in the hour that is skipped comes as soon as that is over. One whose minutes or
+hours begin with * follows the clock: nothing comes in a skipped hour, all of it twice in a doubled one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from scheduling.timetable.walls import soon_set_back, wall_at, when_reached, when_shown
+
+ANY_DAY = datetime(2000, 1, 1)
+
+
+@dataclass(frozen=True)
+class Cron:
+    """Raises ValueError, with what is wrong in plain words, for what is no expression."""
+
+    expression: str
+    zone: ZoneInfo
+
+    def __post_init__(self) -> None:
+        if len(self.expression.split()) != 5:
+            raise ValueError("a cron expression has five fields: minute, hour, day, month, weekday")
+        try:
+            walls = self._walls_after(ANY_DAY)
+        except CronSimError as error:
+            raise ValueError(f"this is no cron expression: {str(error).lower()}") from None
+        if next(walls, None) is None:
+            raise ValueError("there is no such day within the next 50 years")
+
+    def after(self, moment: datetime) -> datetime | None:
+        """The first due moment later than `moment`."""
+        wall = wall_at(moment, self.zone)
+        best: datetime | None = None
+        # Before the clocks are set back, walls that have passed are still to come a second time.
+        for candidate in self._walls_after(wall - soon_set_back(moment, self.zone)):
+            later = [due for due in self._moments(candidate) if due > moment]
+            best = min(filter(None, [best, *later]), default=None)
+            if later and candidate > wall:
+                break
+        return best
+
+    def in_words(self) -> str:
+        return str(CronSim(self.expression, ANY_DAY).explain())
+
+    def _moments(self, wall: datetime) -> list[datetime]:
+        minutes, hours, *_ = self.expression.split()
+        if minutes.startswith("*") or hours.startswith("*"):
+            return when_shown(wall, self.zone)
+        return [when_reached(wall, self.zone)]
+
+    def _walls_after(self, wall: datetime) -> Iterator[datetime]:
+        # Of the library only what knows no zones is used: with some zones its own way of them does not end.
+        return CronSim(self.expression, wall)

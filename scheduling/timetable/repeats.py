@@ -1,0 +1,138 @@
+"""ISO 8601 repeating intervals (8.2.3.2 in the edition of 2019: start and duration): `R[n]/<start>/<period>`.
+
+Years, months, weeks and days are counted on the wall's calendar from the start, so that the 31st stays the
+31st after a shorter month; hours, minutes and seconds are added as they pass. A time of day that is skipped
+when clocks change comes as soon as that is over, one that is doubled comes once. R3 means three runs.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from scheduling.timetable.walls import wall_at, when_reached
+
+SHAPE = re.compile(r"R(?P<times>\d{0,6})/(?P<start>[^/]+)/(?P<period>P[^/]+)", re.ASCII)
+PERIOD = re.compile(
+    r"P(?=.)(?:(?P<years>\d{1,3})Y)?(?:(?P<months>\d{1,4})M)?(?:(?P<weeks>\d{1,5})W)?(?:(?P<days>\d{1,5})D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,6})H)?(?:(?P<minutes>\d{1,8})M)?(?:(?P<seconds>\d{1,9})S)?)?",
+    re.ASCII,
+)
+SHORTEST = timedelta(minutes=1)
+MONTH = timedelta(days=31)
+
+
+@dataclass(frozen=True)
+class Period:
+    months: int
+    days: int
+    passing: timedelta
+
+    @classmethod
+    def read(cls, text: str) -> Period:
+        match = PERIOD.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text[:40]} is no period; examples are PT6H, P1D, P2W and P1M")
+        part = {name: int(number or 0) for name, number in match.groupdict().items()}
+        period = cls(
+            months=12 * part["years"] + part["months"],
+            days=7 * part["weeks"] + part["days"],
+            passing=timedelta(hours=part["hours"], minutes=part["minutes"], seconds=part["seconds"]),
+        )
+        if not (period.months or period.days) and period.passing < SHORTEST:
+            raise ValueError("the period must be a minute at least")
+        return period
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Raises ValueError, with what is wrong in plain words, for what is no repeating interval."""
+
+    expression: str
+    zone: ZoneInfo
+
+    def __post_init__(self) -> None:
+        if self._parts["times"] and int(self._parts["times"]) == 0:
+            raise ValueError("R0 never runs; R without a number runs for ever")
+        if not 2000 <= self.start.year <= 2200:
+            raise ValueError("the start must lie in the years 2000 to 2200")
+        _ = self.period
+
+    @cached_property
+    def _parts(self) -> dict[str, str]:
+        match = SHAPE.fullmatch(self.expression)
+        if match is None:
+            raise ValueError("a repeating interval is R[n]/start/period, such as R/2026-01-31T09:00/P1M")
+        return match.groupdict()
+
+    @cached_property
+    def times(self) -> int | None:
+        """How many runs there are; None: without end."""
+        return int(self._parts["times"]) if self._parts["times"] else None
+
+    @cached_property
+    def period(self) -> Period:
+        return Period.read(self._parts["period"])
+
+    @cached_property
+    def start(self) -> datetime:
+        text = self._parts["start"]
+        try:
+            given = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"{text[:40]} is no date and time such as 2026-01-31T09:00") from None
+        given = given.replace(microsecond=0)
+        if given.tzinfo is None:
+            return when_reached(given, self.zone)
+        try:
+            return given.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the start must lie in the years 2000 to 2200") from None
+
+    def after(self, moment: datetime) -> datetime | None:
+        """The first due moment later than `moment`."""
+        high = 1
+        while not self._is_later(high - 1, moment):
+            high *= 2
+        low = 0  # bisection: everything below is not later, everything from `high` - 1 on is
+        high -= 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._is_later(middle, moment) else (middle + 1, high)
+        return self._at(low)
+
+    def in_words(self) -> str:
+        how_often = f"{self.times} times" if self.times else "for ever"
+        return f"Every {self._parts['period'].removeprefix('P')} from its start, {how_often}"
+
+    def _is_later(self, number: int, moment: datetime) -> bool:
+        due = self._at(number)
+        return due is None or due > moment
+
+    def _at(self, number: int) -> datetime | None:
+        """The run of this number, from 0; None when there are not so many or the calendar ends before."""
+        if self.times is not None and number >= self.times:
+            return None
+        period = self.period
+        try:
+            begin = self.start
+            if number and (period.months or period.days):
+                wall = _months_later(wall_at(begin, self.zone), number * period.months)
+                begin = when_reached(wall + timedelta(days=number * period.days), self.zone)
+            return begin + number * period.passing
+        except OverflowError:
+            return None
+
+
+def _months_later(wall: datetime, months: int) -> datetime:
+    """The same day of a later month, or its last one."""
+    year, month = divmod(12 * wall.year + wall.month - 1 + months, 12)
+    if year > 9990:
+        raise OverflowError
+    return wall.replace(
+        year=year, month=month + 1, day=min(wall.day, calendar.monthrange(year, month + 1)[1])
+    )
