@@ -12,6 +12,8 @@ from fairshare.model import Reason
 from fairshare.policy import decide
 from fairshare.reasons import never_reason
 from scheduling.actions.jobs import check_spec
+from scheduling.actions.secrets import find_secrets
+from scheduling.actions.volumes import find_volumes
 from scheduling.explain import Explainer, paused_in_words
 from scheduling.models import Cluster, Job, Node
 from scheduling.snapshot import read_snapshot, tenants_without_hours, with_candidate
@@ -37,6 +39,8 @@ class Preflight:
 def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
     """Asks the scheduler's own policy; raises SpecError for what the cluster does not understand."""
     generation_ids = check_spec(cluster=cluster, spec=spec)
+    find_secrets(owner=actor, tenant=tenant, spec=spec)
+    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
     candidate = Job(
         cluster=cluster,
         tenant=tenant,

@@ -17,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from scheduling import brought
+
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
@@ -56,6 +58,9 @@ class JobSpec(BaseModel):
     checkpoint_grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 30
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     progress_pattern: Annotated[str, Field(max_length=500)] = DEFAULT_PROGRESS
+    secrets: brought.SecretVariables = {}
+    secret_files: brought.SecretFolders = []
+    volumes: brought.Volumes = []
     # Where the first worker answers others; programs read it from PORT, as not every backend can give this one.
     port: Annotated[int, Field(ge=1024, le=65_535)] | None = None
     readiness_path: Annotated[str, Field(max_length=1000)] = ""
@@ -85,7 +90,7 @@ class JobSpec(BaseModel):
             raise ValueError("names a generation twice")
         return generations
 
-    @field_validator("variables")
+    @field_validator("variables", "secrets")
     @classmethod
     def _has_usable_names(cls, variables: dict[str, str]) -> dict[str, str]:
         for name, value in variables.items():
@@ -125,6 +130,11 @@ class JobSpec(BaseModel):
         if path and info.data.get("port", 0) is None:
             raise ValueError("needs a port to ask at")
         return path
+
+    @model_validator(mode="after")
+    def _brings_what_can_be_together(self) -> Self:
+        brought.check_together(self)
+        return self
 
     @model_validator(mode="after")
     def _is_a_sane_gang(self) -> Self:
@@ -232,6 +242,9 @@ ACCEPTED = {
     "checkpoint_grace_seconds": "a number from 0 to 3600",
     "priority": "a whole number from -100 to 100",
     "progress_pattern": "an RE2 regular expression with one group",
+    "secrets": "a mapping of variables to names of secrets, or to name/key",
+    "volumes": "a list of {name: a volume, path: an absolute folder, which may be left out}",
+    "secret_files": "a list of {name: a secret, path: an absolute folder, which may be left out}",
     "port": "a whole number from 1024 to 65535; empty for a job that answers nobody",
     "readiness_path": "a path such as /health; empty when a connection is enough",
     "readiness_period_seconds": "a whole number from 1 to 300",
@@ -243,6 +256,9 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
     for item in error.errors(include_url=False):
         field = str(item["loc"][0]) if item["loc"] else ""
+        if item["type"] == "extra_forbidden" and len(item["loc"]) > 1:
+            problems[field] = f"{item['loc'][-1]} is no part of it; accepted is {ACCEPTED.get(field, 'none')}"
+            continue
         if item["type"] == "extra_forbidden":
             problems[field] = f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
             continue

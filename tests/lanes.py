@@ -21,6 +21,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_policies.py",
         "tests/cluster/test_policies_of_jobs.py",
         "tests/cluster/test_backend.py",
+        "tests/cluster/test_secrets.py",
         "tests/cluster/test_answering.py",
         "tests/cluster/test_events.py",
         "tests/cluster/test_attached.py",
@@ -32,7 +33,11 @@ LANES: dict[str, tuple[str, ...]] = {
     # A control plane with 500 nodes.
     "scale": ("tests/cluster/test_scale.py",),
     # Another control plane, with a node that runs containers.
-    "node": ("tests/cluster/test_real_node.py", "tests/cluster/test_logs.py"),
+    "node": (
+        "tests/cluster/test_real_node.py",
+        "tests/cluster/test_logs.py",
+        "tests/cluster/test_brought.py",
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_safe
 
 from accounting.errors import Refused
+from accounting.models import Tenant
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
 from portal.fragments import render_page
@@ -96,7 +97,7 @@ def _kubeconfig(request: HttpRequest) -> str:
         raise Refused("This file is no text.", "kubeconfig") from None
 
 
-def _cluster(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
+def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
     found = get_object_or_404(_found(), pk=pk)
     access = getattr(found, "access", None)
     rows = rights_of(access) if access else []
@@ -111,6 +112,8 @@ def _cluster(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
         ],
         "rights_there": sum(asked),
         "rights_asked": len(asked),
+        "volumes": found.volumes.select_related("tenant").order_by("name", "tenant__name"),
+        "teams": Tenant.objects.active(),
         "topics": f"cluster:{found.pk}",
     }
     template = "administration/cluster.html"
@@ -130,7 +133,7 @@ def rights_of(access: ClusterAccess) -> list[Row]:
 @operators_only
 @require_safe
 def cluster(request: HttpRequest, pk: int) -> HttpResponse:
-    return _cluster(request, pk)
+    return cluster_page(request, pk)
 
 
 @operators_only
@@ -143,7 +146,7 @@ def check(request: HttpRequest, pk: int) -> HttpResponse:
         lambda post: actions.check_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is checked.",
         to=("admin_cluster", pk),
-        page=partial(_cluster, pk=pk),
+        page=partial(cluster_page, pk=pk),
     )
 
 
@@ -161,7 +164,7 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         done=f"{found.name} has a new kubeconfig.",
         to=("admin_cluster", pk),
-        page=partial(_cluster, pk=pk),
+        page=partial(cluster_page, pk=pk),
     )
 
 
@@ -175,5 +178,5 @@ def detach(request: HttpRequest, pk: int) -> HttpResponse:
         lambda post: actions.detach_cluster(actor=request.user, cluster=found),
         done=f"{found.name} is detached.",
         to=("admin_clusters",),
-        page=partial(_cluster, pk=pk),
+        page=partial(cluster_page, pk=pk),
     )

@@ -2,7 +2,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, re_path
 
-from portal.administration import clusters, hardware, nodes, people, team, tenants, trail
+from portal.administration import clusters, hardware, nodes, people, team, tenants, trail, volumes
 from portal.administration.access import operators_only
 
 
@@ -52,6 +52,12 @@ urlpatterns = [
     path("admin/clusters/<int:pk>/check/", clusters.check, name="admin_cluster_check"),
     path("admin/clusters/<int:pk>/kubeconfig/", clusters.replace, name="admin_cluster_kubeconfig"),
     path("admin/clusters/<int:pk>/detach/", clusters.detach, name="admin_cluster_detach"),
+    path("admin/clusters/<int:pk>/volumes/grant/", volumes.grant, name="admin_cluster_volume_grant"),
+    path(
+        "admin/clusters/<int:pk>/volumes/<int:volume_id>/withdraw/",
+        volumes.withdraw,
+        name="admin_cluster_volume_withdraw",
+    ),
     path("admin/nodes/", nodes.nodes, name="admin_nodes"),
     path("admin/nodes/<int:pk>/drain/", nodes.drain, name="admin_node_drain"),
     path("admin/nodes/<int:pk>/return/", nodes.put_back, name="admin_node_return"),

@@ -180,6 +180,47 @@ class AttachedCluster(Schema):
     access: ClusterAccess | None = Field(description="Of attached Kubernetes clusters.")
 
 
+class SecretTexts(Schema):
+    """One text, or several by key. Never shown again."""
+
+    value: SecretStr | None = None
+    values: dict[str, SecretStr] = Field({}, description="Instead of `value`: texts by key.")
+
+
+class NewSecret(SecretTexts):
+    name: str = Field(description="Small letters, digits and -.")
+    team: str = Field("", description="Slug of a team whose members may use it; else it is the caller's own.")
+
+
+class Secret(Schema):
+    id: int
+    name: str
+    team: str = Field(description="Whose it is; empty for the caller's own.")
+    keys: list[str]
+    created_at: datetime
+    changed_at: datetime
+
+
+class NewVolume(Schema):
+    name: str = Field(description="By which jobs name it: small letters, digits and -.")
+    source: str = Field(description="A PersistentVolumeClaim in the team's namespace; locally a folder.")
+    read_only: bool = True
+    team: str = Field("", description="Slug of the team whose jobs may mount it; empty: every team.")
+
+
+class Volume(Schema):
+    id: int
+    name: str
+    cluster: str
+    team: str = Field(description="Whose jobs may mount it; empty: every team's.")
+    read_only: bool
+    created_at: datetime
+
+
+class GrantedVolume(Volume):
+    source: str
+
+
 class Amounts(Schema):
     """Of a team with teams below it, what these lend and sell each other is left out."""
 

@@ -15,13 +15,14 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
 from scheduling.backends import environments_of
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster, Job, Secret, Volume
 from scheduling.preflight import Preflight, preflight
 from scheduling.spec import JobSpec, SpecError
 
 CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
 NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."
 EXAMPLE = "digits/train.py"
+ADVANCED = ("priority", "progress_pattern", "secrets", "secret_files", "volumes")
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
 
 
@@ -37,6 +38,8 @@ class Choices:
     cluster: Cluster | None
     generations: Sequence[tuple[str, int]]  # name, GPUs in the cluster
     environments: Sequence[str]
+    secrets: Sequence[str]
+    volumes: Sequence[Volume]  # of the cluster
 
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
@@ -53,6 +56,12 @@ class Choices:
                 .values_list("name", "gpus")
             ),
             environments=(chosen and environments_of(chosen)) or (),
+            secrets=list(Secret.objects.visible_to(user).values_list("name", flat=True).distinct()),
+            volumes=list(
+                Volume.objects.visible_to(user).filter(cluster=chosen).select_related("tenant")
+                if chosen
+                else ()
+            ),
         )
 
 
@@ -106,11 +115,10 @@ class Draft:
 
     @property
     def advanced(self) -> bool:
-        """Whether a folded field differs from what it usually is."""
+        """Whether a folded field differs from what it usually is, or is at fault."""
         usual = Fields()
-        return any(
-            getattr(self.fields, name) != getattr(usual, name) for name in ("priority", "progress_pattern")
-        )
+        changed = any(getattr(self.fields, name) != getattr(usual, name) for name in ADVANCED)
+        return changed or any(name in self.problems for name in ADVANCED)
 
     @property
     def answers(self) -> bool:

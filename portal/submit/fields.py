@@ -7,13 +7,12 @@ are shown beside the fields. What was typed is never changed, right or wrong.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from django.http import QueryDict
 
+from portal.submit.lines import LINES, read_all
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
 NUMBERS = {
@@ -42,6 +41,9 @@ class Fields:
     checkpoint_grace_seconds: str = f"{DEFAULTS.checkpoint_grace_seconds:g}"
     priority: str = str(DEFAULTS.priority)
     progress_pattern: str = DEFAULTS.progress_pattern
+    secrets: str = ""
+    secret_files: str = ""
+    volumes: str = ""
     port: str = ""
     readiness_path: str = DEFAULTS.readiness_path
     readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
@@ -67,30 +69,21 @@ class Fields:
             workers=str(spec.workers),
             gpus_per_worker=str(spec.gpus_per_worker),
             generations=list(spec.generations),
-            variables=write_variables(spec.variables),
             checkpoint_grace_seconds=_write_number(spec.checkpoint_grace_seconds),
             priority=str(spec.priority),
             progress_pattern=spec.progress_pattern,
+            **{name: lines.write(getattr(spec, name)) for name, lines in LINES.items()},
             port="" if spec.port is None else str(spec.port),
             readiness_path=spec.readiness_path,
             readiness_period_seconds=str(spec.readiness_period_seconds),
             readiness_failures=str(spec.readiness_failures),
         )
 
-    def to_data(self) -> dict[str, Any]:
-        """The mapping that `JobSpec.parse` reads; raises SpecError when variables are not KEY=VALUE lines."""
-        return self._plain() | {"variables": read_variables(self.variables)}
-
     def to_spec(self) -> JobSpec:
-        """Raises SpecError with every problem that the fields have, those of the variables too."""
-        problems: dict[str, str] = {}
-        variables: dict[str, str] = {}
+        """Raises SpecError with every problem that the fields have, those of lines too."""
+        read, problems = read_all(self._lines())
         try:
-            variables = read_variables(self.variables)
-        except SpecError as error:
-            problems |= error.problems
-        try:
-            spec = JobSpec.parse(self._plain() | {"variables": variables})
+            spec = JobSpec.parse(self._plain() | read)
         except SpecError as error:
             raise SpecError(problems | error.problems) from None
         if problems:
@@ -105,17 +98,16 @@ class Fields:
             return dump_spec(self._draft())
 
     def _plain(self) -> dict[str, Any]:
-        texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "variables"}
+        texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
         numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
         return texts | numbers | ({} if self.port.strip() else {"port": None})
 
+    def _lines(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in LINES}
+
     def _draft(self) -> dict[str, Any]:
-        """Name, command and whatever is not as by default."""
-        try:
-            variables: Any = read_variables(self.variables)
-        except SpecError:
-            variables = self.variables
-        data = self._plain() | {"variables": variables}
+        """Name, command and whatever is not as by default; lines that cannot be read as they are."""
+        data = self._plain() | self._lines() | read_all(self._lines())[0]
         usual = DEFAULTS.to_dict()
         return {"version": 1} | {
             name: data[name]
@@ -128,48 +120,9 @@ def read_yaml(text: str) -> JobSpec:
     return JobSpec.from_yaml(_unix(text))
 
 
-def read_variables(text: str) -> dict[str, str]:
-    """KEY=VALUE lines; a value in double quotes is read as JSON text, so that it may hold line ends."""
-    variables: dict[str, str] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise SpecError({"variables": f"line {number} has no “=” (accepted: one KEY=VALUE on each line)"})
-        if name.strip() in variables:
-            raise SpecError({"variables": f"line {number} names {name.strip()} a second time"})
-        variables[name.strip()] = _unquote(value.strip(), number)
-    return variables
-
-
-def write_variables(variables: Mapping[str, str]) -> str:
-    """KEY=VALUE lines that `read_variables` reads back to the same."""
-    return "\n".join(f"{name}={_quote(value)}" for name, value in variables.items())
-
-
 def digest(yaml_text: str) -> str:
     """A short mark of a YAML text, to notice that it was edited since it was last shown."""
     return hashlib.sha256(_unix(yaml_text).strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _quote(value: str) -> str:
-    plain = value.isprintable() and not value.startswith('"') and value == value.strip()
-    return value if plain else json.dumps(value)
-
-
-def _unquote(value: str, number: int) -> str:
-    if not value.startswith('"'):
-        return value
-    try:
-        text = json.loads(value)
-    except json.JSONDecodeError:
-        text = None
-    if not isinstance(text, str):
-        raise SpecError(
-            {"variables": f"line {number}: a value that begins with a quotation mark must end with one"}
-        )
-    return text
 
 
 def _read_number(text: str, kind: type[int] | type[float]) -> int | float | str:

@@ -18,6 +18,8 @@ from scheduling.actions.operations import perform_operations
 from scheduling.actions.remarks import note_remarks
 from scheduling.actions.retention import prune, remove_files
 from scheduling.actions.rounds import run_round
+from scheduling.actions.secrets import create_secret, delete_secret, replace_secret
+from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
     "apply_observations",
@@ -27,10 +29,13 @@ __all__ = [
     "check_cluster",
     "check_spec",
     "create_cluster",
+    "create_secret",
     "declare_local_gpus",
     "declare_node",
+    "delete_secret",
     "detach_cluster",
     "drain_node",
+    "grant_volume",
     "note_remarks",
     "pause_cluster",
     "perform_operations",
@@ -38,9 +43,11 @@ __all__ = [
     "remove_files",
     "remove_node",
     "replace_kubeconfig",
+    "replace_secret",
     "resume_cluster",
     "return_node",
     "run_round",
     "submit_job",
     "update_cluster",
+    "withdraw_volume",
 ]

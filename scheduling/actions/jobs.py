@@ -13,6 +13,8 @@ from accounting.models import Generation, Membership, Tenant, User
 from scheduling import live
 from scheduling.actions.leases import ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
+from scheduling.actions.secrets import find_secrets, note_secrets
+from scheduling.actions.volumes import find_volumes, note_volumes
 from scheduling.backends import environments_of
 from scheduling.explain import Explainer
 from scheduling.history import History
@@ -89,6 +91,8 @@ def submit_within(
     if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
         raise Refused(f"{cluster.name} is detached; it takes no jobs.", field="cluster")
     generation_ids = check_spec(cluster=cluster, spec=spec)
+    secrets = find_secrets(owner=actor, tenant=tenant, spec=spec, lock=True)
+    volumes = find_volumes(tenant=tenant, cluster=cluster, spec=spec, lock=True)
     now = now_from_database()
     job = Job(
         cluster=cluster,
@@ -113,6 +117,8 @@ def submit_within(
         if request_key is None:
             raise
         return Job.objects.get(owner=actor, request_key=request_key)
+    note_secrets(job, secrets)
+    note_volumes(job, volumes)
     history = History()
     history.note(job, "submitted", why or f"Submitted by {actor.get_username()}", at=now)
     history.save()

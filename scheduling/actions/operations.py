@@ -10,6 +10,8 @@ from django.db.models import Case, When
 
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
+from scheduling.actions.secrets import secrets_of
+from scheduling.actions.volumes import volumes_of
 from scheduling.backends import backend_for
 from scheduling.backends.base import (
     Backend,
@@ -172,6 +174,8 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,
         endpoint=_endpoint(spec),
+        secrets=secrets_of(lease.job, spec),
+        mounts=volumes_of(lease.job, spec),
         workers=[
             Worker(
                 rank=rank,

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from django.db import models, transaction
 
 from accounting import audit
-from scheduling.models import ClusterAccess
+from scheduling.models import ClusterAccess, Secret
 from scheduling.sealing import SealError, reseal
 
 # Every field in which something sealed lies.
-SEALED: tuple[tuple[type[models.Model], str], ...] = ((ClusterAccess, "sealed_kubeconfig"),)
+SEALED: tuple[tuple[type[models.Model], str], ...] = (
+    (ClusterAccess, "sealed_kubeconfig"),
+    (Secret, "sealed"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ caller can place them on the database's clock whatever the wall clock did.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
@@ -47,6 +47,39 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretFolder:
+    """A secret of which each key is a file."""
+
+    name: str
+    path: str  # as the user named it: absolute, in every worker
+    files: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What nobody may read but the gang itself: no report, log or error repeats any of it."""
+
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folders: Sequence[SecretFolder] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.variables or self.folders)
+
+
+NO_SECRETS = Secrets()
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A volume that a gang uses."""
+
+    name: str
+    path: str  # absolute, in every worker
+    source: str  # a claim in the tenant's namespace; locally a folder
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """All that a backend needs to know to start a lease."""
 
@@ -63,6 +96,8 @@ class Gang:
     workers: Sequence[Worker]
     gpu_resource: str = ""  # what a pod asks for to get one of these GPUs; empty where there are no pods
     endpoint: Endpoint | None = None
+    secrets: Secrets = NO_SECRETS
+    mounts: Sequence[Mount] = ()
 
 
 class Phase(StrEnum):

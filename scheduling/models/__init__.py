@@ -5,6 +5,8 @@ from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.leases import HeldGpu, Lease
 from scheduling.models.outbox import Operation
 from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInterval, Trade
+from scheduling.models.secrets import JobSecret, Secret
+from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
     "Cluster",
@@ -12,13 +14,17 @@ __all__ = [
     "HeldGpu",
     "Job",
     "JobEvent",
+    "JobSecret",
     "JobSpeed",
+    "JobVolume",
     "Lease",
     "Node",
     "Operation",
     "Round",
     "RoundRecord",
+    "Secret",
     "ShareBalance",
     "ShareInterval",
     "Trade",
+    "Volume",
 ]

@@ -9,6 +9,7 @@ import yaml
 
 from tests.cluster.api import NODES, PODS, Object, Refused
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.tenancy import pod as pod_of
 from tests.waiting import wait_for
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
@@ -33,8 +34,8 @@ def install(plane: ControlPlane) -> None:
     last = [made["metadata"]["name"] for made in manifests() if made["kind"] == "ValidatingAdmissionPolicy"][
         -1
     ]
-    assert last == "fairlot-placement", "which is the one that the probe below meets"
-    wait_for(lambda: last in refusal_of_a_placed_pod(plane), what="the policies are in force")
+    assert last == "fairlot-secrets-in-pods", "which is the one that the probe below meets"
+    wait_for(lambda: last in refusal_of_a_thief(plane), what="the policies are in force")
     plane.admin.delete(f"/api/v1/namespaces/{PROBED}")
 
 
@@ -46,11 +47,8 @@ def has_its_rights(plane: ControlPlane) -> bool:
     return True
 
 
-def refusal_of_a_placed_pod(plane: ControlPlane) -> str:
-    pod = {
-        "metadata": {"name": "placed"},
-        "spec": {"nodeName": "none", "containers": [{"name": "main", "image": "example/none"}]},
-    }
+def refusal_of_a_thief(plane: ControlPlane) -> str:
+    pod = pod_of("thief", imagePullSecrets=[{"name": "fairlot-none"}])
     try:
         plane.admin.create(f"{PODS.format(PROBED)}?dryRun=All", pod)
     except Refused as refused:

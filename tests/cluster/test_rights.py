@@ -169,9 +169,11 @@ def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
     account.merge(f"{maps}/gang", {"data": {"hostfile": "gang-1 slots=8"}})
     assert account.get(f"{maps}/gang")["data"]["hostfile"] == "gang-1 slots=8"
     account.delete(f"{maps}/gang")
-    account.create(hidden, {"metadata": metadata, "stringData": {"key": "first"}})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gang", "uid": secrets.token_hex(8)}
+    account.create(
+        hidden, {"metadata": {**metadata, "ownerReferences": [owner]}, "stringData": {"key": "first"}}
+    )
     account.merge(f"{hidden}/gang", {"stringData": {"key": "second"}})
-    account.delete(f"{hidden}/gang")
 
 
 def test_it_has_a_share_of_the_api_server_of_its_own(account: Api, admin: Api) -> None:
@@ -200,6 +202,7 @@ FORBIDDEN: dict[str, tuple[str, str, Object | None]] = {
     "read secrets elsewhere": ("GET", "/api/v1/namespaces/kube-system/secrets", None),
     "list the secrets of a tenant": ("GET", SECRETS, None),
     "read a secret of a tenant": ("GET", SECRETS + "/some", None),
+    "delete a secret of a tenant": ("DELETE", SECRETS + "/some", None),
     "make a secret elsewhere": ("POST", "/api/v1/namespaces/default/secrets", ANY_SECRET),
     "make a pod elsewhere": ("POST", PODS.format("default"), pod("p")),
     "make a Job elsewhere": ("POST", JOBS.format("default"), fairlots_job("j")),

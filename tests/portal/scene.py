@@ -13,7 +13,8 @@ from accounting.ledger import book_usage
 from accounting.models import Generation, Membership, Quota, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
-from scheduling.models import Job, Node, Round, ShareBalance, ShareInterval, Trade
+from scheduling.actions import create_secret
+from scheduling.models import Job, Node, Round, Secret, ShareBalance, ShareInterval, Trade, Volume
 from tests.make import Cast
 from tests.scheduling.world import World, world
 
@@ -31,6 +32,8 @@ class Scene:
     membership: Membership  # Bob's in Astro
     token: ApiToken  # Bob's
     secret: str
+    team_secret: Secret  # of Astro
+    volume: Volume  # of Astro
 
     @property
     def people(self) -> Cast:
@@ -73,7 +76,13 @@ def scene() -> Scene:
         actor=cast.alice, membership=Membership.objects.get(user=cast.bob), tickets=50
     )
     token, secret = create_token(actor=cast.bob, name="nightly", may_write=True, days=30)
-    return Scene(made, job, waiting, other, trade, quota, membership, token, secret)
+    team_secret = create_secret(
+        actor=cast.alice, tenant=cast.astro, name="supernova-key", values={"value": "SUPERNOVA's own"}
+    )
+    volume = Volume.objects.create(
+        cluster=made.cluster, tenant=cast.astro, name="supernova-sky", source="/srv/sky", read_only=False
+    )
+    return Scene(made, job, waiting, other, trade, quota, membership, token, secret, team_secret, volume)
 
 
 def share(

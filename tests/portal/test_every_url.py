@@ -42,6 +42,9 @@ EXPECTED: dict[str, dict[str, int]] = {
     "tokens": PAGE,
     "revoke_token": POSTED,
     "revoke_all_tokens": POSTED,
+    "secrets": PAGE,
+    "secret": MANAGER,
+    "secret_delete": POSTED,
     "jobs": PAGE,
     "job": ASTRO,
     "job_log": ASTRO,
@@ -90,6 +93,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_cluster_check": OPERATORS_POSTED,
     "admin_cluster_kubeconfig": ADMINS_POSTED,
     "admin_cluster_detach": ADMINS_POSTED,
+    "admin_cluster_volume_grant": OPERATORS_POSTED,
+    "admin_cluster_volume_withdraw": OPERATORS_POSTED,
     "admin_nodes": OPERATORS,
     "admin_node_drain": OPERATORS_POSTED,
     "admin_node_return": OPERATORS_POSTED,
@@ -117,6 +122,11 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_check": API_POSTED,
     "api-1:cluster_kubeconfig": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
+    "api-1:volumes": API,
+    "api-1:cluster_volumes": API_POSTED,
+    "api-1:cluster_volume": API_POSTED,
+    "api-1:secrets": API,
+    "api-1:secret": API_POSTED,
     "api-1:me": API,
     "api-1:share?team=astro": API_ASTRO,
     "api-1:trades": API,
@@ -150,6 +160,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
     keys = {
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
+        "secret": scene.team_secret.pk,
         "user": scene.people.bob.pk, "price": scene.people.a100.pk, "generation": scene.people.a100.pk,
     }  # fmt: skip
     subject = "node" if name == "admin_node_declare" else next((key for key in keys if key in name), "")
@@ -161,6 +172,8 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "name": scene.world.cluster.name,
         "verb": verbs and verbs.group(1),
         "rest": "v1/nothing",
+        "secret_id": scene.team_secret.pk,
+        "volume_id": scene.volume.pk,
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.models import Generation
-from portal.submit.fields import Fields, digest, read_variables, read_yaml
+from portal.submit.fields import Fields, digest, read_yaml
+from portal.submit.lines import read_variables
 from scheduling.actions import run_round
 from scheduling.models import Cluster, Job, Node, Round
 from scheduling.spec import DEFAULT_PROGRESS, JobSpec, SpecError

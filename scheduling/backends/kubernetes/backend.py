@@ -15,7 +15,7 @@ from uuid import UUID
 from kubernetes.config import ConfigException
 
 from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered
-from scheduling.backends.kubernetes import answering, objects
+from scheduling.backends.kubernetes import answering, claims, objects
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.listening import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
@@ -143,11 +143,14 @@ class KubernetesBackend:
             checkpoint_claim=self._checkpoint_claim,
             patience_seconds=self.patience_seconds,
             endpoint=gang.endpoint,
+            secrets=gang.secrets,
+            mounts=gang.mounts,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)
         with _plainly(f"the start of job {gang.job_id}"):
             self._settle(self.api, gang.job_id)
+            claims.check(self.api, self._namespace_of(gang.job_id), gang.mounts)
             outcome = self._orders(gang.job_id).start(gang.job_id, pod, turn)
         if outcome is Outcome.FINISHED:
             raise BackendError("its Job has come to its end already")

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scheduling.backends.base import Endpoint
-from scheduling.backends.kubernetes import answering, meeting
+from scheduling.backends.base import NO_SECRETS, Endpoint, Mount, Secrets
+from scheduling.backends.kubernetes import answering, claims, handover, meeting
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 
@@ -66,6 +66,8 @@ class Pod:
     # A node that does not answer for so long has lost its pods: the gang goes on elsewhere.
     patience_seconds: int = PATIENCE_SECONDS
     endpoint: Endpoint | None = None  # where its first worker answers
+    secrets: Secrets = NO_SECRETS
+    mounts: Sequence[Mount] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
     found.append((kept, {"name": "checkpoint", **source}))
     if workers > 1:
         found.append((meeting.mount(), meeting.volume(job_name(job_id))))
-    return found
+    return found + handover.folders(job_name(job_id), pod.secrets) + claims.volumes(pod.mounts)
 
 
 def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
@@ -196,6 +198,8 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
         ),  # logs are seen when they are printed
         **meeting.variables(job_name(job_id), workers=workers, gpus=pod.gpus),
         **answering.variables(pod.endpoint),
+        **handover.plain_variables(pod.secrets),
+        **claims.variables(pod.mounts),
     }
     told = {
         RANK: INDEX,
@@ -214,7 +218,8 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     plain: list[Object] = [
         {"name": key, "value": value.replace("$", "$$")} for key, value in (free | ours).items()
     ]
-    return turns + plain
+    hidden = handover.variables(job_name(job_id), pod.secrets)
+    return turns + plain + [one for one in hidden if one["name"] not in taken]
 
 
 # --- what is asked of a Job that is there ----------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from scheduling.backends.kubernetes import meeting, objects
+from scheduling.backends.kubernetes import handover, meeting, objects
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.objects import Turn
 
@@ -106,6 +106,7 @@ class Orders:
                 raise StillThere(f"turn {at} of job {job_id} was still running")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of turn {at} of job {job_id} are still there")
+            self._hand_over(job, pod, turn)
             try:
                 self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, turn=turn))
             except (Invalid, Missing):
@@ -135,6 +136,11 @@ class Orders:
             else:
                 return Outcome.DONE
         raise AssertionError("unreachable")
+
+    def _hand_over(self, job: Object, pod: objects.Pod, turn: Turn) -> None:
+        """What the turn's pods find there, before there is any."""
+        marks = {objects.EPOCH: str(turn.epoch)}
+        handover.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _left_behind(self, job_id: int) -> bool:
         """Whether pods run on whose Job was deleted without them."""

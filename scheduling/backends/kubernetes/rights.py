@@ -63,7 +63,7 @@ _IN_TEAMS = (
     ("", "pods/log", ("get",), "shows logs"),
     ("", "services", ("get", "create", "delete"), "lets the workers of a gang find each other"),
     ("", "configmaps", ("get", "create", "patch", "delete"), "hands over host files"),
-    ("", "secrets", ("create", "patch", "delete"), "hands over secrets, which it cannot list or read"),
+    ("", "secrets", ("create", "patch"), "hands over secrets, which it cannot list or read"),
     ("", "persistentvolumeclaims", ("get", "list"), "knows which volumes a team may use"),
     ("", "resourcequotas", ("create", "patch"), "bounds what the namespace may hold"),
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduling.backends.base import BackendError, End, Endpoint, Gang, LogChunk, Observation, Remark, Worker
-from scheduling.backends.local import processes, removal, reports
+from scheduling.backends.local import folders, hidden, processes, removal, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
@@ -212,6 +212,8 @@ class LocalBackend:
                 reports.finish(files, gang.epoch, str(gang.token), End.START_FAILED, message)
                 return
             described["continues"] = self._continues(files, described) if thaw else None
+            hidden.put(files, gang.epoch, gang.secrets)
+            folders.link(files, gang.mounts)
             self._hand_over(files, described)
         files.poke()
 
@@ -253,6 +255,8 @@ class LocalBackend:
             raise ValueError(f"there is no environment {name!r} on this machine (there is: {known})")
         if [worker.rank for worker in gang.workers] != list(range(len(gang.workers))):
             raise ValueError("the workers' ranks are not 0, 1, 2 …")
+        hidden.check(gang.secrets)
+        folders.check(gang.mounts)
         workers = [
             {
                 "environment": self._environment(gang, worker, files, self.environments[name]),
@@ -291,6 +295,10 @@ class LocalBackend:
             "FAIRLOT_PROGRESS": str(files.progress(worker.rank)),
             "FAIRLOT_EXAMPLES": str(self.examples),
         }
+        if gang.mounts:
+            ours["FAIRLOT_VOLUMES_DIR"] = str(folders.place(files))
+        if gang.secrets.folders:
+            ours["FAIRLOT_SECRETS_DIR"] = str(hidden.files_of(files, gang.epoch))
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         usual = {

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduling.backends.base import End, Observation, Phase
-from scheduling.backends.local import processes
+from scheduling.backends.local import hidden, processes
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
 
 LAUNCH_SECONDS = 30.0  # for a supervisor's first sign of life, on a machine that swaps
@@ -93,6 +93,7 @@ def bury(files: JobFiles, status: dict[str, Any]) -> bool:
 
 def finish(files: JobFiles, epoch: int, token: str, end: End, message: str, **more: Any) -> None:
     """Writes the last report of an epoch that no supervisor will report on."""
+    hidden.forget(files, epoch)
     now = processes.stamp()
     status = read_json(files.status(epoch)) or {"ordered_at": now}
     status |= {"job_id": files.job_id, "epoch": epoch, "token": token, "supervisor": None}

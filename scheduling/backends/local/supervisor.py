@@ -19,7 +19,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from scheduling.backends.local import processes
+from scheduling.backends.local import hidden, processes
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.probe import Answer, Probe
 from scheduling.backends.local.worker import PR_SET_CHILD_SUBREAPER, CannotStart, Worker, exit_code, prctl
@@ -75,6 +75,7 @@ class Supervisor:
             self._wait()
         for worker in self.workers:
             worker.close()
+        hidden.forget(self.files, self.status["epoch"])
         self._report_end()
         shutil.rmtree(self.files.folder / "tmp", ignore_errors=True)
 
@@ -137,6 +138,7 @@ class Supervisor:
     def _start_workers(self) -> None:
         try:
             shared = {
+                **hidden.take_variables(self.files, self.status["epoch"]),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(self._reserve_port()),
                 processes.MARKER: self.status["marker"],
@@ -237,7 +239,7 @@ class Supervisor:
         """Goes on with a freeze or an end that takes its time, and tells whether it is ready."""
         if self.probe is not None and (answer := self.probe.answer) != self.answered:
             self.answered = answer
-            self._report(ready_at=answer.ready_at, why_not_ready=answer.trouble)
+            self._report(ready_at=self.answered.ready_at, why_not_ready=self.answered.trouble)
         if self.kill_at <= time.monotonic():
             victims = processes.descendants(os.getpid())
             processes.kill(victims)

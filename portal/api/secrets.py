@@ -1,0 +1,68 @@
+"""Secrets: kept, replaced, deleted and listed by name. What they hold is in no answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+from ninja.responses import Status
+
+from accounting.models import Membership, Tenant
+from portal.api import schemas
+from scheduling import actions
+from scheduling.models import Secret
+from scheduling.models.secrets import ONLY_KEY
+
+router = Router(tags=["Secrets"])
+
+
+@router.get("/secrets", response=list[schemas.Secret], url_name="secrets")
+def secrets(request: HttpRequest) -> list[dict[str, Any]]:
+    """Those that the caller's jobs may name: own ones, and those of teams."""
+    return [_show(one) for one in Secret.objects.visible_to(request.auth).select_related("tenant")]
+
+
+@router.post("/secrets", response={201: schemas.Secret}, url_name="secrets")
+def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
+    """Keeps a secret: the caller's own, or one of a team that the caller manages."""
+    tenant = None
+    if new.team:
+        managed = Tenant.objects.visible_to(request.auth, role=Membership.Role.MANAGER)
+        tenant = get_object_or_404(managed, slug=new.team)
+    made = actions.create_secret(actor=request.auth, name=new.name, values=_values(new), tenant=tenant)
+    return Status(201, _show(made))
+
+
+@router.put("/secrets/{int:secret_id}", response=schemas.Secret, url_name="secret")
+def replace(request: HttpRequest, secret_id: int, given: schemas.SecretTexts) -> dict[str, Any]:
+    """Other texts under the same name; jobs get them with their next turn."""
+    found = _writable(request, secret_id)
+    return _show(actions.replace_secret(actor=request.auth, secret=found, values=_values(given)))
+
+
+@router.delete("/secrets/{int:secret_id}", response={204: None}, url_name="secret")
+def delete(request: HttpRequest, secret_id: int) -> Status:
+    """Forgets it for good; refused (409) while a job that has not ended names it."""
+    actions.delete_secret(actor=request.auth, secret=_writable(request, secret_id))
+    return Status(204, None)
+
+
+def _writable(request: HttpRequest, secret_id: int) -> Secret:
+    if secret_id >= 2**63:
+        raise Http404
+    found = Secret.objects.writable_by(request.auth).select_related("tenant")
+    return get_object_or_404(found, pk=secret_id)
+
+
+def _values(given: schemas.SecretTexts) -> dict[str, str]:
+    one = {ONLY_KEY: given.value.get_secret_value()} if given.value else {}
+    return {key: text.get_secret_value() for key, text in given.values.items()} or one
+
+
+def _show(secret: Secret) -> dict[str, Any]:
+    same = ("id", "name", "keys", "created_at", "changed_at")
+    return {name: getattr(secret, name) for name in same} | {
+        "team": secret.tenant.slug if secret.tenant else ""
+    }

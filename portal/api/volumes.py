@@ -1,0 +1,62 @@
+"""Volumes: those that jobs may name, and what operators grant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+from ninja.responses import Status
+
+from accounting.models import Tenant
+from portal.api import schemas
+from scheduling import actions
+from scheduling.models import Cluster, Volume
+
+router = Router(tags=["Volumes"])
+
+
+@router.get("/volumes", response=list[schemas.Volume], url_name="volumes")
+def volumes(request: HttpRequest) -> list[dict[str, Any]]:
+    """Those that the caller's jobs may name; all for operators."""
+    found = Volume.objects.visible_to(request.auth).filter(cluster__detached_at=None)
+    return [_show(one) for one in found.select_related("tenant", "cluster")]
+
+
+@router.post("/clusters/{name}/volumes", response={201: schemas.GrantedVolume}, url_name="cluster_volumes")
+def grant(request: HttpRequest, name: str, new: schemas.NewVolume) -> Status:
+    """Lets jobs of a team, or of every team, mount a claim (locally a folder) by a name. For operators."""
+    made = actions.grant_volume(
+        actor=request.auth,
+        cluster=_cluster(request, name),
+        name=new.name,
+        source=new.source,
+        read_only=new.read_only,
+        tenant=get_object_or_404(Tenant.objects.active(), slug=new.team) if new.team else None,
+    )
+    return Status(201, _show(made))
+
+
+@router.delete("/clusters/{name}/volumes/{int:volume_id}", response={204: None}, url_name="cluster_volume")
+def withdraw(request: HttpRequest, name: str, volume_id: int) -> Status:
+    """No turn of a job begins any more that mounts it. For operators."""
+    if volume_id >= 2**63:
+        raise Http404
+    found = get_object_or_404(Volume, cluster=_cluster(request, name), pk=volume_id)
+    actions.withdraw_volume(actor=request.auth, volume=found)
+    return Status(204, None)
+
+
+def _cluster(request: HttpRequest, name: str) -> Cluster:
+    if not request.auth.is_operator:
+        raise Http404
+    return get_object_or_404(Cluster.objects.attached(), name=name)
+
+
+def _show(volume: Volume) -> dict[str, Any]:
+    same = ("id", "name", "source", "read_only", "created_at")
+    return {name: getattr(volume, name) for name in same} | {
+        "cluster": volume.cluster.name,
+        "team": volume.tenant.slug if volume.tenant else "",
+    }

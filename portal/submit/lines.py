@@ -1,0 +1,94 @@
+"""Fields of a spec that are mappings or lists, as lines of text that people type, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.brought import Mounted
+from scheduling.spec import SpecError
+
+
+def read_variables(text: str, field: str = "variables") -> dict[str, str]:
+    """KEY=VALUE lines; a value in double quotes is read as JSON text, so that it may hold line ends."""
+    variables: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise SpecError({field: f"line {number} has no “=” (accepted: one KEY=VALUE on each line)"})
+        if name.strip() in variables:
+            raise SpecError({field: f"line {number} names {name.strip()} a second time"})
+        variables[name.strip()] = _unquote(value.strip(), number, field)
+    return variables
+
+
+def write_variables(variables: Mapping[str, str]) -> str:
+    """KEY=VALUE lines that `read_variables` reads back to the same."""
+    return "\n".join(f"{name}={_quote(value)}" for name, value in variables.items())
+
+
+def read_mounts(text: str) -> list[dict[str, str]]:
+    """Lines of a name alone, or of name=/path."""
+    found = []
+    for line in text.split("\n"):
+        if line.strip():
+            name, equals, path = line.partition("=")
+            found.append({"name": name.strip()} | ({"path": path.strip()} if equals else {}))
+    return found
+
+
+def write_mounts(mounts: Sequence[Mounted]) -> str:
+    """Lines that `read_mounts` reads back to the same."""
+    return "\n".join(f"{one.name}={one.path}" if one.path else one.name for one in mounts)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """How one field is read from what was typed, and written for it."""
+
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+
+
+# By the name of the field.
+LINES = {
+    "variables": Lines(read_variables, write_variables),
+    "secrets": Lines(lambda text: read_variables(text, "secrets"), write_variables),
+    "secret_files": Lines(read_mounts, write_mounts),
+    "volumes": Lines(read_mounts, write_mounts),
+}
+
+
+def read_all(typed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the lines of each field say, and what is wrong with those that say nothing, which are left out."""
+    found: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for name, lines in LINES.items():
+        try:
+            found[name] = lines.read(typed[name])
+        except SpecError as error:
+            problems |= error.problems
+    return found, problems
+
+
+def _quote(value: str) -> str:
+    plain = value.isprintable() and not value.startswith('"') and value == value.strip()
+    return value if plain else json.dumps(value)
+
+
+def _unquote(value: str, number: int, field: str) -> str:
+    if not value.startswith('"'):
+        return value
+    try:
+        text = json.loads(value)
+    except json.JSONDecodeError:
+        text = None
+    if not isinstance(text, str):
+        raise SpecError(
+            {field: f"line {number}: a value that begins with a quotation mark must end with one"}
+        )
+    return text

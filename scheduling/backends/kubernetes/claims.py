@@ -1,0 +1,39 @@
+"""Volumes of jobs: claims in the tenant's namespace, as the pods of a gang mount them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduling.backends.base import BackendError, Mount
+from scheduling.backends.kubernetes.api import Api, Missing, Object
+from scheduling.brought import VOLUMES
+
+PATH = "/api/v1/namespaces/{}/persistentvolumeclaims/{}"
+
+
+def check(api: Api, namespace: str, mounts: Sequence[Mount]) -> None:
+    """BackendError for a claim that is not there; else its pods would wait for it, and keep the GPUs."""
+    for mount in mounts:
+        try:
+            api.get(PATH.format(namespace, mount.source))
+        except Missing:
+            raise BackendError(
+                f"the volume {mount.name} needs a claim {mount.source} in the namespace {namespace}, "
+                "and there is none: an administrator of the cluster has to make it"
+            ) from None
+
+
+def volumes(mounts: Sequence[Mount]) -> list[tuple[Object, Object]]:
+    """What is mounted, and what of."""
+    found: list[tuple[Object, Object]] = []
+    for number, one in enumerate(mounts):
+        name = f"volume-{number}"
+        mount = {"name": name, "mountPath": one.path, "readOnly": one.read_only}
+        claim = {"claimName": one.source, "readOnly": one.read_only}
+        found.append((mount, {"name": name, "persistentVolumeClaim": claim}))
+    return found
+
+
+def variables(mounts: Sequence[Mount]) -> dict[str, str]:
+    """Where programs find the volumes whose place nobody chose."""
+    return {"FAIRLOT_VOLUMES_DIR": VOLUMES} if mounts else {}

@@ -1,0 +1,91 @@
+"""A gang's secrets as Secrets of Kubernetes, which are written before each turn and go when its Job does.
+
+The pods' template, which stays as it is made, names them; what they hold is written anew for every turn, by
+server-side apply, for which no right to read them is needed. The policy fairlot-secrets fences it: a Secret
+bears the epoch that it was written for, and that only grows.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+from scheduling.backends.base import Secrets
+from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized
+from scheduling.brought import SECRETS
+
+PATH = "/api/v1/namespaces/{}/secrets"
+# Readable for the user and group that the pod runs as, and for nobody else.
+MODE = 0o440
+TOO_BUSY = 429
+
+
+def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotations: Mapping[str, str]) -> None:
+    """All of them as they are now; twice is as good as once. Refused and Unreachable repeat nothing of it."""
+    about = job["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
+    for name, texts in _texts(about["name"], secrets):
+        thing = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {
+                "name": name,
+                "labels": about["labels"],
+                "annotations": dict(annotations),
+                "ownerReferences": [owner],
+            },
+            "data": {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()},
+        }
+        try:
+            api.apply(f"{PATH.format(namespace)}/{name}", thing)
+        except Unauthorized:
+            raise
+        except Refused as refusal:
+            raise _wordless(refusal, name) from None
+
+
+def variables(job: str, secrets: Secrets) -> list[Object]:
+    """Of a container's `env`."""
+    return [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": _of_variables(job), "key": variable}}}
+        for variable in secrets.variables
+    ]
+
+
+def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
+    """What is mounted, and what of."""
+    found: list[tuple[Object, Object]] = []
+    for number, folder in enumerate(secrets.folders):
+        name = f"secret-{number}"
+        mount = {"name": name, "mountPath": folder.path, "readOnly": True}
+        source = {"secretName": _of_folder(job, number), "defaultMode": MODE}
+        found.append((mount, {"name": name, "secret": source}))
+    return found
+
+
+def plain_variables(secrets: Secrets) -> dict[str, str]:
+    """Where programs find the folders whose place nobody chose."""
+    return {"FAIRLOT_SECRETS_DIR": SECRETS} if secrets.folders else {}
+
+
+def _texts(job: str, secrets: Secrets) -> Iterator[tuple[str, Mapping[str, str]]]:
+    if secrets.variables:
+        yield _of_variables(job), secrets.variables
+    for number, folder in enumerate(secrets.folders):
+        yield _of_folder(job, number), folder.files
+
+
+def _of_variables(job: str) -> str:
+    return f"{job}-variables"
+
+
+def _of_folder(job: str, number: int) -> str:
+    return f"{job}-files-{number}"
+
+
+def _wordless(refusal: Refused, name: str) -> Refused:
+    """The same refusal; of what the API server says only what a policy or a quota says is kept."""
+    said = refusal.message if refusal.code == 403 else ""
+    status = {"message": f"the Secret {name} could not be written: {said or refusal.reason}"}
+    return type(refusal)(refusal.code, {**status, "reason": refusal.reason}, refusal.retry_after)

@@ -1,0 +1,42 @@
+"""Volumes of local jobs: links in the job's folder to folders of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from scheduling.backends.base import Mount
+from scheduling.backends.local.files import JobFiles
+from scheduling.brought import VOLUMES, is_in
+
+
+def check(mounts: Sequence[Mount]) -> None:
+    """ValueError in plain words for what cannot be had here."""
+    for one in mounts:
+        if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
+            raise ValueError(
+                f"volumes lie below {VOLUMES} on this machine, which is $FAIRLOT_VOLUMES_DIR there, "
+                f"and not at {one.path}"
+            )
+        if one.read_only:
+            raise ValueError(f"the volume {one.name} cannot be kept from being written on this machine")
+        if not Path(one.source).is_dir():
+            raise ValueError(f"the folder of the volume {one.name} is not there")
+
+
+def place(files: JobFiles) -> Path:
+    """Where the links to a job's volumes are."""
+    return files.folder / "volumes"
+
+
+def link(files: JobFiles, mounts: Sequence[Mount]) -> None:
+    """Instead of what is there. OSError when the disk refuses."""
+    folder = place(files)
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)  # which deletes links and follows none
+    for one in mounts:
+        path = folder / Path(one.path).relative_to(VOLUMES)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.symlink_to(one.source, target_is_directory=True)

@@ -1,0 +1,146 @@
+"""What a spec says of things from outside that a job brings into its containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+# As Kubernetes has it for labels of names: what is named so can be part of an object's name and of a path.
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+KEY = re.compile(r"[A-Za-z0-9_.][-A-Za-z0-9_.]{0,62}")
+NAME_IN_WORDS = "small letters, digits and -, 1 to 63 of them, neither first nor last a -"
+# Where things lie when nothing else is said.
+SECRETS, VOLUMES = "/secrets", "/volumes"
+# Whoever mounts something here hides what the image, the node or Fairlot itself has there.
+SYSTEM = (
+    "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/job", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run",
+    "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
+)  # fmt: skip
+
+
+class Mounted(BaseModel):
+    """Something by its name, and the folder where it lies in every worker."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    name: str
+    path: Annotated[str, Field(max_length=400)] = ""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name: {NAME_IN_WORDS}")
+        return name
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_place_for_it(cls, path: str) -> str:
+        if path:
+            check_path(path)
+        return path
+
+
+class SecretFiles(Mounted):
+    """A secret of which each key is a file."""
+
+    @property
+    def place(self) -> str:
+        return self.path or f"{SECRETS}/{self.name}"
+
+
+class VolumeUse(Mounted):
+    """A volume that the job's team may use."""
+
+    @property
+    def place(self) -> str:
+        return self.path or f"{VOLUMES}/{self.name}"
+
+
+def check_path(path: str) -> None:
+    """ValueError for what is no folder that can be mounted at."""
+    if not path.startswith("/"):
+        raise ValueError(f"{path} is not absolute: begin it with /")
+    if not path.isprintable() or ":" in path or "//" in path or {".", ".."} & set(path.split("/")):
+        raise ValueError(f"{path!r} must be printable and without : // . or ..")
+    if path == "/":
+        raise ValueError("/ would hide the whole image")
+    for system in SYSTEM:
+        if is_in(path, system) or is_in(system, path):
+            raise ValueError(f"{path} would hide {system} of the system; choose another place, such as /data")
+
+
+def check_apart(places: Sequence[tuple[str, str]]) -> None:
+    """ValueError when of (name, path) one lies at or in another."""
+    for at, (name, path) in enumerate(places):
+        for other, taken in places[:at]:
+            if is_in(path, taken) or is_in(taken, path):
+                raise ValueError(f"{name} at {path} and {other} at {taken} are in each other's way")
+
+
+def is_in(path: str, folder: str) -> bool:
+    """Whether `path` is `folder`, or lies in it."""
+    return PurePosixPath(path).is_relative_to(folder)
+
+
+def check_reference(said: str) -> None:
+    """ValueError unless it is the name of a secret, or name/key."""
+    name, slash, key = said.partition("/")
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
+    if slash and not is_key(key):
+        raise ValueError(f"{key!r} is no key of a secret: letters, digits and any of - _ .")
+
+
+def is_key(key: str) -> bool:
+    return bool(KEY.fullmatch(key)) and key not in {".", ".."} and not key.startswith("..")
+
+
+def _sane_references(secrets: dict[str, str]) -> dict[str, str]:
+    for said in secrets.values():
+        check_reference(said)
+    return secrets
+
+
+def _each_once(files: list[SecretFiles]) -> list[SecretFiles]:
+    check_apart([(one.name, one.place) for one in files])
+    return files
+
+
+def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
+    check_apart([(one.name, one.place) for one in volumes])
+    if len({one.name for one in volumes}) < len(volumes):
+        raise ValueError("names a volume twice")
+    return volumes
+
+
+# The name of a secret by environment variable; name/key where a secret has several.
+SecretVariables = Annotated[dict[str, str], Field(max_length=100), AfterValidator(_sane_references)]
+SecretFolders = Annotated[list[SecretFiles], Field(max_length=20), AfterValidator(_each_once)]
+Volumes = Annotated[list[VolumeUse], Field(max_length=20), AfterValidator(_volumes_each_once)]
+
+
+class Brings(Protocol):
+    """The fields of a spec that are checked together."""
+
+    variables: Any
+    secrets: Any
+    secret_files: Any
+    volumes: Any
+
+
+def check_together(spec: Brings) -> None:
+    """ValueError, beginning with the field, for what cannot be had at once."""
+    if both := sorted(set(spec.variables) & set(spec.secrets)):
+        raise ValueError(f"secrets: {both[0]} is among the variables already")
+    check_apart([(one.name, one.place) for one in (*spec.secret_files, *spec.volumes)])
+
+
+def named_secrets(spec: Brings) -> list[str]:
+    """Each secret that a spec names, once."""
+    variables = (said.partition("/")[0] for said in spec.secrets.values())
+    return list(dict.fromkeys([*variables, *(files.name for files in spec.secret_files)]))

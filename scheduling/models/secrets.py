@@ -1,0 +1,78 @@
+"""Secrets that jobs may be given: sealed texts of a user's own or of a team's, and which job names which."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Membership, Tenant, User
+from scheduling.models.jobs import Job
+
+# The key of a secret that is one text.
+ONLY_KEY = "value"
+
+
+class SecretQuerySet(models.QuerySet["Secret"]):
+    def visible_to(self, user: User) -> Self:
+        """Own ones, and those of the teams in which `user` may submit jobs. What they hold nobody sees."""
+        return self.filter(
+            models.Q(owner=user) | models.Q(tenant__in=Tenant.objects.visible_to(user, role="member"))
+        )
+
+    def writable_by(self, user: User) -> Self:
+        """Own ones, and those of the teams that `user` manages."""
+        managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
+        return self.filter(models.Q(owner=user) | models.Q(tenant__in=managed))
+
+    def for_jobs_of(self, user: User, tenant: Tenant) -> Self:
+        """Those that a job of `user` in `tenant` may name: own ones, and the team's for its members."""
+        in_team = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).filter(pk=tenant.pk)
+        return self.filter(models.Q(owner=user) | models.Q(tenant__in=in_team))
+
+
+class Secret(models.Model):
+    """A text, or several by key, that is written and used but never shown."""
+
+    name = models.CharField(max_length=63)
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, null=True, blank=True, related_name="secrets"
+    )
+    keys = ArrayField(models.CharField(max_length=63))
+    sealed = models.BinaryField()  # a JSON object of the texts by key, encrypted with FAIRLOT_SEALING_KEYS
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+
+    objects = SecretQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                name="a_secret_is_a_users_or_a_teams",
+                condition=models.Q(owner=None, tenant__isnull=False)
+                | models.Q(owner__isnull=False, tenant=None),
+            ),
+            models.UniqueConstraint(name="one_secret_a_name_and_user", fields=["owner", "name"]),
+            models.UniqueConstraint(name="one_secret_a_name_and_team", fields=["tenant", "name"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class JobSecret(models.Model):
+    """That a job names a secret: the very one that was found when it was submitted, whatever is made later."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_secrets")
+    name = models.CharField(max_length=63)
+    secret = models.ForeignKey(Secret, on_delete=models.CASCADE, related_name="uses")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="one_secret_a_job_and_name", fields=["job", "name"])]
+
+    def __str__(self) -> str:
+        return self.name

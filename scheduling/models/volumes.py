@@ -1,0 +1,70 @@
+"""Volumes: what is stored elsewhere and may be mounted by jobs, by whose, and which job names which."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Membership, Tenant, User
+from scheduling.models.clusters import Cluster
+from scheduling.models.jobs import Job
+
+
+class VolumeQuerySet(models.QuerySet["Volume"]):
+    def visible_to(self, user: User) -> Self:
+        """All for operators; else those that jobs of `user` may name."""
+        if user.is_operator:
+            return self
+        teams = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
+        return self.filter(models.Q(tenant=None) | models.Q(tenant__in=teams))
+
+    def for_jobs_of(self, tenant: Tenant, cluster: Cluster) -> Self:
+        return self.filter(models.Q(tenant=None) | models.Q(tenant=tenant), cluster=cluster)
+
+
+class Volume(models.Model):
+    """That a team, or every one, may use a claim of a cluster, or a folder of this machine, by a name.
+
+    It is made and withdrawn, never changed: a job has for all its turns what it was submitted with, or nothing.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="volumes")
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.CASCADE, null=True, blank=True, related_name="volumes"
+    )
+    name = models.CharField(max_length=63)
+    # A PersistentVolumeClaim in the namespace of each team that may use it; locally an absolute folder.
+    source = models.CharField(max_length=400)
+    read_only = models.BooleanField(default=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    objects = VolumeQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                name="one_volume_a_cluster_team_and_name",
+                fields=["cluster", "tenant", "name"],
+                nulls_distinct=False,
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class JobVolume(models.Model):
+    """That a job names a volume. It goes when the volume is withdrawn, and the job's next turn is refused."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="named_volumes")
+    name = models.CharField(max_length=63)
+    volume = models.ForeignKey(Volume, on_delete=models.CASCADE, related_name="uses")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="one_volume_a_job_and_name", fields=["job", "name"])]
+
+    def __str__(self) -> str:
+        return self.name

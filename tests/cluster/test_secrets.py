@@ -1,0 +1,183 @@
+"""Secrets of gangs in the cluster: written for each turn, gone with the Job, out of everybody else's hands."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduling.backends.base import BackendError, Phase, SecretFolder, Secrets
+from scheduling.backends.kubernetes import handover, objects
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.api import Refused as OwnRefused
+from tests.cluster.api import JOBS, PODS, Api, Object
+from tests.cluster.backend_rig import Rig
+from tests.cluster.tenancy import container, pod, refused
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+SECRETS = "/api/v1/namespaces/{}/secrets"
+TEXT = "hf_dontTellAnybody"
+GIVEN = Secrets({"HF_TOKEN": TEXT}, [SecretFolder("hf", "/secrets/hf", {"token": TEXT})])
+
+
+@pytest.fixture
+def rig(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        made = Rig(admin, fairlot, tenant, tmp_path)
+        stack.enter_context(made.watching())
+        yield made
+
+
+def there(rig: Rig) -> dict[str, dict[str, str]]:
+    """What the Secrets of the namespace hold, by name."""
+    return {
+        found["metadata"]["name"]: {
+            key: base64.b64decode(text).decode() for key, text in found.get("data", {}).items()
+        }
+        for found in rig.admin.items(SECRETS.format(rig.namespace))
+    }
+
+
+def test_a_turn_finds_its_secrets_and_the_next_one_what_they_are_by_then(rig: Rig, nodes: list[str]) -> None:
+    first = rig.start(rig.gang(nodes[0], nodes[1], secrets=GIVEN))
+    rig.wait(first, Phase.RUNNING)
+    name = objects.job_name(first.job_id)
+    assert there(rig) == {f"{name}-variables": {"HF_TOKEN": TEXT}, f"{name}-files-0": {"token": TEXT}}
+    for one in rig.pods(first):
+        [main] = one["spec"]["containers"]
+        assert {
+            "name": "HF_TOKEN",
+            "valueFrom": {"secretKeyRef": {"name": f"{name}-variables", "key": "HF_TOKEN"}},
+        } in main["env"]
+        [mount] = [mount for mount in main["volumeMounts"] if mount["mountPath"] == "/secrets/hf"]
+        assert mount["readOnly"]
+        assert TEXT not in str(one)
+    rig.stop(first)
+    rig.wait(first)
+    other = Secrets({"HF_TOKEN": "new"}, [SecretFolder("hf", "/secrets/hf", {"user": "bob"})])
+    second = rig.start(rig.gang(nodes[2], nodes[3], epoch=2, secrets=other))
+    rig.wait(second, Phase.RUNNING)
+    assert there(rig) == {f"{name}-variables": {"HF_TOKEN": "new"}, f"{name}-files-0": {"user": "bob"}}
+
+
+def test_they_go_with_the_job(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], secrets=GIVEN))
+    rig.wait(gang, Phase.RUNNING)
+    rig.stop(gang)
+    rig.wait(gang)
+    rig.backend.remove_files(job_id=gang.job_id)
+    wait_for(lambda: not there(rig), what="its secrets are gone", every=0.2)
+
+
+def test_a_late_start_does_not_bring_older_texts_back(rig: Rig, own: OwnApi, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], epoch=7, secrets=GIVEN))
+    rig.wait(gang, Phase.RUNNING)
+    job = rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(gang.job_id)}")
+    older = Secrets({"HF_TOKEN": "old"})
+    with pytest.raises(OwnRefused, match="written for a later turn already"):
+        handover.write(own, rig.namespace, job, older, annotations={objects.EPOCH: "6"})
+    again = Secrets({"HF_TOKEN": "again"})
+    handover.write(own, rig.namespace, job, again, annotations={objects.EPOCH: "7"})
+    assert there(rig)[f"{objects.job_name(gang.job_id)}-variables"] == {"HF_TOKEN": "again"}
+
+
+def test_what_the_api_server_refuses_is_told_without_the_text(rig: Rig, admin: Api, nodes: list[str]) -> None:
+    """Such as of a key that is none for it."""
+    bad = Secrets(folders=[SecretFolder("hf", "/secrets/hf", {"not a key": TEXT})])
+    with pytest.raises(BackendError) as told:
+        rig.start(rig.gang(nodes[0], secrets=bad))
+    assert "could not be written" in str(told.value)
+    assert TEXT not in str(told.value)
+    quota = {"metadata": {"name": "no-secrets"}, "spec": {"hard": {"secrets": "0"}}}
+    path = f"/api/v1/namespaces/{rig.namespace}/resourcequotas"
+    admin.create(path, quota)
+    wait_for(lambda: admin.get(f"{path}/no-secrets").get("status", {}).get("used"), what="the quota counts")
+    with pytest.raises(BackendError, match="exceeded quota: no-secrets"):
+        rig.start(rig.gang(nodes[0], job=2, secrets=GIVEN))
+    assert rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(2)}")["spec"]["suspend"], "it waits"
+
+
+# --- whose hands are kept off ------------------------------------------------------------------------------
+
+
+def owned(name: str, **more: Any) -> Object:
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "gang",
+        "uid": "4b7c8e7e-0000-0000-0000-000000000000",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": {objects.JOB: "1"}, "ownerReferences": [owner]},
+        **more,
+    }
+
+
+def test_nobody_else_makes_or_changes_one(rig: Rig, bob: Api, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], secrets=GIVEN))
+    rig.wait(gang, Phase.RUNNING)
+    path = SECRETS.format(rig.namespace)
+    theirs = f"{path}/{objects.job_name(gang.job_id)}-variables"
+    by = "fairlot-secrets"
+    refused(lambda: bob.create(path, owned("fairlot-mine")), "written by Fairlot alone", by=by)
+    refused(lambda: bob.merge(theirs, {"stringData": {"HF_TOKEN": "his"}}), "by Fairlot alone", by=by)
+    taken = {"metadata": {"labels": {objects.JOB: None}}}
+    refused(lambda: bob.merge(theirs, taken), "by Fairlot alone", by=by)
+    bob.create(path, {"metadata": {"name": "his"}, "stringData": {"a": "b"}})
+    bob.merge(f"{path}/his", {"stringData": {"a": "c"}})
+    refused(lambda: bob.merge(f"{path}/his", {"metadata": {"labels": {objects.JOB: "1"}}}), by=by)
+
+
+def test_fairlot_itself_writes_no_others(bob: Api, own: OwnApi, tenant: str) -> None:
+    path = SECRETS.format(tenant)
+    bob.create(path, {"metadata": {"name": "his"}, "stringData": {"a": "b"}})
+    for wrong in (
+        owned("his"),
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "plain"}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "labels": {objects.JOB: "1"}}},
+    ):
+        with pytest.raises(OwnRefused, match="no other secrets than those of its jobs"):
+            own.apply(f"{path}/{wrong['metadata']['name']}", wrong)
+
+
+REFERENCES: dict[str, Object] = {
+    "by a variable": pod(
+        "x",
+        container(
+            env=[{"name": "T", "valueFrom": {"secretKeyRef": {"name": "fairlot-x-variables", "key": "T"}}}]
+        ),
+    ),
+    "by all variables": pod("x", container(envFrom=[{"secretRef": {"name": "fairlot-x-variables"}}])),
+    "in an init container": pod(
+        "x", initContainers=[container("first", envFrom=[{"secretRef": {"name": "fairlot-x-variables"}}])]
+    ),
+    "by a volume": pod("x", volumes=[{"name": "v", "secret": {"secretName": "fairlot-x-files-0"}}]),
+    "by a projected volume": pod(
+        "x", volumes=[{"name": "v", "projected": {"sources": [{"secret": {"name": "fairlot-x-files-0"}}]}}]
+    ),
+    "to pull an image": pod("x", imagePullSecrets=[{"name": "fairlot-x-image"}]),
+}
+
+
+@pytest.mark.parametrize("how", REFERENCES)
+def test_no_pod_but_the_jobs_own_uses_one(bob: Api, tenant: str, how: str) -> None:
+    refused(
+        lambda: bob.create(PODS.format(tenant), REFERENCES[how]),
+        "are for those jobs alone",
+        by="fairlot-secrets-in-pods",
+    )
+
+
+def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
+    his = [{"name": "v", "secret": {"secretName": "his"}}]
+    bob.create(
+        PODS.format(tenant), pod("x", container(envFrom=[{"secretRef": {"name": "his"}}]), volumes=his)
+    )

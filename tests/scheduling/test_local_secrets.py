@@ -1,0 +1,104 @@
+"""Secrets of local jobs: in their processes and in files that only the portal's user reads, and then nowhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+
+from scheduling.backends.base import End, Phase, SecretFolder, Secrets
+from scheduling.backends.local.hidden import put, take_variables
+from tests.scheduling.local_rig import Rig, until
+
+TEXT = "hf_dontTellAnybody"
+SECRETS = Secrets({"HF_TOKEN": TEXT}, [SecretFolder("hf", "/secrets/hf", {"token": TEXT, "user": "bob"})])
+READING = """
+test "$HF_TOKEN" = "$(cat "$FAIRLOT_SECRETS_DIR/hf/token")" && echo "the same for $(cat "$FAIRLOT_SECRETS_DIR/hf/user")"
+mkfifo go; echo ready; read line < go
+"""
+
+
+def telling(rig: Rig) -> list[str]:
+    """The files below the backend's folder in which the text stands."""
+    kept = (path for path in rig.root.rglob("*") if path.is_file() and not path.is_symlink())
+    return sorted(str(path.relative_to(rig.root)) for path in kept if TEXT.encode() in path.read_bytes())
+
+
+def test_a_gang_finds_them_and_its_end_leaves_none(rig: Rig) -> None:
+    gang = rig.start(rig.gang(READING, workers=2, secrets=SECRETS))
+    for rank in range(2):
+        rig.wait_for_log("ready", rank=rank)
+        assert rig.log(rank=rank) == "the same for bob\nready\n"
+    rig.wait(gang, Phase.RUNNING)
+    [token] = telling(rig)
+    assert token == "1/secrets/1/files/hf/token"
+    about = os.lstat(rig.root / token)
+    assert stat.S_IMODE(about.st_mode) == 0o600
+    assert stat.S_IMODE(os.lstat(rig.root / "1" / "secrets").st_mode) == 0o700
+    for rank in range(2):
+        (rig.files().folder / "work" / f"rank-{rank}" / "go").write_text("on\n")
+    assert rig.wait(gang).end is End.SUCCEEDED
+    assert telling(rig) == []
+    assert not list((rig.root / "1" / "secrets").iterdir())
+
+
+def test_a_gang_that_is_stopped_before_it_began_leaves_none(rig: Rig) -> None:
+    gang = rig.gang("sleep 600", secrets=SECRETS)
+    files = rig.files()
+    files.make()
+    put(files, gang.epoch, gang.secrets)
+    assert telling(rig)
+    rig.stop(gang)
+    assert rig.wait(gang).end is End.STOPPED
+    assert telling(rig) == []
+
+
+def test_what_a_killed_supervisor_leaves_is_cleared_away(rig: Rig) -> None:
+    gang = rig.start(rig.gang(READING, secrets=SECRETS))
+    rig.wait_for_log("ready")
+    rig.wait(gang, Phase.RUNNING)
+    os.kill(rig.supervisor(gang), signal.SIGKILL)
+    assert rig.wait(gang).end is End.LOST
+    assert telling(rig) == []
+
+
+def test_each_turn_has_what_was_given_for_it(rig: Rig) -> None:
+    print_it = 'trap "exit 0" TERM; echo "turn $FAIRLOT_EPOCH: $HF_TOKEN"; sleep 600 & wait'
+    first = rig.start(rig.gang(print_it, secrets=Secrets({"HF_TOKEN": "old"})))
+    rig.wait_for_log("turn 1: old")
+    rig.stop(first)
+    second = rig.gang(print_it, epoch=2, secrets=Secrets({"HF_TOKEN": "new"}))
+    until(lambda: (rig.backend.start(second), rig.log().count("turn 2: new"))[1], "the second turn")
+    rig.stop(second)
+    rig.wait(second)
+    assert not list((rig.root / "1" / "secrets").iterdir())
+
+
+def test_the_end_of_an_older_turn_leaves_those_of_the_next(rig: Rig) -> None:
+    files = rig.files()
+    files.make()
+    put(files, 2, SECRETS)
+    rig.stop(rig.gang("true", epoch=1))
+    assert take_variables(files, 2) == {"HF_TOKEN": TEXT}
+
+
+def test_links_in_their_place_are_never_followed(rig: Rig) -> None:
+    """A job may put what it likes into its folder."""
+    other = rig.root / "others"
+    (other / "1").mkdir(parents=True)
+    (other / "1" / "kept").write_text("kept")
+    files = rig.files()
+    files.make()
+    (files.folder / "secrets").symlink_to(other)
+    gang = rig.start(rig.gang("true", secrets=SECRETS))
+    assert rig.wait(gang).end is End.SUCCEEDED
+    assert (other / "1" / "kept").read_text() == "kept"
+    assert telling(rig) == []
+
+
+def test_files_elsewhere_are_refused_with_where_they_may_be(rig: Rig) -> None:
+    elsewhere = Secrets(folders=[SecretFolder("hf", "/data/hf", {"token": TEXT})])
+    seen = rig.wait(rig.start(rig.gang("true", secrets=elsewhere)))
+    assert seen.end is End.START_FAILED
+    assert "below /secrets on this machine" in seen.message
+    assert telling(rig) == []

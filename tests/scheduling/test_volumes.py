@@ -1,0 +1,206 @@
+"""Volumes: granted by operators, named by jobs, refused by name, and links on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting.errors import NotAllowed, Refused
+from accounting.models import AuditEvent
+from scheduling.actions import grant_volume, submit_job, withdraw_volume
+from scheduling.actions.volumes import volumes_of
+from scheduling.backends.base import BackendError, End, Mount
+from scheduling.models import Cluster, ClusterAccess, Job, Volume
+from scheduling.preflight import preflight
+from scheduling.spec import JobSpec, SpecError
+from tests.scheduling.local_rig import Rig, until
+from tests.scheduling.world import World, world
+
+
+@pytest.fixture
+def lab(transactional_db: None) -> World:
+    """A cluster of Kubernetes, as far as the database knows."""
+    made = world(v100=4, backend=Cluster.Backend.KUBERNETES)
+    ClusterAccess.objects.create(
+        cluster=made.cluster, sealed_kubeconfig=b"x", server="https://x", checkpoint_claim="checkpoints"
+    )
+    return made
+
+
+def grant(lab: World, name: str = "imagenet", **more: Any) -> Volume:
+    given = {"source": f"{name}-claim"} | more
+    return grant_volume(actor=lab.people.olga, cluster=lab.cluster, name=name, **given)
+
+
+def submit(lab: World, *names: str, owner: str = "bob") -> Job:
+    tenant = lab.people.bio if owner == "charlie" else lab.people.astro
+    volumes = [{"name": name} for name in names]
+    return lab.submit(getattr(lab.people, owner), tenant, environment="example/train", volumes=volumes)
+
+
+def held(job: Job) -> list[Mount]:
+    return volumes_of(job, JobSpec.parse(job.spec))
+
+
+def test_a_granted_volume_is_mounted_as_it_was_granted(lab: World) -> None:
+    grant(lab)
+    grant(lab, "scratch", read_only=False, tenant=lab.people.astro)
+    job = submit(lab, "imagenet", "scratch")
+    assert held(job) == [
+        Mount("imagenet", "/volumes/imagenet", "imagenet-claim", read_only=True),
+        Mount("scratch", "/volumes/scratch", "scratch-claim", read_only=False),
+    ]
+
+
+def test_what_is_not_granted_is_refused_by_name_with_what_there_is(lab: World) -> None:
+    grant(lab)
+    grant(lab, "scratch", tenant=lab.people.astro)
+    with pytest.raises(SpecError, match="scratch is not granted to Bio in lab; there is: imagenet"):
+        submit(lab, "imagenet", "scratch", owner="charlie")
+    spec = JobSpec(name="x", command="x", environment="x", volumes=[{"name": "scratch"}])
+    with pytest.raises(SpecError, match="scratch is not granted to Bio"):
+        preflight(actor=lab.people.charlie, tenant=lab.people.bio, cluster=lab.cluster, spec=spec)
+    other = Cluster.objects.create(name="other", backend=Cluster.Backend.KUBERNETES)
+    spec = JobSpec(name="x", command="x", environment="x", volumes=[{"name": "imagenet"}])
+    with pytest.raises(SpecError, match="in other; there is: none"):
+        submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=other, spec=spec)
+
+
+def test_a_teams_own_comes_before_that_of_all(lab: World) -> None:
+    grant(lab)
+    grant(lab, source="astros", tenant=lab.people.astro)
+    assert [mount.source for mount in held(submit(lab, "imagenet"))] == ["astros"]
+    assert [mount.source for mount in held(submit(lab, "imagenet", owner="charlie"))] == ["imagenet-claim"]
+
+
+def test_one_that_is_withdrawn_begins_no_turn_even_if_its_name_comes_again(lab: World) -> None:
+    volume = grant(lab, read_only=False)
+    job = submit(lab, "imagenet")
+    withdraw_volume(actor=lab.people.olga, volume=volume)
+    withdraw_volume(actor=lab.people.olga, volume=volume)
+    grant(lab)
+    with pytest.raises(BackendError, match="imagenet was withdrawn from Astro; submit the job anew"):
+        held(job)
+    assert [mount.read_only for mount in held(submit(lab, "imagenet"))] == [True]
+    verbs = AuditEvent.objects.filter(target_type="volume").order_by("pk").values_list("verb", flat=True)
+    assert list(verbs) == ["volume.grant", "volume.withdraw", "volume.grant"]
+
+
+def test_only_operators_grant_and_withdraw(lab: World) -> None:
+    volume = grant(lab)
+    for who in (lab.people.alice, lab.people.charlie):
+        with pytest.raises(NotAllowed):
+            grant_volume(actor=who, cluster=lab.cluster, name="x", source="x")
+        with pytest.raises(NotAllowed):
+            withdraw_volume(actor=who, volume=volume)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "field"),
+    [
+        ("Image Net", "claim", "name"),
+        ("imagenet", "claim", "name"),  # which is there
+        ("x", "", "source"),
+        ("x", "/host/path", "source"),
+        ("x", "checkpoints", "source"),  # in which those of all jobs lie
+    ],
+)
+def test_what_cannot_be_granted_is_refused(lab: World, name: str, source: str, field: str) -> None:
+    grant(lab)
+    with pytest.raises(Refused) as refused:
+        grant(lab, name, source=source)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("volumes", "words"),
+    [
+        ([{"name": "a", "path": "data"}], "is not absolute"),
+        ([{"name": "a", "path": "/"}], "would hide the whole image"),
+        ([{"name": "a", "path": "/usr/local"}], "would hide /usr"),
+        ([{"name": "a", "path": "/var"}], "would hide /var/lib"),
+        ([{"name": "a", "path": "/checkpoint"}], "would hide /checkpoint"),
+        ([{"name": "a", "path": "/data"}, {"name": "b", "path": "/data/b"}], "in each other's way"),
+        ([{"name": "a", "path": "/data"}, {"name": "a", "path": "/more"}], "names a volume twice"),
+        ([{"name": "a", "hostPath": "/"}], "hostPath"),
+    ],
+)
+def test_a_place_that_it_cannot_have_is_refused(volumes: Any, words: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        JobSpec.parse({"name": "x", "command": "x", "volumes": volumes})
+    assert words in refused.value.problems["volumes"]
+
+
+def test_a_volume_is_not_in_the_way_of_a_secret() -> None:
+    fields = {"volumes": [{"name": "a", "path": "/data"}], "secret_files": [{"name": "b", "path": "/data/b"}]}
+    with pytest.raises(SpecError, match="in each other's way"):
+        JobSpec.parse({"name": "x", "command": "x", **fields})
+
+
+# --- on this machine ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(transactional_db: None, settings: Any, tmp_path: Path) -> World:
+    settings.FAIRLOT_JOBS_DIR = tmp_path / "var" / "jobs"
+    settings.FAIRLOT_JOBS_DIR.mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    return world(v100=4)
+
+
+def test_a_folder_of_this_machine_is_granted_to_write_or_not_at_all(here: World, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    made = grant(here, "data", source=str(tmp_path / "link"), read_only=False)
+    assert made.source == str(tmp_path / "data")
+    with pytest.raises(Refused, match="nothing keeps them from writing") as refused:
+        grant(here, "more", source=str(tmp_path / "data"))
+    assert refused.value.field == "read_only"
+
+
+@pytest.mark.parametrize("folder", ["data", "{}/none", "{}/var", "{}/var/jobs/cluster-1", "/"])
+def test_a_folder_that_is_none_or_holds_those_of_jobs_is_refused(
+    here: World, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "var" / "jobs" / "cluster-1").mkdir()
+    with pytest.raises(Refused) as refused:
+        grant(here, "x", source=folder.format(tmp_path), read_only=False)
+    assert refused.value.field == "source"
+
+
+def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "in").write_text("seen\n")
+    mounts = [Mount("data", "/volumes/data", str(data), read_only=False)]
+    script = 'cat "$FAIRLOT_VOLUMES_DIR/data/in"; echo written > "$FAIRLOT_VOLUMES_DIR/data/out"'
+    for epoch in (1, 2):
+        gang = rig.start(rig.gang(script, epoch=epoch, mounts=mounts))
+        assert rig.wait(gang).end is End.SUCCEEDED
+    assert rig.log() == "seen\nseen\n"
+
+    def released() -> bool:
+        lock = rig.files().open_run_lock()
+        if lock is not None:
+            os.close(lock)
+        return lock is not None
+
+    until(released, "the supervisor's end")
+    rig.backend.remove_files(job_id=1)
+    assert sorted(path.name for path in data.iterdir()) == ["in", "out"]
+
+
+@pytest.mark.parametrize(
+    ("mount", "words"),
+    [
+        (Mount("data", "/data", "/tmp", read_only=False), "below /volumes on this machine"),
+        (Mount("data", "/volumes/data", "/tmp", read_only=True), "cannot be kept from being written"),
+        (Mount("data", "/volumes/data", "/no/such", read_only=False), "is not there"),
+    ],
+)
+def test_what_cannot_be_had_here_fails_the_start_with_the_reason(rig: Rig, mount: Mount, words: str) -> None:
+    seen = rig.wait(rig.start(rig.gang("true", mounts=[mount])))
+    assert seen.end is End.START_FAILED
+    assert words in seen.message
