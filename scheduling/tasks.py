@@ -82,6 +82,12 @@ def _check(cluster: Cluster) -> None:
 
 
 @shared_task
+def run_due_schedules() -> None:
+    """Submits the jobs of all schedules that are due, or writes down why not."""
+    _each(actions.due_schedules(), lambda schedule_id: actions.run_schedule(schedule_id=schedule_id))
+
+
+@shared_task
 def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)

@@ -18,6 +18,14 @@ from scheduling.actions.operations import perform_operations
 from scheduling.actions.remarks import note_remarks
 from scheduling.actions.retention import prune, remove_files
 from scheduling.actions.rounds import run_round
+from scheduling.actions.schedule_runs import due_schedules, run_schedule, run_schedule_now
+from scheduling.actions.schedules import (
+    change_schedule,
+    create_schedule,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+)
 from scheduling.actions.secrets import create_secret, delete_secret, replace_secret
 from scheduling.actions.volumes import grant_volume, withdraw_volume
 
@@ -26,18 +34,23 @@ __all__ = [
     "attach_cluster",
     "bill_running",
     "cancel_job",
+    "change_schedule",
     "check_cluster",
     "check_spec",
     "create_cluster",
+    "create_schedule",
     "create_secret",
     "declare_local_gpus",
     "declare_node",
+    "delete_schedule",
     "delete_secret",
     "detach_cluster",
     "drain_node",
+    "due_schedules",
     "grant_volume",
     "note_remarks",
     "pause_cluster",
+    "pause_schedule",
     "perform_operations",
     "prune",
     "remove_files",
@@ -45,8 +58,11 @@ __all__ = [
     "replace_kubeconfig",
     "replace_secret",
     "resume_cluster",
+    "resume_schedule",
     "return_node",
     "run_round",
+    "run_schedule",
+    "run_schedule_now",
     "submit_job",
     "update_cluster",
     "withdraw_volume",

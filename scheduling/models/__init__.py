@@ -5,6 +5,7 @@ from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.leases import HeldGpu, Lease
 from scheduling.models.outbox import Operation
 from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInterval, Trade
+from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.volumes import JobVolume, Volume
 
@@ -22,6 +23,8 @@ __all__ = [
     "Operation",
     "Round",
     "RoundRecord",
+    "Schedule",
+    "ScheduleRun",
     "Secret",
     "ShareBalance",
     "ShareInterval",

@@ -25,6 +25,12 @@ class Step:
     runs: datetime | None
     is_late: bool = False
 
+    @property
+    def last(self) -> datetime:
+        """Up to here everything is written down then."""
+        moments: list[datetime] = [*(self.missed or ()), *([self.runs] if self.runs else [])]
+        return max(moments)
+
 
 def next_step(timetable: Timetable, due: datetime, now: datetime, *, policy: str, window: timedelta) -> Step:
     """Of all that is due from `due` on to `now`, where `due` is the earliest that nothing was written of.

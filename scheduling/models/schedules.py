@@ -1,0 +1,144 @@
+"""Schedules, and what became of each time at which one was due."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Membership, Tenant, User
+from scheduling.models.clusters import Cluster
+from scheduling.models.jobs import Job
+from scheduling.timetable import Timetable
+from scheduling.timetable.catching_up import ALL, ONCE, SKIP
+
+
+class ScheduleQuerySet(models.QuerySet["Schedule"]):
+    def visible_to(self, user: User) -> Self:
+        """Schedules of tenants that `user` may see, deleted ones too: they are what past jobs came from."""
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+    def changeable_by(self, user: User) -> Self:
+        """Own ones, those of tenants that the user manages, all for operators."""
+        kept = self.kept()
+        if user.is_operator:
+            return kept
+        managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
+        member = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
+        return kept.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+
+    def kept(self) -> Self:
+        return self.filter(deleted_at=None)
+
+    def due(self, now: datetime) -> Self:
+        """Those of which something is to be written down; while one is paused, or its cluster detached, it waits."""
+        return self.kept().filter(paused_at=None, next_due_at__lte=now, cluster__detached_at=None)
+
+
+class Schedule(models.Model):
+    """A job spec that is submitted again and again as its owner's, at the times that its timetable says."""
+
+    class Missed(models.TextChoices):
+        SKIP = SKIP, "Leave out what was missed"
+        ONCE = ONCE, "Run once for all that was missed"
+        ALL = ALL, "Run each that was missed"
+
+    class Overlap(models.TextChoices):
+        ALLOW = "allow", "Run beside it"
+        FORBID = "forbid", "Leave the new run out"
+        REPLACE = "replace", "Cancel it, and run anew"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="schedules")
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="schedules")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="schedules")
+    name = models.CharField(max_length=120)
+    spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
+    expression = models.CharField(max_length=120, help_text="Cron, or R[n]/start/period.")
+    time_zone = models.CharField(max_length=64)
+    begins = models.DateTimeField(null=True, blank=True)
+    ends = models.DateTimeField(null=True, blank=True)
+    missed = models.CharField(max_length=4, choices=Missed, default=Missed.ONCE)
+    catch_up_seconds = models.PositiveIntegerField(default=86_400)
+    overlap = models.CharField(max_length=7, choices=Overlap, default=Overlap.FORBID)
+
+    # The earliest due time of which nothing was written down yet; None: there is no more.
+    next_due_at = models.DateTimeField(null=True)
+    # Why it may be late, once it goes on: it was paused, or the cluster detached.
+    late_because = models.CharField(max_length=200, blank=True, default="")
+    refusals = models.PositiveIntegerField(default=0, help_text="In a row.")
+    paused_at = models.DateTimeField(null=True)
+    paused_reason = models.CharField(max_length=500, blank=True, default="")
+    deleted_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    # The client's idempotency key; NULL rather than "" because it must be unique where there is one.
+    request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
+
+    objects = ScheduleQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["next_due_at"],
+                condition=models.Q(paused_at=None, deleted_at=None),
+                name="schedule_due",
+            ),
+            models.Index(fields=["tenant", "-id"], name="schedule_of_a_tenant"),
+        ]
+        constraints = [
+            models.UniqueConstraint(name="one_schedule_a_request_key", fields=["owner", "request_key"])
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def timetable(self) -> Timetable:
+        return Timetable.read(self.expression, self.time_zone, self.begins, self.ends)
+
+    @property
+    def window(self) -> timedelta:
+        return timedelta(seconds=self.catch_up_seconds)
+
+    def jobs_at_work(self) -> models.QuerySet[Job]:
+        """Its jobs that have not ended."""
+        return Job.objects.filter(scheduled_as__schedule=self).unfinished().order_by("id")
+
+
+class ScheduleRun(models.Model):
+    """What became of a due time, or of all from `due_from` to `due_at`; or of a run that somebody asked for."""
+
+    class Outcome(models.TextChoices):
+        SUBMITTED = "submitted", "Submitted"
+        SKIPPED = "skipped", "Skipped"
+        REFUSED = "refused", "Refused"
+
+    schedule = models.ForeignKey(Schedule, on_delete=models.PROTECT, related_name="runs")
+    due_at = models.DateTimeField()
+    due_from = models.DateTimeField()
+    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    outcome = models.CharField(max_length=9, choices=Outcome)
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, null=True, related_name="scheduled_as")
+    text = models.TextField(blank=True, default="")
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                name="one_run_a_due_time", fields=["schedule", "due_at"], condition=models.Q(asked_by=None)
+            ),
+            models.CheckConstraint(
+                name="a_submitted_run_has_its_job",
+                condition=models.Q(outcome="submitted", job__isnull=False)
+                | (~models.Q(outcome="submitted") & models.Q(job=None)),
+            ),
+            models.CheckConstraint(
+                name="a_run_covers_some_time", condition=models.Q(due_from__lte=models.F("due_at"))
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.schedule} at {self.due_at:%Y-%m-%d %H:%M}"

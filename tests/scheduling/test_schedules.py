@@ -1,0 +1,550 @@
+"""What people do with schedules, and what becomes of each time at which one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.actions import archive_tenant, deactivate_user, remove_member, set_quota
+from accounting.errors import NotAllowed, Refused
+from accounting.models import AuditEvent, Membership, Quota
+from scheduling import actions, tasks
+from scheduling.actions import schedule_runs, schedules
+from scheduling.actions.schedules import Terms
+from scheduling.models import Cluster, Job, Schedule, ScheduleRun
+from scheduling.spec import JobSpec, SpecError
+from scheduling.timetable import Timetable
+from scheduling.timetable.catching_up import MOST_AT_ONCE, ON_TIME, next_step
+from tests.make import membership, user
+from tests.scheduling.world import World, world
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.django_db
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+DAILY = Terms(expression="0 12 * * *", time_zone="UTC")
+Clock = Callable[[datetime], None]
+
+
+def spec(**fields: object) -> JobSpec:
+    return JobSpec.parse({"name": "nightly", "command": "python train.py", **fields})
+
+
+@pytest.fixture
+def lab() -> World:
+    return world(v100=4)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Sets the moment at which schedules believe to be; a day before the noon at first."""
+
+    def set_to(moment: datetime) -> None:
+        for module in (schedules, schedule_runs):
+            monkeypatch.setattr(module, "now_from_database", lambda: moment)
+
+    set_to(NOON - DAY + HOUR)
+    return set_to
+
+
+def make(lab: World, terms: Terms = DAILY, **changes: Any) -> Schedule:
+    """Bob's schedule in Astro."""
+    asked = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec()}
+    return actions.create_schedule(**asked | {"terms": terms} | changes)
+
+
+def tick() -> None:
+    tasks.run_due_schedules()
+
+
+def told(schedule: Schedule) -> list[tuple[str, str, str]]:
+    """From which to which due time, and what became of them; oldest first."""
+    runs = schedule.runs.order_by("id")
+    return [(f"{run.due_from:%d.%m. %H:%M}", f"{run.due_at:%d.%m. %H:%M}", run.outcome) for run in runs]
+
+
+def terms(**changes: Any) -> Terms:
+    return Terms(**{"expression": "0 12 * * *", "time_zone": "UTC", "overlap": "allow"} | changes)
+
+
+# --- what people do --------------------------------------------------------------------------------
+
+
+def test_a_member_makes_one_and_its_first_run_is_the_next_that_is_due(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    assert (schedule.owner, schedule.name, schedule.next_due_at) == (lab.people.bob, "nightly", NOON)
+    event = AuditEvent.objects.get(verb="schedule.create")
+    assert (event.actor, event.tenant) == (lab.people.bob, lab.people.astro)
+
+
+@pytest.mark.parametrize("who", ["charlie", "olga", "viewer"])
+def test_nobody_schedules_for_a_team_that_is_not_theirs(lab: World, who: str) -> None:
+    actor = user("vera") if who == "viewer" else getattr(lab.people, who)
+    if who == "viewer":
+        membership(actor, lab.people.astro, role="viewer")
+    with pytest.raises(NotAllowed, match="members of Astro"):
+        make(lab, actor=actor)
+
+
+def test_the_same_request_again_gives_the_same_schedule(lab: World) -> None:
+    assert make(lab, request_key="k") == make(lab, request_key="k")
+    assert make(lab) != make(lab)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"expression": "* * *"}, "expression"),
+        ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"begins": NOON, "ends": NOON - DAY}, "ends"),
+        ({"ends": NOON - 2 * DAY}, "expression"),
+        ({"missed": "never"}, "missed"),
+        ({"overlap": "fight"}, "overlap"),
+        ({"catch_up_seconds": -1}, "catch_up_seconds"),
+        ({"catch_up_seconds": 31 * 86_400}, "catch_up_seconds"),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused_by_their_field(
+    lab: World, clock: Clock, changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        make(lab, terms(**changes))
+    assert refused.value.field == field
+    assert not Schedule.objects.exists()
+
+
+def test_a_spec_that_the_cluster_does_not_understand_is_refused(lab: World) -> None:
+    with pytest.raises(SpecError, match="K80 is not in lab"):
+        make(lab, spec=spec(generations=["K80"]))
+
+
+def test_who_sees_and_who_may_change(lab: World) -> None:
+    people, schedule = lab.people, make(lab)
+    viewer, member = user("vera"), user("mia")
+    membership(viewer, people.astro, role=Membership.Role.VIEWER)
+    membership(member, people.astro)
+    see = [name for name in (people.alice, people.bob, viewer, member, people.olga, people.charlie)
+           if Schedule.objects.visible_to(name).exists()]  # fmt: skip
+    assert see == [people.alice, people.bob, viewer, member, people.olga]
+    for other in (viewer, member, people.charlie):
+        for act in (actions.pause_schedule, actions.resume_schedule, actions.delete_schedule,
+                    actions.run_schedule_now):  # fmt: skip
+            with pytest.raises(NotAllowed):
+                act(actor=other, schedule=schedule)
+        with pytest.raises(NotAllowed):
+            change(schedule, other)
+    for other in (people.alice, people.olga):
+        assert actions.pause_schedule(actor=other, schedule=schedule).paused_at
+        assert not actions.resume_schedule(actor=other, schedule=schedule).paused_at
+
+
+def change(schedule: Schedule, actor: Any, **changes: Any) -> Schedule:
+    asked = {"cluster": schedule.cluster, "spec": JobSpec.parse(schedule.spec), "terms": DAILY}
+    return actions.change_schedule(actor=actor, schedule=schedule, **asked | changes)
+
+
+def test_a_change_of_the_timetable_begins_anew_and_any_other_does_not(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    clock(NOON + 2 * DAY + HOUR)  # two runs were missed
+    assert change(schedule, lab.people.bob, spec=spec(name="other")).next_due_at == NOON
+    changed = change(schedule, lab.people.bob, terms=terms(expression="30 12 * * *"))
+    assert changed.next_due_at == NOON + 3 * DAY + 30 * MINUTE
+    event = AuditEvent.objects.filter(verb="schedule.change").latest("id")
+    assert event.after["expression"] == "30 12 * * *"
+    assert "time_zone" not in event.after
+
+
+def test_who_writes_what_runs_has_it_run_with_the_own_rights(lab: World, clock: Clock) -> None:
+    people, schedule = lab.people, make(lab, request_key="k")
+    assert change(schedule, people.alice, spec=spec(command="cat secrets")).owner == people.alice
+    with pytest.raises(NotAllowed, match="members of Astro"):
+        change(schedule, people.olga)  # an operator who is a member of nothing
+    clock(NOON)
+    tick()
+    assert Job.objects.get().owner == people.alice
+
+
+def test_a_deleted_one_runs_no_more_and_keeps_its_history(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    clock(NOON)
+    tick()
+    for _ in range(2):
+        actions.delete_schedule(actor=lab.people.bob, schedule=schedule)
+    clock(NOON + DAY)
+    tick()
+    assert len(told(schedule)) == 1
+    assert Schedule.objects.visible_to(lab.people.bob).exists()
+    with pytest.raises(NotAllowed):
+        change(schedule, lab.people.bob)
+
+
+# --- due -------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_is_submitted_once_as_the_owner(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    tick()
+    assert told(schedule) == []  # not due yet
+    clock(NOON + MINUTE)
+    tick()
+    tick()
+    assert told(schedule) == [("04.05. 12:00", "04.05. 12:00", "submitted")]
+    job = Job.objects.get()
+    assert (job.owner, job.tenant, job.name) == (lab.people.bob, lab.people.astro, "nightly")
+    assert job.scheduled_as == schedule.runs.get()
+    assert job.events.get().text == "Submitted by the schedule “nightly”"
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == NOON + DAY
+
+
+def test_the_database_takes_one_run_of_a_due_time_only(lab: World) -> None:
+    schedule = make(lab)
+    row = {"schedule": schedule, "due_at": NOON, "due_from": NOON, "outcome": "skipped"}
+    ScheduleRun.objects.create(**row)
+    with pytest.raises(IntegrityError, match="one_run_a_due_time"), transaction.atomic():
+        ScheduleRun.objects.create(**row)
+    with pytest.raises(IntegrityError, match="a_submitted_run_has_its_job"), transaction.atomic():
+        ScheduleRun.objects.create(**row | {"outcome": "submitted", "due_at": NOON + DAY})
+
+
+@pytest.mark.parametrize(
+    ("overlap", "outcomes", "unfinished"),
+    [
+        ("allow", ["submitted", "submitted"], 2),
+        ("forbid", ["submitted", "skipped"], 1),
+        ("replace", ["submitted", "submitted"], 1),
+    ],
+)
+def test_a_run_that_meets_an_earlier_one_does_what_the_policy_says(
+    lab: World, clock: Clock, overlap: str, outcomes: list[str], unfinished: int
+) -> None:
+    schedule = make(lab, terms(overlap=overlap))
+    for day in range(2):
+        clock(NOON + day * DAY)
+        tick()
+    assert [outcome for *_, outcome in told(schedule)] == outcomes
+    assert Job.objects.unfinished().count() == unfinished
+    first = Job.objects.earliest("id")
+    if overlap == "forbid":
+        assert schedule.runs.latest("id").text == f"Job #{first.pk} of an earlier run had not ended."
+    if overlap == "replace":
+        assert first.state == Job.State.CANCELLED
+        assert "its next run takes the place" in first.end_message
+
+
+def test_a_replacement_that_is_refused_leaves_the_earlier_job_alone(lab: World, clock: Clock) -> None:
+    schedule = make(lab, terms(overlap="replace"))
+    clock(NOON)
+    tick()
+    lab.cluster.nodes.update(gpus=0)
+    Schedule.objects.update(spec=spec(gpus_per_worker=2).to_dict())
+    clock(NOON + DAY)
+    tick()
+    assert [outcome for *_, outcome in told(schedule)] == ["submitted", "refused"]
+    assert Job.objects.get().state == Job.State.QUEUED
+
+
+# --- missed ----------------------------------------------------------------------------------------
+
+
+def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
+    """What becomes of four runs, the latest an hour ago, that nobody ran."""
+    schedule = make(lab, terms(**changes))
+    clock(NOON + 3 * DAY + HOUR)
+    tick()
+    return told(schedule)
+
+
+def test_what_was_missed_is_left_out(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
+    assert ScheduleRun.objects.get().text == "Missed, as Fairlot was not at work; what is missed is left out."
+
+
+def test_of_what_was_missed_the_latest_is_made_up_for(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="once") == [
+        ("04.05. 12:00", "06.05. 12:00", "skipped"),
+        ("07.05. 12:00", "07.05. 12:00", "submitted"),
+    ]
+    assert ScheduleRun.objects.latest("id").text == "Late, as Fairlot was not at work."
+
+
+def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="all", catch_up_seconds=2 * 86_400) == [
+        ("04.05. 12:00", "05.05. 12:00", "skipped"),
+        ("06.05. 12:00", "06.05. 12:00", "submitted"),
+        ("07.05. 12:00", "07.05. 12:00", "submitted"),
+    ]
+
+
+def test_what_was_missed_too_long_ago_is_not_made_up_for(lab: World, clock: Clock) -> None:
+    assert missing(lab, clock, missed="once", catch_up_seconds=60) == [
+        ("04.05. 12:00", "07.05. 12:00", "skipped")
+    ]
+    assert "longer ago than the schedule makes up for" in ScheduleRun.objects.get().text
+
+
+def test_a_paused_schedule_does_nothing_and_tells_later_what_it_missed(lab: World, clock: Clock) -> None:
+    schedule = make(lab, terms(missed="skip"))
+    actions.pause_schedule(actor=lab.people.bob, schedule=schedule, reason="holidays")
+    clock(NOON + HOUR)
+    tick()
+    assert told(schedule) == []
+    schedule.refresh_from_db()
+    assert schedule.paused_reason == "Paused by bob: holidays"
+    actions.resume_schedule(actor=lab.people.bob, schedule=schedule)
+    tick()
+    assert ScheduleRun.objects.get().text.startswith("Missed, as the schedule was paused;")
+
+
+def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    Cluster.objects.update(detached_at=NOON)
+    clock(NOON + 2 * HOUR)
+    tick()
+    assert told(schedule) == []
+    Cluster.objects.update(detached_at=None)
+    clock(NOON + 3 * HOUR)
+    tick()
+    run = ScheduleRun.objects.get()
+    assert (run.outcome, run.text) == ("submitted", "Late, as the cluster was detached.")
+    schedule.refresh_from_db()
+    assert schedule.late_because == ""
+
+
+crons = st.sampled_from(["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 * *", "5 4 * * SUN"])
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    crons,
+    st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "UTC"]),
+    st.sampled_from(["skip", "once", "all"]),
+    st.integers(0, 3 * 24 * 60).map(lambda count: count * MINUTE),
+    st.lists(st.integers(0, 3000), min_size=1, max_size=3),
+)
+def test_every_due_time_is_in_exactly_one_row_whenever_and_however_often_one_looks(
+    cron: str, zone: str, policy: str, window: timedelta, pauses: list[int]
+) -> None:
+    table = Timetable.read(cron, zone)
+    now = datetime(2026, 10, 24, 12, tzinfo=UTC)
+    due = first = table.after(now)
+    covered: list[tuple[datetime, datetime]] = []
+    for minutes in pauses:
+        now += minutes * MINUTE
+        steps = 0
+        while due is not None and due <= now:
+            step = next_step(table, due, now, policy=policy, window=window)
+            if step.missed:
+                covered.append(step.missed)
+            if step.runs:
+                covered.append((step.runs, step.runs))
+                assert now - step.runs <= max(window, ON_TIME)
+            due = table.after(step.last)
+            steps += 1
+        assert steps <= (MOST_AT_ONCE if policy == "all" else 1)
+    expected = first
+    for begin, end in covered:  # one after the other, without a gap
+        assert begin == expected
+        assert begin <= end
+        assert table.latest(begin, end) == end
+        expected = table.after(end)
+    assert expected == due
+
+
+# --- refused ---------------------------------------------------------------------------------------
+
+
+def refused(lab: World, clock: Clock, spoil: Callable[[Schedule], object], **changes: Any) -> str:
+    schedule = make(lab, **changes)
+    spoil(schedule)
+    clock(NOON)
+    tick()
+    run = schedule.runs.get()
+    assert (run.outcome, run.job) == ("refused", None)
+    assert not Job.objects.exists()
+    return run.text
+
+
+def test_an_owner_who_is_no_member_any_more_is_refused(lab: World, clock: Clock) -> None:
+    people = lab.people
+    bobs = Membership.objects.get(user=people.bob)
+    text = refused(lab, clock, lambda _: remove_member(actor=people.ada, membership=bobs))
+    assert text == "Only members of Astro may submit jobs there."
+
+
+def test_a_deactivated_owner_is_refused(lab: World, clock: Clock) -> None:
+    text = refused(lab, clock, lambda _: deactivate_user(actor=lab.people.ada, user=lab.people.bob))
+    assert "account of bob" in text
+    assert "deactivated" in text
+
+
+def test_an_archived_team_is_refused(lab: World, clock: Clock) -> None:
+    people = lab.people
+    text = refused(lab, clock, lambda _: archive_tenant(actor=people.ada, tenant=people.astro))
+    assert text.startswith("Astro is archived")
+
+
+def test_what_the_hardware_can_never_run_is_refused(lab: World, clock: Clock) -> None:
+    text = refused(lab, clock, lambda _: None, spec=spec(gpus_per_worker=8))
+    assert "8" in text
+
+
+def test_what_the_quota_can_never_allow_is_refused(lab: World, clock: Clock) -> None:
+    people = lab.people
+    text = refused(
+        lab,
+        clock,
+        lambda _: set_quota(actor=people.ada, tenant=people.astro, kind=Quota.Kind.GPUS, limit=1),
+        spec=spec(gpus_per_worker=2),
+    )
+    assert "Astro may hold at most 1 GPUs at once; this job needs 2" in text
+
+
+def test_after_some_refusals_in_a_row_it_pauses_itself_and_says_so(lab: World, clock: Clock) -> None:
+    schedule = make(lab, spec=spec(gpus_per_worker=8))
+    for day in range(schedule_runs.MOST_REFUSALS + 2):
+        clock(NOON + day * DAY)
+        tick()
+    assert schedule.runs.count() == schedule_runs.MOST_REFUSALS
+    schedule.refresh_from_db()
+    assert schedule.paused_reason.startswith("Paused by itself after 5 refused runs in a row: ")
+    event = AuditEvent.objects.get(verb="schedule.pause")
+    assert (event.actor, event.actor_name) == (None, "Fairlot")
+    assert actions.resume_schedule(actor=lab.people.bob, schedule=schedule).refusals == 0
+
+
+def test_a_run_that_is_taken_ends_the_row_of_refusals(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    Schedule.objects.update(refusals=schedule_runs.MOST_REFUSALS - 1)
+    clock(NOON)
+    tick()
+    schedule.refresh_from_db()
+    assert (schedule.refusals, schedule.paused_at) == (0, None)
+
+
+# --- now -------------------------------------------------------------------------------------------
+
+
+def test_a_run_besides_the_timetable_is_the_owners_and_changes_nothing_else(lab: World, clock: Clock) -> None:
+    schedule = make(lab)
+    run = actions.run_schedule_now(actor=lab.people.alice, schedule=schedule, request_key="k")
+    assert (run.job.owner, run.asked_by, run.text) == (
+        lab.people.bob,
+        lab.people.alice,
+        "Run as alice asked.",
+    )
+    assert actions.run_schedule_now(actor=lab.people.alice, schedule=schedule, request_key="k") == run
+    with pytest.raises(Refused, match="had not ended"):
+        actions.run_schedule_now(actor=lab.people.alice, schedule=schedule)
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == NOON
+
+
+# --- at any moment, any number of times -------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As if the process were no more: nothing of it goes on, and its connection is gone."""
+
+
+def killed_at(statement: int, work: Callable[[], object]) -> bool:
+    """Whether `work` came to that statement, where it died."""
+    seen = 0
+
+    def count(execute: Any, *args: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == statement:
+            raise Killed
+        return execute(*args)
+
+    try:
+        with connection.execute_wrapper(count):
+            work()
+    except Killed:
+        return True
+    finally:
+        connection.close()
+    return False
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("overlap", ["allow", "replace"])
+def test_killed_at_any_statement_nothing_is_run_twice_and_nothing_is_lost(clock: Clock, overlap: str) -> None:
+    lab = world(v100=4)
+    schedule = make(lab, terms(missed="all", catch_up_seconds=86_400, overlap=overlap))
+    statement, day = 1, 0
+    while True:
+        clock(NOON + day * DAY + HOUR)
+        before = Job.objects.count()
+        died = killed_at(statement, tick)
+        tick()
+        tick()
+        runs = list(schedule.runs.order_by("due_at"))
+        assert [run.due_at for run in runs] == [NOON + number * DAY for number in range(day + 1)]
+        assert Job.objects.count() == before + 1 == day + 1
+        assert {run.outcome for run in runs} == {"submitted"}
+        assert Job.objects.unfinished().count() == (day + 1 if overlap == "allow" else 1)
+        assert AuditEvent.objects.filter(verb="job.submit").count() == day + 1
+        if not died:
+            break
+        statement, day = statement + 1, day + 1
+    assert statement > 10
+
+
+def at_once(*verbs: Callable[[], object]) -> list[BaseException | None]:
+    barrier = Barrier(len(verbs))
+
+    def run(verb: Callable[[], object]) -> None:
+        try:
+            connection.ensure_connection()
+            barrier.wait(timeout=PATIENCE)
+            verb()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(verbs)) as pool:
+        return [work.exception(timeout=PATIENCE) for work in [pool.submit(run, verb) for verb in verbs]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_several_workers_at_the_same_schedules_run_each_due_time_once(clock: Clock) -> None:
+    lab = world(v100=4)
+    made = [make(lab, terms(missed="all", catch_up_seconds=4 * 86_400)) for _ in range(3)]
+    clock(NOON + 3 * DAY + HOUR)
+    assert at_once(*[tick] * 4) == [None] * 4
+    tick()  # what a worker has locked, others leave to it or to the next tick
+    assert Job.objects.count() == 3 * 4
+    for schedule in made:
+        assert [run.due_at for run in schedule.runs.order_by("due_at")] == [NOON + n * DAY for n in range(4)]
+
+
+def test_the_trouble_of_one_does_not_keep_the_others_waiting(
+    lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = make(lab, spec=spec(name="bad")), make(lab, spec=spec(name="good"))
+    real = schedule_runs.submit_within
+
+    def stumble(**asked: Any) -> Job:
+        if asked["spec"].name == "bad":
+            raise ZeroDivisionError
+        return real(**asked)
+
+    monkeypatch.setattr(schedule_runs, "submit_within", stumble)
+    clock(NOON)
+    with pytest.raises(ZeroDivisionError):
+        tick()
+    assert (len(told(bad)), len(told(good))) == (0, 1)
+    monkeypatch.undo()
+    clock(NOON)
+    tick()
+    assert (len(told(bad)), len(told(good))) == (1, 1)
