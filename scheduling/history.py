@@ -9,6 +9,7 @@ from scheduling import live
 from scheduling.bulk import insert_rows, update_rows
 from scheduling.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
+from scheduling.wake import wake_service
 
 ALWAYS_SAVED = {
     "state",
@@ -67,6 +68,9 @@ class History:
         update_rows(self._jobs.values(), sorted(self._fields))
         insert_rows(self._events)
         topics: dict[str, None] = {}
+        for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
+            wake_service(service_id)
+            topics[f"service:{service_id}"] = None
         for job in self._jobs.values():
             topics |= {
                 f"job:{job.pk}": None,

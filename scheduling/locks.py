@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from django.db import connection
@@ -13,6 +15,7 @@ class Lock(IntEnum):
     SCHEDULE = 7_101
     WATCH = 7_102
     ATTACHMENT = 7_103
+    ANNOUNCEMENT = 7_104  # its second key is a service's id
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -45,3 +48,16 @@ def try_lock_watch(cluster_id: int) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.WATCH, cluster_id])
         return bool(cursor.fetchone()[0])
+
+
+@contextmanager
+def announcing(service_id: int) -> Iterator[bool]:
+    """Whether nobody else tells a cluster of the service meanwhile; outside any transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.ANNOUNCEMENT, service_id])
+        mine = bool(cursor.fetchone()[0])
+        try:
+            yield mine
+        finally:
+            if mine:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.ANNOUNCEMENT, service_id])

@@ -13,6 +13,7 @@ from django.conf import settings
 from accounting.errors import Refused
 from scheduling import actions
 from scheduling import reconcile as reconciling
+from scheduling.actions.replicas import services_to_step
 from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,19 @@ def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     _each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
+
+
+@shared_task
+def step_service(service_id: int) -> None:
+    """A step of one service towards what it should be."""
+    actions.step_service(service_id=service_id)
+
+
+@shared_task
+def step_services() -> None:
+    """The same for all: what a lost message left undone, and what was to wait."""
+    ids = services_to_step().values_list("id", flat=True)
+    _each(ids, lambda service_id: actions.step_service(service_id=service_id))
 
 
 @shared_task

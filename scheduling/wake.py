@@ -26,6 +26,11 @@ def wake_operations(cluster_id: int) -> None:
     _after_commit("scheduling.tasks.run_operations", cluster_id)
 
 
+def wake_service(service_id: int) -> None:
+    """Asks for a look at a service's replicas."""
+    _after_commit("scheduling.tasks.step_service", service_id)
+
+
 def _after_commit(task: str, *args: Any) -> None:
     transaction.on_commit(lambda: _send(task, args), robust=True)
 

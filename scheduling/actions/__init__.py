@@ -16,6 +16,7 @@ from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
 from scheduling.actions.remarks import note_remarks
+from scheduling.actions.replicas import step_service
 from scheduling.actions.retention import prune, remove_files
 from scheduling.actions.rounds import run_round
 from scheduling.actions.schedule_runs import due_schedules, run_schedule, run_schedule_now
@@ -27,6 +28,7 @@ from scheduling.actions.schedules import (
     resume_schedule,
 )
 from scheduling.actions.secrets import create_secret, delete_secret, replace_secret
+from scheduling.actions.services import change_service, create_service, remove_service, roll_back_service
 from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
@@ -35,11 +37,13 @@ __all__ = [
     "bill_running",
     "cancel_job",
     "change_schedule",
+    "change_service",
     "check_cluster",
     "check_spec",
     "create_cluster",
     "create_schedule",
     "create_secret",
+    "create_service",
     "declare_local_gpus",
     "declare_node",
     "delete_schedule",
@@ -55,14 +59,17 @@ __all__ = [
     "prune",
     "remove_files",
     "remove_node",
+    "remove_service",
     "replace_kubeconfig",
     "replace_secret",
     "resume_cluster",
     "resume_schedule",
     "return_node",
+    "roll_back_service",
     "run_round",
     "run_schedule",
     "run_schedule_now",
+    "step_service",
     "submit_job",
     "update_cluster",
     "withdraw_volume",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -23,6 +25,8 @@ from scheduling.locks import lock_schedule, stay_attached
 from scheduling.models import Cluster, Job, Lease, Operation
 from scheduling.spec import JobSpec, SpecError
 from scheduling.wake import wake_operations, wake_rounds
+
+NO_REPLICA: Mapping[str, Any] = MappingProxyType({})
 
 
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
@@ -81,8 +85,12 @@ def submit_within(
     request_key: str | None = None,
     even_if_never: bool = True,
     why: str = "",
+    replica: Mapping[str, Any] = NO_REPLICA,
 ) -> Job:
-    """The same inside a transaction of the caller's; `why` is what the job's time line says of it."""
+    """The same inside a transaction of the caller's; `why` is what the job's time line says of it.
+
+    `replica` are the fields that make it one of a service's, which Fairlot itself submits for `actor`.
+    """
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
         raise NotAllowed(f"Only members of {tenant.name} may submit jobs there.")
     if tenant.archived_at:
@@ -108,6 +116,8 @@ def submit_within(
         created_at=now,
         state_since=now,
     )
+    for field, value in replica.items():
+        setattr(job, field, value)
     if not even_if_never and (never := Explainer(cluster).never_in_words(job)):
         raise Refused(" ".join(never), field="even_if_never")
     try:
@@ -122,7 +132,8 @@ def submit_within(
     history = History()
     history.note(job, "submitted", why or f"Submitted by {actor.get_username()}", at=now)
     history.save()
-    audit.record(actor=actor, verb="job.submit", target=job, tenant=tenant, after={"gpus": job.gpus})
+    by = None if replica else actor
+    audit.record(actor=by, verb="job.submit", target=job, tenant=tenant, after={"gpus": job.gpus})
     live.publish(f"jobs:{tenant.pk}")
     wake_rounds(cluster.pk)
     return job
@@ -134,9 +145,12 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     return cancel_within(actor=actor, job=job)
 
 
-def cancel_within(*, actor: User, job: Job, why: str = "") -> Job:
-    """The same inside a transaction of the caller's; `why` is what the job's time line says of it."""
-    if not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
+def cancel_within(*, actor: User | None, job: Job, why: str = "") -> Job:
+    """The same inside a transaction of the caller's; `why` is what the job's time line says of it.
+
+    `actor` None is Fairlot itself.
+    """
+    if actor is not None and not Job.objects.changeable_by(actor).filter(pk=job.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may cancel this job.")
     lock_schedule(job.cluster_id)
     job = Job.objects.select_related("tenant").get(pk=job.pk)
@@ -144,7 +158,7 @@ def cancel_within(*, actor: User, job: Job, why: str = "") -> Job:
         return job
     now = now_from_database()
     history = History()
-    text = why or f"Cancelled by {actor.get_username()}"
+    text = why or f"Cancelled by {actor.get_username() if actor else 'Fairlot'}"
     if job.state in Job.WAITING:
         promised = list(job.leases.filter(state=Lease.State.PROMISED))
         if promised:

@@ -141,7 +141,8 @@ def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> No
             if close_never_started(cluster_id=operation.cluster_id, lease_ids=[lease.pk]):
                 return
             grace = spec.checkpoint_grace_seconds
-            if job.state == job.State.CANCELLING:
+            # A replica that makes room may have callers to whom it owes an answer.
+            if job.state == job.State.CANCELLING and job.kind != job.Kind.REPLICA:
                 grace = min(grace, CANCEL_GRACE_SECONDS)
             backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=grace)
         case Operation.Verb.FREEZE:

@@ -7,6 +7,7 @@ from scheduling.models.outbox import Operation
 from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInterval, Trade
 from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
+from scheduling.models.services import Service, ServiceEvent, ServiceRevision
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
@@ -26,6 +27,9 @@ __all__ = [
     "Schedule",
     "ScheduleRun",
     "Secret",
+    "Service",
+    "ServiceEvent",
+    "ServiceRevision",
     "ShareBalance",
     "ShareInterval",
     "Trade",

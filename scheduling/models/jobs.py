@@ -92,6 +92,11 @@ class Job(models.Model):
     )  # "exit", "signal", "cancelled", "start_failed" …
     end_message = models.TextField(blank=True)
     steps_done = models.DecimalField(max_digits=24, decimal_places=3, null=True)
+    # Of a replica: whose, as which revision, in which of its places, and the how manieth there.
+    service = models.ForeignKey("Service", on_delete=models.PROTECT, null=True, related_name="jobs")
+    revision = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="jobs")
+    slot = models.PositiveIntegerField(null=True)
+    attempt = models.PositiveIntegerField(null=True)
     # The client's idempotency key; NULL rather than "" because it must be unique where there is one.
     request_key = models.CharField(max_length=80, null=True)  # noqa: DJ001
 
@@ -116,6 +121,26 @@ class Job(models.Model):
                 name="a_gang_has_gpus", condition=models.Q(workers__gte=1, gpus_per_worker__gte=1)
             ),
             models.UniqueConstraint(name="one_job_a_request_key", fields=["owner", "request_key"]),
+            # However many controllers believe that a replica is missing, one of them makes it.
+            models.UniqueConstraint(
+                name="one_living_replica_a_slot",
+                fields=["service", "slot"],
+                condition=~models.Q(state__in=["succeeded", "failed", "cancelled"]),
+            ),
+            models.UniqueConstraint(name="one_replica_an_attempt", fields=["service", "slot", "attempt"]),
+            models.CheckConstraint(
+                name="a_replica_is_of_a_service",
+                condition=models.Q(
+                    kind="replica",
+                    service__isnull=False,
+                    revision__isnull=False,
+                    slot__isnull=False,
+                    attempt__isnull=False,
+                )
+                | (
+                    ~models.Q(kind="replica") & models.Q(service=None, revision=None, slot=None, attempt=None)
+                ),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -1,0 +1,114 @@
+"""Services: so many replicas of one program that answers at a port, and which revision of it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Membership, Tenant, User
+from scheduling.models.clusters import Cluster
+
+
+class ServiceQuerySet(models.QuerySet["Service"]):
+    def visible_to(self, user: User) -> Self:
+        """Services of tenants that `user` may see; removed ones too, which are kept for their history."""
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+    def changeable_by(self, user: User) -> Self:
+        """As with jobs: own ones, those of tenants that the user manages, all for operators."""
+        if user.is_operator:
+            return self
+        managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
+        member = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
+        return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+
+    def kept(self) -> Self:
+        """Those that nobody has removed."""
+        return self.filter(removed_at=None)
+
+
+class Service(models.Model):
+    """What should be there. Its replicas are jobs; scheduling/rollout.py says which of them are wanted."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="services")
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="services")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="services")
+    name = models.CharField(max_length=40)  # also of its Service in a Kubernetes cluster
+    replicas = models.PositiveIntegerField()
+    # While revisions change: so many more than `replicas` may be there, and so many fewer may be ready.
+    max_surge = models.PositiveIntegerField(default=1)
+    max_unavailable = models.PositiveIntegerField(default=0)
+    # A revision that makes no progress for so long, waiting for GPUs not counted, has failed.
+    progress_deadline_seconds = models.PositiveIntegerField(default=600)
+    auto_rollback = models.BooleanField(default=True)
+    stopped_at = models.DateTimeField(null=True)  # by a person: it has no replicas until it is started again
+    removed_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    current = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="+")
+    # The last revision of which all replicas have been ready.
+    good = models.ForeignKey("ServiceRevision", on_delete=models.PROTECT, null=True, related_name="+")
+    # Of the roll-out of the current revision: how many replicas have been ready, and since when no more.
+    progress = models.PositiveIntegerField(default=0)
+    progress_at = models.DateTimeField(db_default=Now())
+    trouble = models.TextField(blank=True, default="")  # why replicas cannot be made, in plain words
+    announced = models.BooleanField(default=False)  # it has an object in its Kubernetes cluster
+
+    objects = ServiceQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                name="one_service_a_name_and_tenant",
+                fields=["tenant", "name"],
+                condition=models.Q(removed_at=None),
+            ),
+            models.CheckConstraint(
+                name="a_roll_out_can_move",
+                condition=models.Q(max_surge__gt=0) | models.Q(max_unavailable__gt=0),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def wanted(self) -> int:
+        """How many replicas there should be."""
+        return 0 if self.stopped_at or self.removed_at else self.replicas
+
+
+class ServiceRevision(models.Model):
+    """What a replica is to be. Never changed, but for what became of it."""
+
+    service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="revisions")
+    number = models.PositiveIntegerField()
+    spec = models.JSONField(help_text="The canonical JobSpec of its replicas.")
+    author = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    at = models.DateTimeField(db_default=Now())
+    proved_at = models.DateTimeField(null=True)  # when all replicas had been ready, first
+    failed_at = models.DateTimeField(null=True)  # when it was given up, last
+    why_failed = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(name="one_revision_a_number", fields=["service", "number"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"revision {self.number}"
+
+
+class ServiceEvent(models.Model):
+    """A line of a service's history, in plain words."""
+
+    service = models.ForeignKey(Service, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(db_default=Now())
+    kind = models.CharField(max_length=40)
+    text = models.TextField()
+
+    class Meta:
+        ordering = ["-id"]
