@@ -15,6 +15,7 @@ NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
+    ("schedules", "Schedules", "calendar", ""),
     ("cluster", "Cluster", "cluster", ""),
     ("share", "Our share", "share", ""),
     ("trades", "Trades", "trades", ""),
@@ -24,7 +25,7 @@ NAVIGATION = (
 )
 # URL names whose pages belong to an entry, by prefix.
 SECTIONS = {
-    "home": "home", "submit": "submit", "job": "jobs", "cluster": "cluster", "share": "share",
+    "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "trade": "trades", "usage": "usage", "team": "teams",
     "admin": "administration",
 }  # fmt: skip

@@ -19,7 +19,7 @@ from portal.wording import LEASE_ENDS
 from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
 from scheduling.backends.base import End
 from scheduling.lifecycle import Event
-from scheduling.models import HeldGpu, Job, Lease
+from scheduling.models import HeldGpu, Job, Lease, Schedule
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
 MOST_STRIPES = 400
@@ -218,7 +218,7 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def yaml_of(job: Job) -> str:
+def yaml_of(job: Job | Schedule) -> str:
     """What was asked for, defaults left out; as stored where today's rules would refuse it."""
     try:
         return JobSpec.parse(job.spec).to_yaml()

@@ -92,7 +92,9 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 
 def visible_job(request: HttpRequest, pk: int) -> Job:
     """The job, or 404 for who may not see it."""
-    seen = Job.objects.visible_to(request.user).select_related("tenant", "owner", "cluster")
+    seen = Job.objects.visible_to(request.user).select_related(
+        "tenant", "owner", "cluster", "scheduled_as__schedule"
+    )
     return get_object_or_404(seen, pk=pk)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from django.conf import settings
 from django.db.models import Q, Sum
@@ -185,7 +185,12 @@ class Draft:
 
 def clone_of(job: Job) -> Fields:
     """The form filled with a job's spec."""
-    return Fields.from_spec(JobSpec.parse(job.spec))
+    return fields_of(job.spec)
+
+
+def fields_of(spec: Mapping[str, Any]) -> Fields:
+    """The form filled with a stored spec."""
+    return Fields.from_spec(JobSpec.parse(spec))
 
 
 def has_example(choices: Choices) -> bool:

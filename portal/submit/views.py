@@ -66,7 +66,8 @@ def convert(request: HttpRequest) -> HttpResponse:
     if moved:
         draft = draft.in_another_cluster()
     draft = (draft.use_yaml() if source == "yaml" else draft.use_form()).checked_for(request.user)
-    context = _context(draft, choices) | {"source": source, "moved": moved, "swap": True}
+    context = form_context(draft, choices) | {"source": source, "moved": moved, "swap": True}
+    context["scheduling"] = request.POST.get("page") == "schedule"
     return render(request, "submit/converted.html", context)
 
 
@@ -90,10 +91,11 @@ def _first_page(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:
-    return render(request, "submit/submit.html", _context(draft, choices), status=status)
+    return render(request, "submit/submit.html", form_context(draft, choices), status=status)
 
 
-def _context(draft: Draft, choices: Choices) -> dict[str, Any]:
+def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
+    """What form, YAML and check need, on whichever page they stand."""
     known = {name for name, _ in choices.generations}
     return {
         "draft": draft,

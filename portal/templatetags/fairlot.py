@@ -118,6 +118,12 @@ def moment(at: datetime | None, empty: str = "–") -> str:
     )
 
 
+@register.simple_tag
+def wall_of(at: datetime) -> str:
+    """A moment as its own zone's wall shows it, not as the user's does."""
+    return at.strftime("%a %-d %b %Y %H:%M %Z")
+
+
 @register.filter
 def duration(seconds: float | Decimal | None) -> str:
     """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""

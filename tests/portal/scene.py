@@ -13,9 +13,22 @@ from accounting.ledger import book_usage
 from accounting.models import Generation, Membership, Quota, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
-from scheduling.actions import create_secret
-from scheduling.models import Job, Node, Round, Secret, ShareBalance, ShareInterval, Trade, Volume
-from tests.make import Cast
+from scheduling.actions import create_schedule, create_secret
+from scheduling.actions.schedules import Terms
+from scheduling.models import (
+    Job,
+    Node,
+    Round,
+    Schedule,
+    ScheduleRun,
+    Secret,
+    ShareBalance,
+    ShareInterval,
+    Trade,
+    Volume,
+)
+from scheduling.spec import JobSpec
+from tests.make import LONG_AGO, Cast
 from tests.scheduling.world import World, world
 
 SECRETS = ("Astro", "astro", "alice", "Alice", "bob", "Bob", "supernova", "SUPERNOVA")
@@ -34,6 +47,7 @@ class Scene:
     secret: str
     team_secret: Secret  # of Astro
     volume: Volume  # of Astro
+    schedule: Schedule  # Bob's, of Astro; due next New Year
 
     @property
     def people(self) -> Cast:
@@ -82,7 +96,30 @@ def scene() -> Scene:
     volume = Volume.objects.create(
         cluster=made.cluster, tenant=cast.astro, name="supernova-sky", source="/srv/sky", read_only=False
     )
-    return Scene(made, job, waiting, other, trade, quota, membership, token, secret, team_secret, volume)
+    schedule = yearly(made)
+    return Scene(
+        made, job, waiting, other, trade, quota, membership, token, secret, team_secret, volume, schedule
+    )
+
+
+def yearly(made: World) -> Schedule:
+    """Bob's schedule, of which one run was left out."""
+    cast = made.people
+    schedule = create_schedule(
+        actor=cast.bob,
+        tenant=cast.astro,
+        cluster=made.cluster,
+        spec=JobSpec(name="supernova-yearly", command="true"),
+        terms=Terms(expression="0 0 1 1 *", time_zone="Europe/Berlin"),
+    )
+    ScheduleRun.objects.create(
+        schedule=schedule,
+        due_from=LONG_AGO,
+        due_at=LONG_AGO,
+        outcome=ScheduleRun.Outcome.SKIPPED,
+        text="A job of Astro had not ended.",
+    )
+    return schedule
 
 
 def share(

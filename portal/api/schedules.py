@@ -1,0 +1,167 @@
+"""Schedules: list, make, look at, change, pause, resume, run now, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Header, Query, Router
+from ninja.responses import Status
+
+from accounting.clock import now_from_database
+from portal.api import schemas
+from portal.api.jobs import Key, Limit, place_of, read_spec
+from scheduling import actions
+from scheduling.actions.schedules import Terms
+from scheduling.models import Schedule, ScheduleRun
+from scheduling.timetable import TimetableError
+
+router = Router(tags=["Schedules"])
+NEXT_RUNS = 10
+
+
+def visible_schedule(request: HttpRequest, schedule_id: int) -> Schedule:
+    """404 for a schedule that does not exist and for one that the caller may not see."""
+    if schedule_id >= 2**63:
+        raise Http404
+    seen = Schedule.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
+    return get_object_or_404(seen, pk=schedule_id)
+
+
+@router.get("/schedules", response=schemas.SchedulePage, url_name="schedules")
+def list_schedules(
+    request: HttpRequest,
+    filters: Query[schemas.ScheduleFilters],
+    before: Key | None = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Schedules of the caller's teams, latest first; deleted ones are left out."""
+    seen = Schedule.objects.visible_to(request.auth).kept().select_related("tenant", "owner", "cluster")
+    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
+    seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
+    found = list(seen[: limit + 1])
+    return {
+        "items": [show(schedule) for schedule in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+@router.post("/schedules", response={201: schemas.Schedule}, url_name="schedules")
+def create(
+    request: HttpRequest,
+    new: schemas.NewSchedule,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=80)] = "",
+) -> Any:
+    """Makes a schedule of the caller's. The same Idempotency-Key again answers with the same schedule again."""
+    tenant, cluster = place_of(request.auth, new)
+    made = actions.create_schedule(
+        actor=request.auth,
+        tenant=tenant,
+        cluster=cluster,
+        spec=read_spec(new.spec),
+        terms=_terms(new),
+        request_key=idempotency_key or None,
+    )
+    return Status(201, show(made))
+
+
+@router.get("/schedules/{int:schedule_id}", response=schemas.ScheduleInFull, url_name="schedule")
+def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
+    """One schedule, with its next ten runs as its timetable says."""
+    schedule = visible_schedule(request, schedule_id)
+    try:
+        coming = list(schedule.timetable.next_ones(now_from_database(), NEXT_RUNS))
+    except TimetableError:
+        coming = []
+    return show(schedule) | {"next_runs": coming}
+
+
+@router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")
+def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
+    """Puts another spec, timetable and policies in place; the team stays, and the caller owns it from now on."""
+    schedule = visible_schedule(request, schedule_id)
+    new = new.model_copy(
+        update={"team": schedule.tenant.slug, "cluster": new.cluster or schedule.cluster.name}
+    )
+    _, cluster = place_of(request.auth, new)
+    changed = actions.change_schedule(
+        actor=request.auth,
+        schedule=schedule,
+        cluster=cluster,
+        spec=read_spec(new.spec),
+        terms=_terms(new),
+    )
+    return show(changed)
+
+
+@router.delete("/schedules/{int:schedule_id}", response={204: None}, url_name="schedule")
+def delete(request: HttpRequest, schedule_id: int) -> Status:
+    """Takes it away for good; its past runs and jobs stay."""
+    actions.delete_schedule(actor=request.auth, schedule=visible_schedule(request, schedule_id))
+    return Status(204, None)
+
+
+@router.post("/schedules/{int:schedule_id}/pause", response=schemas.Schedule, url_name="schedule_pause")
+def pause(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
+    """Nothing is run until it is resumed; doing it twice is as good as once."""
+    schedule = visible_schedule(request, schedule_id)
+    return show(actions.pause_schedule(actor=request.auth, schedule=schedule))
+
+
+@router.post("/schedules/{int:schedule_id}/resume", response=schemas.Schedule, url_name="schedule_resume")
+def resume(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
+    """Goes on; of what was missed becomes what its policy says."""
+    schedule = visible_schedule(request, schedule_id)
+    return show(actions.resume_schedule(actor=request.auth, schedule=schedule))
+
+
+@router.post("/schedules/{int:schedule_id}/run", response={201: schemas.ScheduleRun}, url_name="schedule_run")
+def run(
+    request: HttpRequest,
+    schedule_id: int,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=64)] = "",
+) -> Status:
+    """Submits its job now, besides its timetable. The same Idempotency-Key again answers with the same run again."""
+    schedule = visible_schedule(request, schedule_id)
+    made = actions.run_schedule_now(
+        actor=request.auth, schedule=schedule, request_key=idempotency_key or None
+    )
+    return Status(201, show_run(made))
+
+
+@router.get("/schedules/{int:schedule_id}/runs", response=schemas.ScheduleRunPage, url_name="schedule_runs")
+def runs(
+    request: HttpRequest, schedule_id: int, before: Key | None = None, limit: Limit = 50
+) -> dict[str, Any]:
+    """What became of each due time, latest first."""
+    seen = visible_schedule(request, schedule_id).runs.select_related("asked_by").order_by("-id")
+    found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
+    return {
+        "items": [show_run(one) for one in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+def _terms(new: schemas.NewSchedule) -> Terms:
+    names = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_seconds", "overlap")
+    return Terms(**{name: getattr(new, name) for name in names})
+
+
+def show(schedule: Schedule) -> dict[str, Any]:
+    same = (
+        "id", "name", "spec", "expression", "time_zone", "begins", "ends", "missed", "catch_up_seconds", "overlap",
+        "next_due_at", "refusals", "paused_at", "paused_reason", "deleted_at", "created_at",
+    )  # fmt: skip
+    return {name: getattr(schedule, name) for name in same} | {
+        "team": schedule.tenant.slug,
+        "owner": schedule.owner.get_username(),
+        "cluster": schedule.cluster.name,
+    }
+
+
+def show_run(run: ScheduleRun) -> dict[str, Any]:
+    same = ("id", "due_from", "due_at", "outcome", "text", "at", "job_id")
+    return {name: getattr(run, name) for name in same} | {
+        "asked_by": run.asked_by.get_username() if run.asked_by else None
+    }

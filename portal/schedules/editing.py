@@ -1,0 +1,138 @@
+"""Making and changing a schedule: the submit page's form with YAML, and when it is to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from portal.schedules.timing import FIELDS, Timing
+from portal.schedules.views import visible_schedule
+from portal.submit.draft import Choices, Draft, clone_of, fields_of
+from portal.submit.fields import Fields
+from portal.submit.views import form_context
+from scheduling.actions.schedules import change_schedule, create_schedule
+from scheduling.models import Job, Schedule
+from scheduling.spec import SpecError
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def new(request: HttpRequest) -> HttpResponse:
+    """The page; `?job=` fills it with the spec of an earlier job."""
+    if request.method == "POST":
+        return _posted(request, None)
+    zone = Timing(time_zone=str(timezone.get_current_timezone()))
+    key = request.GET.get("job", "")
+    if not key:
+        choices = Choices.of(request.user)
+        return _page(request, choices, Draft.new(choices, fields=Fields()), zone)
+    job = get_object_or_404(
+        Job.objects.visible_to(request.user).select_related("tenant"),
+        pk=int(key) if key.isdecimal() and len(key) < 19 else 0,
+    )
+    choices = Choices.of(request.user, str(job.cluster_id))
+    draft = Draft.new(choices, fields=clone_of(job), tenant=job.tenant)
+    return _page(request, choices, draft.use_form().checked_for(request.user), zone)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def edit(request: HttpRequest, pk: int) -> HttpResponse:
+    schedule = visible_schedule(request, pk)
+    if not Schedule.objects.changeable_by(request.user).filter(pk=pk).exists():
+        raise PermissionDenied
+    if request.method == "POST":
+        return _posted(request, schedule)
+    choices = _choices(request, schedule, str(schedule.cluster_id))
+    draft = Draft.new(choices, fields=fields_of(schedule.spec), tenant=schedule.tenant)
+    page = draft.use_form().checked_for(request.user)
+    return _page(request, choices, page, Timing.of(schedule), schedule=schedule)
+
+
+@require_POST
+def preview(request: HttpRequest) -> HttpResponse:
+    """What changes beside the fields that say when, after one of them was edited."""
+    timing = Timing.from_post(request.POST).checked()
+    context = _timing_context(timing) | {"swap": True, "fields": FIELDS}
+    return render(request, "schedules/previewed.html", context)
+
+
+def _posted(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
+    choices = _choices(request, schedule, request.POST.get("cluster", ""))
+    draft = Draft.from_post(request.POST, choices)
+    timing = Timing.from_post(request.POST).checked()
+    match request.POST.get("do"):
+        case "form":
+            return _page(
+                request, choices, draft.use_form().checked_for(request.user), timing, schedule=schedule
+            )
+        case "yaml":
+            return _page(
+                request, choices, draft.use_yaml().checked_for(request.user), timing, schedule=schedule
+            )
+    draft = draft.settle()
+    if draft.tenant is None:
+        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if draft.spec and draft.cluster and draft.tenant and not timing.problems:
+        spec, where = draft.spec, {"cluster": draft.cluster, "terms": timing.read()}
+        try:
+            if schedule:
+                change_schedule(actor=request.user, schedule=schedule, spec=spec, **where)
+            else:
+                tenant, key = draft.tenant, draft.request_key
+                schedule = create_schedule(
+                    actor=request.user, tenant=tenant, spec=spec, request_key=key, **where
+                )
+        except SpecError as error:
+            draft = draft.with_problems(error)
+        except NotAllowed as error:
+            draft = draft.with_problems(SpecError({"": str(error)}))
+        except Refused as error:
+            if error.field in FIELDS:
+                timing = timing.with_problem(error)
+            else:
+                draft = draft.with_problems(SpecError({error.field or "": error.message}))
+        else:
+            return redirect("schedule", schedule.pk)
+    return _page(request, choices, draft, timing, schedule=schedule, status=422)
+
+
+def _choices(request: HttpRequest, schedule: Schedule | None, cluster: str) -> Choices:
+    choices = Choices.of(request.user, cluster)
+    return replace(choices, tenants=[schedule.tenant]) if schedule else choices
+
+
+def _page(
+    request: HttpRequest,
+    choices: Choices,
+    draft: Draft,
+    timing: Timing,
+    *,
+    schedule: Schedule | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = form_context(draft, choices) | _timing_context(timing)
+    context |= {
+        "schedule": schedule,
+        "scheduling": True,
+        "missed_choices": Schedule.Missed.choices,
+        "overlap_choices": Schedule.Overlap.choices,
+        "time_zones": sorted(available_timezones()),
+        "takes_over": schedule is not None and schedule.owner != request.user,
+    }
+    return render(request, "schedules/form.html", context, status=status)
+
+
+def _timing_context(timing: Timing) -> dict[str, Any]:
+    preview = timing.preview(now_from_database(), timezone.get_current_timezone())
+    return {"timing": timing, "preview": preview}

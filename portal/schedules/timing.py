@@ -1,0 +1,128 @@
+"""The part of the form that says when: what was typed, what is wrong with it, and the runs that it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+from django.http import QueryDict
+
+from accounting.errors import Refused
+from scheduling.actions.schedules import Terms
+from scheduling.models import Schedule
+from scheduling.timetable import Timetable, TimetableError
+from scheduling.timetable.walls import when_reached
+
+PREVIEWED = 10
+FIELDS = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_hours", "overlap")
+HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One text for each field of the form; begin and end are walls of the schedule's zone."""
+
+    expression: str = "0 2 * * *"
+    time_zone: str = "UTC"
+    begins: str = ""
+    ends: str = ""
+    missed: str = Schedule.Missed.ONCE
+    catch_up_hours: str = "24"
+    overlap: str = Schedule.Overlap.FORBID
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_post(cls, post: QueryDict) -> Self:
+        return cls(**{name: post.get(name, "").strip()[:200] for name in FIELDS})
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        zone = ZoneInfo(schedule.time_zone)
+        return cls(
+            expression=schedule.expression,
+            time_zone=schedule.time_zone,
+            begins=_write_wall(schedule.begins, zone),
+            ends=_write_wall(schedule.ends, zone),
+            missed=schedule.missed,
+            catch_up_hours=f"{schedule.catch_up_seconds / HOUR:g}",
+            overlap=schedule.overlap,
+        )
+
+    def read(self) -> Terms:
+        """Raises Refused with the field at fault."""
+        begins, ends = self._bounds()
+        try:
+            seconds = round(float(self.catch_up_hours) * HOUR)
+        except (ValueError, OverflowError):
+            raise Refused("This must be a number of hours.", "catch_up_hours") from None
+        terms = Terms(
+            expression=self.expression,
+            time_zone=self.time_zone,
+            begins=begins,
+            ends=ends,
+            missed=self.missed,
+            catch_up_seconds=seconds,
+            overlap=self.overlap,
+        )
+        try:
+            terms.check()
+        except Refused as error:
+            name = "catch_up_hours" if error.field == "catch_up_seconds" else error.field
+            raise Refused(error.message, name) from None
+        return terms
+
+    def checked(self) -> Self:
+        """With what is wrong with it."""
+        try:
+            self.read()
+        except Refused as error:
+            return self.with_problem(error)
+        return replace(self, problems={})
+
+    def with_problem(self, error: Refused) -> Self:
+        return replace(self, problems={error.field or "": error.message})
+
+    def preview(self, now: datetime, reader: Any) -> dict[str, Any] | None:
+        """The next runs in the schedule's zone and in the reader's, and the timetable in words; None while wrong."""
+        try:
+            begins, ends = self._bounds()
+            table = Timetable.read(self.expression, self.time_zone, begins, ends)
+        except (Refused, TimetableError):
+            return None
+        return preview_of(table, now, reader)
+
+    def _bounds(self) -> tuple[datetime | None, datetime | None]:
+        try:
+            zone = Timetable.read("* * * * *", self.time_zone).zone
+        except TimetableError as error:
+            raise Refused(error.message, error.field) from None
+        return _read_wall(self.begins, zone, "begins"), _read_wall(self.ends, zone, "ends")
+
+
+def preview_of(table: Timetable, now: datetime, reader: Any) -> dict[str, Any]:
+    moments = list(table.next_ones(now, PREVIEWED))
+    return {
+        "words": table.rule.in_words(),
+        "zone": table.zone.key,
+        "reader": str(reader),
+        "both": str(reader) != table.zone.key,
+        "runs": [(moment, moment.astimezone(table.zone), moment.astimezone(reader)) for moment in moments],
+    }
+
+
+def _read_wall(text: str, zone: ZoneInfo, name: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refused("This must be a date and time, such as 2026-11-21T08:00.", name) from None
+    if not 2000 <= given.year <= 2200:
+        raise Refused("The year must be from 2000 to 2200.", name)
+    return given.astimezone(UTC) if given.tzinfo else when_reached(given, zone)
+
+
+def _write_wall(moment: datetime | None, zone: ZoneInfo) -> str:
+    return moment.astimezone(zone).strftime("%Y-%m-%dT%H:%M") if moment else ""

@@ -1,0 +1,142 @@
+"""The list of schedules, a schedule's page, and what is done with one. Its form is in portal/schedules/editing.py."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Tenant
+from portal.fragments import render_page
+from portal.jobs.story import yaml_of
+from portal.live.topics import topics_of_jobs
+from portal.schedules.timing import preview_of
+from scheduling import actions
+from scheduling.models import Schedule, ScheduleRun
+from scheduling.spec import SpecError
+from scheduling.timetable import TimetableError
+
+SCHEDULES_PER_PAGE = 50
+RUNS_PER_PAGE = 50
+
+
+@require_safe
+def schedules(request: HttpRequest) -> HttpResponse:
+    """All schedules of the user's teams, the next that is due first."""
+    found = Schedule.objects.visible_to(request.user).kept()
+    mine = request.GET.get("owner") == "me"
+    if mine:
+        found = found.filter(owner=request.user)
+    latest = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")[:1]
+    found = (
+        found.annotate(latest=Subquery(latest))
+        .select_related("tenant", "owner", "cluster")
+        .order_by(F("paused_at").asc(nulls_first=True), F("next_due_at").asc(nulls_last=True), "id")
+    )
+    page = Paginator(found, SCHEDULES_PER_PAGE).get_page(request.GET.get("page"))
+    runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])
+    context = {
+        "mine": mine,
+        "page": page,
+        "rows": [(one, runs.get(one.latest)) for one in page],
+        "teams": Tenant.objects.visible_to(request.user).count(),
+        "topics": topics_of_jobs(request.user),
+    }
+    return render_page(request, "schedules/list.html", context, parts=("schedules-table",))
+
+
+@require_safe
+def schedule(request: HttpRequest, pk: int) -> HttpResponse:
+    """What it runs and when, its next runs and what became of the former ones."""
+    shown = visible_schedule(request, pk)
+    runs = shown.runs.select_related("job", "asked_by").order_by("-id")
+    context = {
+        "schedule": shown,
+        "page": Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page")),
+        "yaml": yaml_of(shown),
+        "may_change": Schedule.objects.changeable_by(request.user).filter(pk=pk).exists(),
+        "preview": _preview(shown),
+        "request_key": uuid.uuid4().hex,
+    }
+    return render_page(request, "schedules/schedule.html", context, parts=("schedule-body",))
+
+
+def _preview(shown: Schedule) -> dict[str, Any] | None:
+    try:
+        return preview_of(shown.timetable, now_from_database(), timezone.get_current_timezone())
+    except TimetableError:  # which the schedule itself tells, once it is due
+        return None
+
+
+@require_POST
+def run(request: HttpRequest, pk: int) -> HttpResponse:
+    key = request.POST.get("request_key", "")[:64] or None
+    return _perform(
+        request,
+        pk,
+        lambda one: actions.run_schedule_now(actor=request.user, schedule=one, request_key=key),
+        "its job is submitted.",
+    )
+
+
+@require_POST
+def pause(request: HttpRequest, pk: int) -> HttpResponse:
+    reason = request.POST.get("reason", "")
+    return _perform(
+        request,
+        pk,
+        lambda one: actions.pause_schedule(actor=request.user, schedule=one, reason=reason),
+        "paused.",
+    )
+
+
+@require_POST
+def resume(request: HttpRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request, pk, lambda one: actions.resume_schedule(actor=request.user, schedule=one), "goes on."
+    )
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request,
+        pk,
+        lambda one: actions.delete_schedule(actor=request.user, schedule=one),
+        "deleted.",
+        to="schedules",
+    )
+
+
+def _perform(
+    request: HttpRequest, pk: int, act: Callable[[Schedule], object], done: str, to: str = ""
+) -> HttpResponse:
+    shown = visible_schedule(request, pk)
+    try:
+        act(shown)
+    except (NotAllowed, Refused, SpecError) as refused:
+        messages.error(request, str(refused))
+    else:
+        messages.success(request, f"{shown.name}: {done}")
+        if to:
+            return redirect(to)
+    return redirect("schedule", pk=pk)
+
+
+def visible_schedule(request: HttpRequest, pk: int) -> Schedule:
+    """The schedule, or 404 for who may not see it."""
+    return get_object_or_404(_seen(request), pk=pk)
+
+
+def _seen(request: HttpRequest) -> QuerySet[Schedule]:
+    return Schedule.objects.visible_to(request.user).select_related("tenant", "owner", "cluster")
