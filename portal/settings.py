@@ -163,6 +163,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 10},
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
+    "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
     "check": {"task": "scheduling.tasks.check_clusters", "schedule": 180.0, "options": {"expires": 180}},
     "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},

@@ -13,6 +13,7 @@ from django.conf import settings
 from accounting.errors import Refused
 from scheduling import actions
 from scheduling import reconcile as reconciling
+from scheduling.actions.announcements import services_to_announce
 from scheduling.actions.replicas import services_to_step
 from scheduling.models import Cluster
 
@@ -99,6 +100,7 @@ def bill_running_leases() -> None:
 def step_service(service_id: int) -> None:
     """A step of one service towards what it should be."""
     actions.step_service(service_id=service_id)
+    actions.announce_service(service_id=service_id)
 
 
 @shared_task
@@ -106,6 +108,13 @@ def step_services() -> None:
     """The same for all: what a lost message left undone, and what was to wait."""
     ids = services_to_step().values_list("id", flat=True)
     _each(ids, lambda service_id: actions.step_service(service_id=service_id))
+
+
+@shared_task
+def announce_services() -> None:
+    """Names that somebody has deleted in a cluster come back, those of removed services go."""
+    ids = services_to_announce().values_list("id", flat=True)
+    _each(ids, lambda service_id: actions.announce_service(service_id=service_id))
 
 
 @shared_task

@@ -23,6 +23,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_backend.py",
         "tests/cluster/test_secrets.py",
         "tests/cluster/test_answering.py",
+        "tests/cluster/test_services.py",
         "tests/cluster/test_events.py",
         "tests/cluster/test_attached.py",
         "tests/cluster/test_node_faults.py",

@@ -1,5 +1,6 @@
 """Every write of the scheduling room, one function a verb."""
 
+from scheduling.actions.announcements import announce_service
 from scheduling.actions.attach import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
 from scheduling.actions.clusters import (
     create_cluster,
@@ -32,6 +33,7 @@ from scheduling.actions.services import change_service, create_service, remove_s
 from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
+    "announce_service",
     "apply_observations",
     "attach_cluster",
     "bill_running",

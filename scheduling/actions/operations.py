@@ -174,7 +174,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         grace_seconds=spec.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,
-        endpoint=_endpoint(spec),
+        endpoint=_endpoint(spec, lease.job.service_id),
         secrets=secrets_of(lease.job, spec),
         mounts=volumes_of(lease.job, spec),
         workers=[
@@ -190,7 +190,8 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
     )
 
 
-def _endpoint(spec: JobSpec) -> Endpoint | None:
+def _endpoint(spec: JobSpec, service_id: int | None) -> Endpoint | None:
     if spec.port is None:
         return None
-    return Endpoint(spec.port, spec.readiness_path, spec.readiness_period_seconds, spec.readiness_failures)
+    how = spec.readiness_path, spec.readiness_period_seconds, spec.readiness_failures
+    return Endpoint(spec.port, *how, service=service_id)

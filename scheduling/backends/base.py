@@ -39,6 +39,7 @@ class Endpoint:
     path: str  # asked for by HTTP, any answer from 200 to 399 will do; empty: a connection is enough
     period_seconds: int
     failures: int
+    service: int | None = None  # whose replica it is
 
     @property
     def timeout_seconds(self) -> int:
@@ -221,6 +222,15 @@ class Backend(Protocol):
 
     def remove_files(self, *, job_id: int) -> None:
         """Deletes logs and checkpoints of a job that has ended; twice has the effect of once."""
+
+    def announce(self, *, service: int, name: str, job_id: int) -> None:
+        """Where the cluster has names for services, `name` leads to ready replicas; `job_id` is one, or was.
+
+        Twice has the effect of once.
+        """
+
+    def withdraw(self, *, service: int, name: str, job_id: int) -> None:
+        """The name leads nowhere any more; twice has the effect of once."""
 
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`; complete when all turns to `last_turn` are in it."""

@@ -53,7 +53,8 @@ class Service(models.Model):
     progress = models.PositiveIntegerField(default=0)
     progress_at = models.DateTimeField(db_default=Now())
     trouble = models.TextField(blank=True, default="")  # why replicas cannot be made, in plain words
-    announced = models.BooleanField(default=False)  # it has an object in its Kubernetes cluster
+    announced = models.BooleanField(default=False)  # its name leads to it in its Kubernetes cluster
+    why_unknown = models.TextField(blank=True, default="", db_default="")  # why it does not
 
     objects = ServiceQuerySet.as_manager()
 

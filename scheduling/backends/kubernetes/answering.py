@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from scheduling.backends.base import Endpoint
-from scheduling.backends.kubernetes.api import Object
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
 
+SERVICE, OWNER = "fairlot.io/service", "fairlot.io/owner"
+INDEX = "batch.kubernetes.io/job-completion-index"
+SERVICES = "/api/v1/namespaces/{}/services"
+# Of every service, so that its name is all that callers must know; pods listen where their revision says.
+PORT = 80
 # Between a pod's leaving the endpoints, which is at once, and its SIGTERM: until all who send to it know.
 GOODBYE_SECONDS = 3
+
+
+class NameTaken(Exception):
+    """There is a Service of that name which is another's."""
 
 
 def of_container(endpoint: Endpoint | None) -> Object:
@@ -29,6 +38,55 @@ def of_container(endpoint: Endpoint | None) -> Object:
             "failureThreshold": endpoint.failures,
         },
         "lifecycle": {"preStop": {"sleep": {"seconds": GOODBYE_SECONDS}}},
+    }
+
+
+def labels(endpoint: Endpoint | None) -> dict[str, str]:
+    """By which a Service finds its pods."""
+    return {SERVICE: str(endpoint.service)} if endpoint and endpoint.service is not None else {}
+
+
+def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
+    """Makes the Service if it is not there; NameTaken when another one is."""
+    if _find(api, namespace, name, service=service, owner=owner) is None:
+        try:
+            api.create(SERVICES.format(namespace), _service(name, service=service, owner=owner))
+        except Taken:
+            _find(api, namespace, name, service=service, owner=owner)
+
+
+def withdraw(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
+    """Deletes the Service if it is there and this one's."""
+    try:
+        there = _find(api, namespace, name, service=service, owner=owner)
+        if there is not None:
+            api.delete(f"{SERVICES.format(namespace)}/{name}", uid=there["metadata"]["uid"])
+    except (Missing, NameTaken):
+        return  # it is gone, or was never ours
+
+
+def _find(api: Api, namespace: str, name: str, *, service: int, owner: str) -> Object | None:
+    try:
+        there = api.get(f"{SERVICES.format(namespace)}/{name}")
+    except Missing:
+        return None
+    found = there["metadata"].get("labels", {})
+    if (found.get(SERVICE), found.get(OWNER)) != (str(service), owner):
+        raise NameTaken(f"a Service {name} of somebody else is in {namespace}")
+    return there
+
+
+def _service(name: str, *, service: int, owner: str) -> Object:
+    ours = {SERVICE: str(service), OWNER: owner}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "fairlot", **ours}},
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {**ours, INDEX: "0"},  # of a gang its first worker answers
+            "ports": [{"name": "http", "port": PORT, "targetPort": "main"}],
+        },
     }
 
 

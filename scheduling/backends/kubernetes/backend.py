@@ -16,6 +16,7 @@ from kubernetes.config import ConfigException
 
 from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered
 from scheduling.backends.kubernetes import answering, claims, objects
+from scheduling.backends.kubernetes.answering import NameTaken
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.listening import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
@@ -190,6 +191,17 @@ class KubernetesBackend:
             except OSError as trouble:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
+    def announce(self, *, service: int, name: str, job_id: int) -> None:
+        """A Service of that name in the tenant's namespace, whose endpoints are the ready replicas."""
+        with _plainly(f"the Service {name}"):
+            self._settle(self.api, job_id)
+            answering.announce(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
+
+    def withdraw(self, *, service: int, name: str, job_id: int) -> None:
+        """The Service goes, if it is this one's."""
+        with _plainly(f"the Service {name}"):
+            answering.withdraw(self.api, self._namespace_of(job_id), name, service=service, owner=self._owner)
+
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
@@ -350,7 +362,7 @@ def _plainly(what: str) -> Iterator[None]:
         if refusal.code == 429 or refusal.code >= 500:
             raise Unanswered(f"{what}: the API server cannot do it now: {refusal.message}") from refusal
         raise BackendError(f"{what} was refused: {refusal.message or refusal.reason}") from refusal
-    except (NotOurs, StillThere) as trouble:
+    except (NotOurs, StillThere, NameTaken) as trouble:
         raise BackendError(f"{what}: {trouble}") from trouble
     except KeyError as missing:
         raise BackendError(f"{what}: there is no job {missing}") from missing

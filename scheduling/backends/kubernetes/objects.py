@@ -24,7 +24,7 @@ Operation: TypeAlias = Mapping[str, object]
 OURS = "fairlot.io"
 NVIDIA = "nvidia.com/gpu"
 # Labels: of which job of Fairlot it is, and of which Fairlot.
-JOB, OWNER = f"{OURS}/job", f"{OURS}/owner"
+JOB, OWNER = f"{OURS}/job", answering.OWNER
 # Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
@@ -93,6 +93,7 @@ def new_job(job_id: int, pod: Pod, *, workers: int, owner: str) -> Object:
     if 0 < len(pod.progress_pattern) <= LONGEST_PATTERN:
         annotations[PROGRESS] = pod.progress_pattern
     labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
+    labels |= answering.labels(pod.endpoint)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

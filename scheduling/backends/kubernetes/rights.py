@@ -61,7 +61,12 @@ _IN_TEAMS = (
     ("batch", "jobs", ("get", "create", "patch", "delete"), "starts, stops and moves gangs"),
     ("", "pods", ("get", "create", "patch", "delete"), "lets the pods of gangs through"),
     ("", "pods/log", ("get",), "shows logs"),
-    ("", "services", ("get", "create", "delete"), "lets the workers of a gang find each other"),
+    (
+        "",
+        "services",
+        ("get", "create", "delete"),
+        "lets workers of a gang find each other, and others find services",
+    ),
     ("", "configmaps", ("get", "create", "patch", "delete"), "hands over host files"),
     ("", "secrets", ("create", "patch"), "hands over secrets, which it cannot list or read"),
     ("", "persistentvolumeclaims", ("get", "list"), "knows which volumes a team may use"),

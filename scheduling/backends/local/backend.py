@@ -112,6 +112,12 @@ class LocalBackend:
         except OSError as error:
             raise BackendError(f"the folder of job {job_id} cannot be removed: {error}") from error
 
+    def announce(self, *, service: int, name: str, job_id: int) -> None:
+        """This machine has no names: each replica's address is told."""
+
+    def withdraw(self, *, service: int, name: str, job_id: int) -> None:
+        """There was none."""
+
     # --- reports -------------------------------------------------------------------------------
 
     def observe(self) -> Sequence[Observation]:
