@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Protocol
 
@@ -13,6 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KEY = re.compile(r"[A-Za-z0-9_.][-A-Za-z0-9_.]{0,62}")
 NAME_IN_WORDS = "small letters, digits and -, 1 to 63 of them, neither first nor last a -"
+QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+LEAST_MEMORY = 2**20
 # Where things lie when nothing else is said.
 SECRETS, VOLUMES = "/secrets", "/volumes"
 # Whoever mounts something here hides what the image, the node or Fairlot itself has there.
@@ -87,6 +92,17 @@ def is_in(path: str, folder: str) -> bool:
     return PurePosixPath(path).is_relative_to(folder)
 
 
+def read_bytes(text: str) -> int:
+    """ValueError for what is no amount of memory, such as 64Gi."""
+    found = QUANTITY.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no amount: write 64Gi, 512Mi or 10G")
+    size = int(Decimal(found[1]) * UNITS[found[2] or ""])
+    if size < LEAST_MEMORY:
+        raise ValueError(f"{text} is less than 1Mi: name the unit, as in 64Gi")
+    return size
+
+
 def check_reference(said: str) -> None:
     """ValueError unless it is the name of a secret, or name/key."""
     name, slash, key = said.partition("/")
@@ -124,6 +140,31 @@ SecretFolders = Annotated[list[SecretFiles], Field(max_length=20), AfterValidato
 Volumes = Annotated[list[VolumeUse], Field(max_length=20), AfterValidator(_volumes_each_once)]
 
 
+def _amount(text: str) -> str:
+    if text:
+        read_bytes(text)
+    return text
+
+
+def _folder(path: str) -> str:
+    if path and (not path.startswith("/") or not path.isprintable()):
+        raise ValueError(f"{path!r} is not absolute: begin it with /")
+    return path
+
+
+def _secret_name(name: str) -> str:
+    if name and not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a secret: {NAME_IN_WORDS}")
+    return name
+
+
+Amount = Annotated[str, Field(max_length=20), AfterValidator(_amount)]
+Folder = Annotated[str, Field(max_length=400), AfterValidator(_folder)]
+SecretName = Annotated[str, AfterValidator(_secret_name)]
+# 0 is root, who has no business in a container here.
+Id = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
 class Brings(Protocol):
     """The fields of a spec that are checked together."""
 
@@ -131,6 +172,9 @@ class Brings(Protocol):
     secrets: Any
     secret_files: Any
     volumes: Any
+    image_pull_secret: Any
+    memory: Any
+    shm: Any
 
 
 def check_together(spec: Brings) -> None:
@@ -138,9 +182,12 @@ def check_together(spec: Brings) -> None:
     if both := sorted(set(spec.variables) & set(spec.secrets)):
         raise ValueError(f"secrets: {both[0]} is among the variables already")
     check_apart([(one.name, one.place) for one in (*spec.secret_files, *spec.volumes)])
+    if spec.memory and spec.shm and read_bytes(spec.shm) > read_bytes(spec.memory):
+        raise ValueError("shm: is a part of memory, and more than it")
 
 
 def named_secrets(spec: Brings) -> list[str]:
     """Each secret that a spec names, once."""
     variables = (said.partition("/")[0] for said in spec.secrets.values())
-    return list(dict.fromkeys([*variables, *(files.name for files in spec.secret_files)]))
+    image = [spec.image_pull_secret] if spec.image_pull_secret else []
+    return list(dict.fromkeys([*variables, *(files.name for files in spec.secret_files), *image]))

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from scheduling import brought
+from scheduling import brought, pod_fields
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,7 +43,7 @@ class SpecError(Exception):
 
 
 class JobSpec(BaseModel):
-    """What a user asks for. Unknown fields are refused, not ignored."""
+    """What a user asks for: the fields here are all that there are. Others are refused by name, not ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -61,6 +61,15 @@ class JobSpec(BaseModel):
     secrets: brought.SecretVariables = {}
     secret_files: brought.SecretFolders = []
     volumes: brought.Volumes = []
+    # Of each worker; what is left out is by its GPUs.
+    cpu: Annotated[float, Field(ge=0.1, le=1024)] | None = None
+    memory: brought.Amount = ""
+    shm: brought.Amount = ""
+    working_directory: brought.Folder = ""
+    user_id: brought.Id | None = None
+    group_id: brought.Id | None = None
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    image_pull_secret: brought.SecretName = ""
     # Where the first worker answers others; programs read it from PORT, as not every backend can give this one.
     port: Annotated[int, Field(ge=1024, le=65_535)] | None = None
     readiness_path: Annotated[str, Field(max_length=1000)] = ""
@@ -163,6 +172,8 @@ class JobSpec(BaseModel):
         """Checks `data`; raises SpecError naming each field and what is accepted."""
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
+        if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
+            raise SpecError(foreign)
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -243,6 +254,14 @@ ACCEPTED = {
     "priority": "a whole number from -100 to 100",
     "progress_pattern": "an RE2 regular expression with one group",
     "secrets": "a mapping of variables to names of secrets, or to name/key",
+    "cpu": "processors of each worker, 0.1 to 1024; empty for its GPUs' part of the node",
+    "memory": "of each worker, such as 64Gi; empty for its GPUs' part of the node",
+    "shm": "shared memory, a part of memory, such as 8Gi; empty for half of it",
+    "working_directory": "an absolute folder of the image; empty for the image's own",
+    "user_id": "a whole number from 1; empty for 1000",
+    "group_id": "a whole number from 1; empty for 1000",
+    "image_pull_policy": "Always, IfNotPresent or Never; empty for the cluster's",
+    "image_pull_secret": "the name of a secret that holds a Docker configuration (JSON with auths)",
     "volumes": "a list of {name: a volume, path: an absolute folder, which may be left out}",
     "secret_files": "a list of {name: a secret, path: an absolute folder, which may be left out}",
     "port": "a whole number from 1024 to 65535; empty for a job that answers nobody",
@@ -257,7 +276,8 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
     for item in error.errors(include_url=False):
         field = str(item["loc"][0]) if item["loc"] else ""
         if item["type"] == "extra_forbidden" and len(item["loc"]) > 1:
-            problems[field] = f"{item['loc'][-1]} is no part of it; accepted is {ACCEPTED.get(field, 'none')}"
+            instead = pod_fields.why_not(str(item["loc"][-1])) or f"accepted is {ACCEPTED.get(field, 'none')}"
+            problems[field] = f"{item['loc'][-1]} is no part of it: {instead}"
             continue
         if item["type"] == "extra_forbidden":
             problems[field] = f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"

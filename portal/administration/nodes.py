@@ -15,6 +15,8 @@ from portal.fragments import render_page
 from scheduling.actions import clusters
 from scheduling.models import Cluster, Node
 
+OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
+
 
 def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
@@ -144,6 +146,10 @@ def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     )
 
 
+def _amount(post: QueryDict, field: str) -> float | None:
+    return float(decimal(post, field)) if post.get(field, "").strip() else None
+
+
 def _settings(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     context = {
         "tab": "settings",
@@ -176,6 +182,7 @@ def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
             quantum_seconds=float(decimal(post, "quantum_seconds")),
             residence_seconds=float(decimal(post, "residence_seconds")),
             overhead_limit=float(decimal(post, "overhead_limit")) / 100,
+            **{field: _amount(post, field) for field in OF_WORKERS if field in post},
         ),
         done=f"{cluster.name} is scheduled so from the next round on.",
         to=("admin_settings",),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime, ConfigDict, SecretStr
+from pydantic import AwareDatetime, ConfigDict, SecretStr, WithJsonSchema
+
+from portal.api.inlining import inlined
+from scheduling.spec import JobSpec
 
 EXAMPLE = {
     "spec": {
@@ -20,6 +23,20 @@ EXAMPLE = {
     },
     "team": "your-team",
 }
+
+
+# As JobSpec checks it; what else Kubernetes' pods have is refused by name (docs/jobs.md).
+Spec = Annotated[
+    dict[str, Any] | str,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                inlined(JobSpec.model_json_schema()),
+                {"type": "string", "description": "The same as YAML."},
+            ]
+        }
+    ),
+]
 
 
 class Me(Schema):
@@ -40,7 +57,7 @@ class NewJob(Schema):
 
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
-    spec: dict[str, Any] | str
+    spec: Spec
     team: str = Field("", description="Slug of the team that pays.")
     cluster: str = Field("", description="Name of the cluster.")
     even_if_never: bool = Field(

@@ -15,6 +15,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
 from scheduling.backends import environments_of
+from scheduling.containers import ONLY_IN_CONTAINERS
 from scheduling.models import Cluster, Job, Secret, Volume
 from scheduling.preflight import Preflight, preflight
 from scheduling.spec import JobSpec, SpecError
@@ -22,7 +23,10 @@ from scheduling.spec import JobSpec, SpecError
 CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
 NEVER_MEANT = "This job can never run as it is. Change it, or check “Submit it all the same”."
 EXAMPLE = "digits/train.py"
-ADVANCED = ("priority", "progress_pattern", "secrets", "secret_files", "volumes")
+ADVANCED = (
+    "priority", "progress_pattern", "secrets", "secret_files", "volumes", "cpu", "memory", "shm",
+    "working_directory", "user_id", "group_id", "image_pull_policy", "image_pull_secret",
+)  # fmt: skip
 FORM_FIELDS = frozenset(Fields.__dataclass_fields__) | {"tenant", "cluster"}
 
 
@@ -112,6 +116,11 @@ class Draft:
     @property
     def changed_both(self) -> bool:
         return CHANGED_BOTH in self.yaml_problems.values()
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether it says something that only containers can be given."""
+        return any(getattr(self.fields, name) for name in ONLY_IN_CONTAINERS)
 
     @property
     def advanced(self) -> bool:

@@ -20,10 +20,16 @@ NUMBERS = {
     "gpus_per_worker": int,
     "priority": int,
     "checkpoint_grace_seconds": float,
+    "cpu": float,
+    "user_id": int,
+    "group_id": int,
     "port": int,
     "readiness_period_seconds": int,
     "readiness_failures": int,
 }
+OF_CONTAINERS = ("memory", "shm", "working_directory", "image_pull_policy", "image_pull_secret")
+# Numbers that may be left out.
+OPTIONAL = ("port", "cpu", "user_id", "group_id")
 DEFAULTS = JobSpec(name="x", command="x")
 
 
@@ -44,6 +50,14 @@ class Fields:
     secrets: str = ""
     secret_files: str = ""
     volumes: str = ""
+    cpu: str = ""
+    memory: str = ""
+    shm: str = ""
+    working_directory: str = ""
+    user_id: str = ""
+    group_id: str = ""
+    image_pull_policy: str = ""
+    image_pull_secret: str = ""
     port: str = ""
     readiness_path: str = DEFAULTS.readiness_path
     readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
@@ -73,7 +87,8 @@ class Fields:
             priority=str(spec.priority),
             progress_pattern=spec.progress_pattern,
             **{name: lines.write(getattr(spec, name)) for name, lines in LINES.items()},
-            port="" if spec.port is None else str(spec.port),
+            **{name: _write_number(getattr(spec, name)) for name in OPTIONAL},
+            **{name: getattr(spec, name) for name in OF_CONTAINERS},
             readiness_path=spec.readiness_path,
             readiness_period_seconds=str(spec.readiness_period_seconds),
             readiness_failures=str(spec.readiness_failures),
@@ -100,7 +115,7 @@ class Fields:
     def _plain(self) -> dict[str, Any]:
         texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
         numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
-        return texts | numbers | ({} if self.port.strip() else {"port": None})
+        return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
     def _lines(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in LINES}
@@ -133,7 +148,9 @@ def _read_number(text: str, kind: type[int] | type[float]) -> int | float | str:
         return text
 
 
-def _write_number(value: float) -> str:
+def _write_number(value: float | None) -> str:
+    if value is None:
+        return ""
     return repr(int(value) if value == int(value) else value)
 
 

@@ -17,6 +17,8 @@ from scheduling.actions.jobs import submit_job
 from scheduling.models import Job
 from scheduling.spec import SpecError
 
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+
 
 @never_cache
 @require_http_methods(["GET", "POST"])
@@ -101,6 +103,7 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
         "draft": draft,
         "choices": choices,
         "has_example": has_example(choices),
+        "pull_policies": PULL_POLICIES,
         "currency": settings.FAIRLOT_CURRENCY,
         "unknown_generations": [name for name in draft.fields.generations if name not in known],
         "unknown_environment": draft.fields.environment not in {"", *choices.environments},

@@ -29,6 +29,10 @@ CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "quantum_seconds": lambda value: 1 <= value <= 86_400,
     "residence_seconds": lambda value: 0 <= value <= 86_400,
     "overhead_limit": lambda value: 0 < value <= 1,
+    "cpu_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
+    "memory_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
+    "cpu_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 1024,
+    "memory_limit_per_gpu": lambda value: value is None or 0.1 <= value <= 65_536,
 }
 ACCEPTED = {
     "draw": "stride or lottery",
@@ -37,6 +41,10 @@ ACCEPTED = {
     "quantum_seconds": "1 to 86,400 seconds",
     "residence_seconds": "0 to 86,400 seconds",
     "overhead_limit": "more than 0 and at most 1",
+    "cpu_per_gpu": "0.1 to 1,024 processors, or nothing",
+    "memory_per_gpu": "0.1 to 65,536 GiB, or nothing",
+    "cpu_limit_per_gpu": "0.1 to 1,024 processors, or nothing",
+    "memory_limit_per_gpu": "0.1 to 65,536 GiB, or nothing",
 }
 # By these words a job's history tells for what its turn ended.
 BEING_DRAINED = "is being drained"

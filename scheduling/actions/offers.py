@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
@@ -34,6 +34,8 @@ class _Shown:
     others: int
     state: str
     reason: str
+    cpus: float | None = None
+    memory: int | None = None
 
 
 def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
@@ -84,7 +86,16 @@ def _shown(offer: Offer, generation: Generation) -> _Shown:
     state = Node.State.READY
     if offer.why_not:
         state = Node.State.CLOSED if offer.is_up else Node.State.DOWN
-    return _Shown(generation, offer.installed, offer.failed, offer.others, state, offer.why_not[:200])
+    return _Shown(
+        generation,
+        offer.installed,
+        offer.failed,
+        offer.others,
+        state,
+        offer.why_not[:200],
+        cpus=offer.cpus,
+        memory=offer.memory,
+    )
 
 
 def _show(node: Node, shown: _Shown, now: datetime) -> bool:
@@ -98,6 +109,8 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
         "gpus": shown.gpus,
         "failed_gpus": shown.failed,
         "others_gpus": shown.others,
+        "cpus": shown.cpus,
+        "memory": shown.memory,
     }
     if node.state != Node.State.DRAINED:  # which an operator has said, and takes back
         values |= {"state": shown.state, "state_reason": shown.reason}
@@ -129,7 +142,16 @@ def _exchange(node: Node, shown: _Shown, now: datetime) -> _Shown:
         return shown
     text = f"{node.name} has other GPUs now ({shown.gpus} {shown.generation.name})"
     leave_node(node, text=text, now=now)
-    return _Shown(node.generation, node.gpus, 0, 0, Node.State.CLOSED, f"{text}; its jobs are leaving"[:200])
+    why = f"{text}; its jobs are leaving"[:200]
+    return replace(
+        shown,
+        generation=node.generation,
+        gpus=node.gpus,
+        failed=0,
+        others=0,
+        state=Node.State.CLOSED,
+        reason=why,
+    )
 
 
 def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:

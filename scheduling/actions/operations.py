@@ -14,8 +14,10 @@ from scheduling.actions.secrets import secrets_of
 from scheduling.actions.volumes import volumes_of
 from scheduling.backends import backend_for
 from scheduling.backends.base import (
+    USUAL,
     Backend,
     BackendError,
+    Container,
     End,
     Endpoint,
     Gang,
@@ -24,7 +26,8 @@ from scheduling.backends.base import (
     Unanswered,
     Worker,
 )
-from scheduling.models import Cluster, Lease, Operation
+from scheduling.containers import room_for
+from scheduling.models import Cluster, Job, Lease, Node, Operation
 from scheduling.spec import JobSpec
 
 logger = logging.getLogger(__name__)
@@ -177,6 +180,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         endpoint=_endpoint(spec, lease.job.service_id),
         secrets=secrets_of(lease.job, spec),
         mounts=volumes_of(lease.job, spec),
+        container=_container(lease.job, spec),
         workers=[
             Worker(
                 rank=rank,
@@ -187,6 +191,25 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
             )
             for rank, gpus in sorted(workers.items())
         ],
+    )
+
+
+def _container(job: Job, spec: JobSpec) -> Container:
+    """The same for every turn, on whichever nodes: by all that have enough GPUs that it accepts."""
+    if job.cluster.backend == Cluster.Backend.LOCAL:
+        return USUAL
+    nodes = Node.objects.filter(cluster=job.cluster, gpus__gte=spec.gpus_per_worker)
+    if job.generation_ids:
+        nodes = nodes.filter(generation__in=job.generation_ids)
+    room = room_for(job.cluster, spec, list(nodes))
+    return Container(
+        cpus=room.cpus,
+        memory=room.memory,
+        shared_memory=room.shared_memory,
+        working_directory=spec.working_directory,
+        user_id=spec.user_id,
+        group_id=spec.group_id,
+        image_pull_policy=spec.image_pull_policy,
     )
 
 

@@ -138,6 +138,7 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
     return Secrets(
         variables={variable: _text(said, texts) for variable, said in spec.secrets.items()},
         folders=[SecretFolder(one.name, one.place, texts[one.name]) for one in spec.secret_files],
+        image=_docker_configuration(spec.image_pull_secret, texts),
     )
 
 
@@ -172,11 +173,27 @@ def _text(said: str, texts: Mapping[str, Mapping[str, str]]) -> str:
     return texts[name][key] if key else next(iter(texts[name].values()))
 
 
+def _docker_configuration(name: str, texts: Mapping[str, Mapping[str, str]]) -> str:
+    """As `docker login` writes it; BackendError for what is none."""
+    if not name:
+        return ""
+    text = _text(name, texts)
+    try:
+        is_one = "auths" in json.loads(text)
+    except (ValueError, TypeError):
+        is_one = False
+    if not is_one:
+        raise BackendError(f"the secret {name} holds no Docker configuration: a JSON text with auths")
+    return text
+
+
 def _problems(spec: JobSpec, found: Mapping[str, Secret], team: str) -> dict[str, str]:
     """By field of the spec, what is wrong with the secrets that it names."""
     problems: dict[str, str] = {}
     folders = [one.name for one in spec.secret_files]
-    for field, names in (("secrets", _names(spec.secrets.values())), ("secret_files", folders)):
+    image = [spec.image_pull_secret] if spec.image_pull_secret else []
+    named = {"secrets": _names(spec.secrets.values()), "secret_files": folders, "image_pull_secret": image}
+    for field, names in named.items():
         if missing := [name for name in names if name not in found]:
             problems[field] = f"there is no secret {missing[0]} of yours or of {team}"
     for variable, said in spec.secrets.items() if not problems else ():

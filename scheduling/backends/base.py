@@ -62,9 +62,10 @@ class Secrets:
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     folders: Sequence[SecretFolder] = ()
+    image: str = field(default="", repr=False)  # a Docker configuration, to pull the image with
 
     def __bool__(self) -> bool:
-        return bool(self.variables or self.folders)
+        return bool(self.variables or self.folders or self.image)
 
 
 NO_SECRETS = Secrets()
@@ -78,6 +79,22 @@ class Mount:
     path: str  # absolute, in every worker
     source: str  # a claim in the tenant's namespace; locally a folder
     read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """How each worker's container is run, where there are containers; None and "" are the cluster's own way."""
+
+    cpus: float | None = None  # promised, and at most
+    memory: int | None = None  # bytes, promised, and at most
+    shared_memory: int | None = None  # bytes, at most; they count as memory
+    working_directory: str = ""
+    user_id: int | None = None
+    group_id: int | None = None
+    image_pull_policy: str = ""
+
+
+USUAL = Container()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,7 @@ class Gang:
     endpoint: Endpoint | None = None
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
+    container: Container = USUAL
 
 
 class Phase(StrEnum):
@@ -157,6 +175,8 @@ class Offer:
     others: int  # in use by what is not Fairlot's
     is_up: bool
     why_not: str  # in plain words why nothing new may be put there now; empty when it may
+    cpus: float | None = None  # that pods may have of the machine
+    memory: int | None = None  # the same, in bytes
 
 
 @dataclass(frozen=True, slots=True)

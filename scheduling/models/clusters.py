@@ -50,6 +50,13 @@ class Cluster(models.Model):
     overhead_limit = models.FloatField(default=0.05)
     # Marks what is ours there, should another Fairlot use the same Kubernetes.
     uid = models.UUIDField(db_default=RandomUUID(), unique=True, editable=False)
+    # Processors, and GiB of memory, that a worker gets for each GPU when its job says nothing; null: its part
+    # of the node.
+    cpu_per_gpu = models.FloatField(null=True, blank=True)
+    memory_per_gpu = models.FloatField(null=True, blank=True)
+    # The most that a job may ask for; null: as much as a node has.
+    cpu_limit_per_gpu = models.FloatField(null=True, blank=True)
+    memory_limit_per_gpu = models.FloatField(null=True, blank=True)
     detached_at = models.DateTimeField(null=True, blank=True)
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_reason = models.CharField(max_length=200, blank=True, default="", db_default="")
@@ -154,6 +161,9 @@ class Node(models.Model):
     # of slices, and what a pod asks for to get one of them.
     host = models.CharField(max_length=253, blank=True, default="")
     resource = models.CharField(max_length=100, blank=True, default="")
+    # Of the whole machine, what pods may have of it, where that is known.
+    cpus = models.FloatField(null=True, blank=True)
+    memory = models.BigIntegerField(null=True, blank=True)  # bytes
     failed_gpus = models.PositiveIntegerField(default=0)
     others_gpus = models.PositiveIntegerField(default=0)  # held by pods that are not Fairlot's
     # Of virtual GPUs, the speed that programs are told to honour; None for real ones.

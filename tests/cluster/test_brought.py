@@ -1,4 +1,4 @@
-"""What real containers find of that which their job brings: secrets as variables and files."""
+"""What real containers find of that which their job brings: secrets, datasets, processors and memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.backends.base import End, Gang, SecretFolder, Secrets
-from tests.cluster.api import Api
+from scheduling.backends.base import BackendError, Container, End, Gang, Mount, SecretFolder, Secrets
+from tests.cluster.api import JOBS, Api
 from tests.cluster.backend_rig import Rig
-from tests.cluster.images import SHELL
-from tests.cluster.realnode import RealNode
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.images import PYTHON, SHELL
+from tests.cluster.realnode import RealNode, claim
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
+MIB = 2**20
 TEXT = "hf_dontTellAnybody"
 
 
@@ -54,4 +56,59 @@ def test_a_container_reads_its_secrets(rig: Rig, real_node: RealNode) -> None:
     assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
     lines = log(rig, gang).splitlines()
     assert lines[:2] == [TEXT, TEXT]
-    assert lines[-1] == "it cannot be written"
+    assert "it cannot be written" in lines
+
+
+def test_a_dataset_is_read_and_cannot_be_written(
+    rig: Rig, plane: ControlPlane, tenant: str, real_node: RealNode
+) -> None:
+    source = claim(plane, tenant, "imagenet")
+    writable = Mount("scratch", "/volumes/scratch", source, read_only=False)
+    dataset = Mount("imagenet", "/data/imagenet", source, read_only=True)
+    first = run(rig, real_node, 'echo a cat > "$FAIRLOT_VOLUMES_DIR/scratch/0001"', mounts=[writable])
+    assert rig.wait(first).end is End.SUCCEEDED, log(rig, first)
+    script = "cat /data/imagenet/0001; rm /data/imagenet/0001 || echo it cannot be written"
+    second = run(rig, real_node, script, job=2, mounts=[dataset])
+    assert rig.wait(second).end is End.SUCCEEDED, log(rig, second)
+    lines = log(rig, second).splitlines()
+    assert lines[0] == "a cat"
+    assert "it cannot be written" in lines
+
+
+def test_a_claim_that_is_not_there_is_told_before_any_pod_waits_for_it(
+    rig: Rig, tenant: str, real_node: RealNode
+) -> None:
+    missing = Mount("imagenet", "/data/imagenet", "nowhere", read_only=True)
+    with pytest.raises(BackendError, match=f"a claim nowhere in the namespace {tenant}, and there is none"):
+        run(rig, real_node, "true", mounts=[missing])
+    assert not rig.admin.items(JOBS.format(tenant))
+
+
+def test_a_container_is_given_what_it_asked_for_and_no_more(rig: Rig, real_node: RealNode) -> None:
+    """Its cgroup and its shared memory are the kernel's own, so what they say is what is in force."""
+    container = Container(0.5, 256 * MIB, 64 * MIB, working_directory="/opt", user_id=4321, group_id=1234)
+    at = "/sys/fs/cgroup"
+    script = (
+        "id -u; id -g; pwd; "
+        f"cat {at}/memory.max || cat {at}/memory/memory.limit_in_bytes; "
+        f"cat {at}/cpu.max || echo $(cat {at}/cpu/cpu.cfs_quota_us) $(cat {at}/cpu/cpu.cfs_period_us); "
+        "cat /proc/mounts"
+    )
+    gang = run(rig, real_node, script, container=container)
+    assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
+    # What the other version of cgroups would have is not there.
+    lines = [line for line in log(rig, gang).splitlines() if not line.startswith("cat: ")]
+    assert lines[:4] == ["4321", "1234", "/opt", str(256 * MIB)]
+    quota, period = map(int, lines[4].split())
+    assert quota / period == 0.5
+    [shared] = [line for line in lines if " /dev/shm " in line]
+    assert f"size={64 * 1024}k" in shared
+
+
+def test_more_memory_than_it_asked_for_ends_it(rig: Rig, real_node: RealNode) -> None:
+    container = Container(memory=64 * MIB)
+    command = ["python3", "-c", "bytearray(256 << 20)"]
+    gang = rig.start(rig.gang(real_node.name, command=command, environment_name=PYTHON, container=container))
+    seen = rig.wait(gang)
+    assert (seen.end, seen.exit_code) == (End.FAILED, 137)
+    assert "memory" in seen.message

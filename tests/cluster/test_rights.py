@@ -12,7 +12,7 @@ from tests.cluster.api import JOBS, NODES, PODS, Api, Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.deployed import FAIRLOT, manifests
 from tests.cluster.jobs import Work, on_nodes, suspended
-from tests.cluster.tenancy import GATE, JOB, container, epoch, fairlots_job, pod
+from tests.cluster.tenancy import EPOCH, GATE, JOB, container, epoch, fairlots_job, pod
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -171,7 +171,11 @@ def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
     account.delete(f"{maps}/gang")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gang", "uid": secrets.token_hex(8)}
     account.create(
-        hidden, {"metadata": {**metadata, "ownerReferences": [owner]}, "stringData": {"key": "first"}}
+        hidden,
+        {
+            "metadata": {**metadata, "annotations": {EPOCH: "1"}, "ownerReferences": [owner]},
+            "stringData": {"key": "first"},
+        },
     )
     account.merge(f"{hidden}/gang", {"stringData": {"key": "second"}})
 

@@ -31,6 +31,23 @@ mappings = st.fixed_dictionaries(
         "variables": st.dictionaries(names, texts, max_size=4),
         "checkpoint_grace_seconds": st.floats(0, 3600),
         "priority": st.integers(-100, 100),
+        "secrets": st.dictionaries(
+            names.map(lambda name: f"S_{name}"), st.sampled_from(["hf", "s3/key-1.id"])
+        ),
+        "secret_files": st.lists(st.sampled_from(["a", "b-2"]), unique=True).map(
+            lambda found: [{"name": name, "path": f"/opt/{name}"} for name in found]
+        ),
+        "volumes": st.lists(st.sampled_from(["sky", "sea"]), unique=True).map(
+            lambda found: [{"name": name} for name in found]
+        ),
+        "cpu": st.floats(0.1, 1024),
+        "memory": st.sampled_from(["", "64Gi", "1.5T"]),
+        "shm": st.sampled_from(["", "512Mi"]),
+        "working_directory": st.sampled_from(["", "/srv/a b"]),
+        "user_id": st.integers(1, 2**31 - 1),
+        "group_id": st.integers(1, 2**31 - 1),
+        "image_pull_policy": st.sampled_from(["", "Always", "IfNotPresent", "Never"]),
+        "image_pull_secret": st.sampled_from(["", "registry"]),
         "port": st.integers(1024, 65_535),
         "readiness_path": st.sampled_from(["", "/", "/health?deep=1"]),
         "readiness_period_seconds": st.integers(1, 300),

@@ -146,6 +146,7 @@ class KubernetesBackend:
             endpoint=gang.endpoint,
             secrets=gang.secrets,
             mounts=gang.mounts,
+            container=gang.container,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
         turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)

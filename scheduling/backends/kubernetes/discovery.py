@@ -29,6 +29,8 @@ class Supply:
     healthy: int  # as the device plugin counts them; fewer than installed when some have failed
     is_up: bool
     why_not: str  # in plain words why nothing may be put there now; empty when it may
+    cpus: float | None = None  # that pods may have of the node
+    memory: int | None = None  # the same, in bytes
 
 
 def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Supply]:
@@ -53,6 +55,8 @@ def supplies(node: Object, *, tolerated: Collection[str] = TOLERATED) -> list[Su
                 healthy=min(installed, _whole(allocatable.get(resource, "0"))),
                 is_up=_is_ready(node),
                 why_not=why_not,
+                cpus=_amount(allocatable, "cpu"),
+                memory=None if (size := _amount(allocatable, "memory")) is None else int(size),
             )
         )
     return found
@@ -123,6 +127,10 @@ def _gpus(container: Object) -> Iterator[tuple[str, int]]:
     for resource, amount in {**resources.get("requests", {}), **resources.get("limits", {})}.items():
         if resource == GPU or resource.startswith(MIG):
             yield resource, _whole(amount)
+
+
+def _amount(allocatable: Object, resource: str) -> float | None:
+    return float(parse_quantity(allocatable[resource])) if resource in allocatable else None
 
 
 def _whole(quantity: str | int) -> int:

@@ -15,6 +15,7 @@ from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorize
 from scheduling.brought import SECRETS
 
 PATH = "/api/v1/namespaces/{}/secrets"
+OPAQUE = "Opaque"
 # Readable for the user and group that the pod runs as, and for nobody else.
 MODE = 0o440
 TOO_BUSY = 429
@@ -24,11 +25,11 @@ def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotation
     """All of them as they are now; twice is as good as once. Refused and Unreachable repeat nothing of it."""
     about = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": about["name"], "uid": about["uid"]}
-    for name, texts in _texts(about["name"], secrets):
+    for name, kind, texts in _texts(about["name"], secrets):
         thing = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": "Opaque",
+            "type": kind,
             "metadata": {
                 "name": name,
                 "labels": about["labels"],
@@ -64,20 +65,32 @@ def folders(job: str, secrets: Secrets) -> list[tuple[Object, Object]]:
     return found
 
 
+def pulling(job: str, secrets: Secrets) -> dict[str, list[Object]]:
+    """Of a pod, with what its image is pulled."""
+    return {"imagePullSecrets": [{"name": _of_image(job)}]} if secrets.image else {}
+
+
 def plain_variables(secrets: Secrets) -> dict[str, str]:
     """Where programs find the folders whose place nobody chose."""
     return {"FAIRLOT_SECRETS_DIR": SECRETS} if secrets.folders else {}
 
 
-def _texts(job: str, secrets: Secrets) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _texts(job: str, secrets: Secrets) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Name, type and texts of each Secret."""
     if secrets.variables:
-        yield _of_variables(job), secrets.variables
+        yield _of_variables(job), OPAQUE, secrets.variables
     for number, folder in enumerate(secrets.folders):
-        yield _of_folder(job, number), folder.files
+        yield _of_folder(job, number), OPAQUE, folder.files
+    if secrets.image:
+        yield _of_image(job), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": secrets.image}
 
 
 def _of_variables(job: str) -> str:
     return f"{job}-variables"
+
+
+def _of_image(job: str) -> str:
+    return f"{job}-image"
 
 
 def _of_folder(job: str, number: int) -> str:

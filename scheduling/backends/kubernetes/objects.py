@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from scheduling.backends.base import NO_SECRETS, Endpoint, Mount, Secrets
+from scheduling.backends.base import NO_SECRETS, USUAL, Container, Endpoint, Mount, Secrets
 from scheduling.backends.kubernetes import answering, claims, handover, meeting
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
@@ -68,6 +68,7 @@ class Pod:
     endpoint: Endpoint | None = None  # where its first worker answers
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
+    container: Container = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,9 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         "subdomain": job_name(job_id),
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
+            "runAsUser": pod.container.user_id or USER,
+            "runAsGroup": pod.container.group_id or USER,
+            "fsGroup": pod.container.group_id or USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "schedulingGates": [{"name": GATE}] if workers > 1 else [],
@@ -150,16 +151,33 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
                 "command": list(pod.command),
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [mount for mount, _ in volumes],
-                "resources": {"limits": {pod.gpu_resource: str(pod.gpus)}},
+                "resources": _resources(pod),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
                 },
+                **_how_to_run(pod.container),
                 **answering.of_container(pod.endpoint),
             }
         ],
         "volumes": [volume for _, volume in volumes],
+        **handover.pulling(job_name(job_id), pod.secrets),
     }
+
+
+def _resources(pod: Pod) -> Object:
+    """Promised is what it gets at most: so no pod takes from another what that counts on."""
+    limits = {pod.gpu_resource: str(pod.gpus)}
+    if pod.container.cpus is not None:
+        limits["cpu"] = f"{round(pod.container.cpus * 1000)}m"
+    if pod.container.memory is not None:
+        limits["memory"] = str(pod.container.memory)
+    return {"limits": limits, "requests": limits} if len(limits) > 1 else {"limits": limits}
+
+
+def _how_to_run(container: Container) -> Object:
+    said = {"workingDir": container.working_directory, "imagePullPolicy": container.image_pull_policy}
+    return {key: value for key, value in said.items() if value}
 
 
 def _tolerations(pod: Pod) -> list[Object]:
@@ -175,7 +193,7 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
     shared = {"name": "shared-memory", "mountPath": SHARED_MEMORY}
     found: list[tuple[Object, Object]] = [
         # Containers get 64 MiB of it else, which is too little for what loads data in many processes.
-        (shared, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}})
+        (shared, {"name": "shared-memory", "emptyDir": _in_memory(pod.container)})
     ]
     kept: Object = {"name": "checkpoint", "mountPath": CHECKPOINTS}
     if pod.checkpoint_claim:
@@ -187,6 +205,11 @@ def _volumes(job_id: int, pod: Pod, workers: int) -> list[tuple[Object, Object]]
     if workers > 1:
         found.append((meeting.mount(), meeting.volume(job_name(job_id))))
     return found + handover.folders(job_name(job_id), pod.secrets) + claims.volumes(pod.mounts)
+
+
+def _in_memory(container: Container) -> Object:
+    size = container.shared_memory
+    return {"medium": "Memory"} | ({} if size is None else {"sizeLimit": str(size)})
 
 
 def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:

@@ -163,6 +163,8 @@ class View:
                     others=held[supply.node, supply.resource],
                     is_up=supply.is_up,
                     why_not=supply.why_not,
+                    cpus=supply.cpus,
+                    memory=supply.memory,
                 )
                 for supplies in self._nodes.values()
                 for supply in supplies

@@ -1,0 +1,22 @@
+"""A JSON schema that refers to parts of itself, as one that can stand inside another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same with each `$ref` to its `$defs` replaced by what it refers to, which must not be itself."""
+    parts = schema.get("$defs", {})
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return resolved(parts[value["$ref"].removeprefix("#/$defs/")])
+        return {key: resolved(one) for key, one in value.items() if key != "$defs"}
+
+    whole: dict[str, Any] = resolved(schema)
+    return whole
