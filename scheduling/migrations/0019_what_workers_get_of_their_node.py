@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("scheduling", "0017_services"),
+        ("scheduling", "0018_why_a_name_is_unknown"),
     ]
 
     operations = [
