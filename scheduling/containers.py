@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 from scheduling.brought import SECRETS, VOLUMES, is_in, read_bytes
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from scheduling.models import Cluster, Node
     from scheduling.spec import JobSpec
+
+    NodeQuerySet = QuerySet[Node]
 
 GIB = 2**30
 # Of a node, what its own programs and those of the cluster on each node are left.
@@ -33,7 +37,22 @@ class Room:
     shared_memory: int | None = None  # bytes, which are part of `memory`
 
 
-def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Node]) -> Room:
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What pods may have of a node; None where that is not known."""
+
+    gpus: int
+    cpus: float | None
+    memory: int | None  # bytes
+
+
+def machines(nodes: NodeQuerySet, spec: JobSpec) -> list[Machine]:
+    """Those of `nodes` with enough GPUs for a worker, each kind once: a cluster has thousands, of few kinds."""
+    fitting = nodes.filter(gpus__gte=spec.gpus_per_worker).order_by()
+    return [Machine(*row) for row in fitting.values_list("gpus", "cpus", "memory").distinct()]
+
+
+def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> Room:
     """As the spec says; else by what the cluster gives for each GPU; else the GPUs' part of any of `nodes`."""
     cpus = spec.cpu if spec.cpu is not None else _times(cluster.cpu_per_gpu, spec.gpus_per_worker)
     each = _times(cluster.memory_per_gpu, spec.gpus_per_worker * GIB)
@@ -52,7 +71,7 @@ def room_for(cluster: Cluster, spec: JobSpec, nodes: Sequence[Node]) -> Room:
     )
 
 
-def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Node]) -> dict[str, str]:
+def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> dict[str, str]:
     """By field, what this cluster cannot give; `nodes` are those whose GPUs would do."""
     if cluster.backend == "local":
         return _not_here(spec)

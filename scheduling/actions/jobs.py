@@ -18,7 +18,7 @@ from scheduling.actions.promises import withdraw
 from scheduling.actions.secrets import find_secrets, note_secrets
 from scheduling.actions.volumes import find_volumes, note_volumes
 from scheduling.backends import environments_of
-from scheduling.containers import problems_of
+from scheduling.containers import machines, problems_of
 from scheduling.explain import Explainer
 from scheduling.history import History
 from scheduling.lifecycle import Event
@@ -44,10 +44,10 @@ def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
         problems["environment"] = (
             f"{spec.environment} is not known here; accepted are {', '.join(environments)}"
         )
-    fitting = Node.objects.filter(cluster=cluster, gpus__gte=spec.gpus_per_worker)
+    nodes = Node.objects.filter(cluster=cluster)
     if spec.generations:
-        fitting = fitting.filter(generation__name__in=spec.generations)
-    problems |= problems_of(cluster, spec, list(fitting))
+        nodes = nodes.filter(generation__name__in=spec.generations)
+    problems |= problems_of(cluster, spec, machines(nodes, spec))
     if environments is None and not spec.environment:
         problems["environment"] = f"name the container image to run in {cluster.name}"
     if problems:

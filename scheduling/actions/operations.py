@@ -26,7 +26,7 @@ from scheduling.backends.base import (
     Unanswered,
     Worker,
 )
-from scheduling.containers import room_for
+from scheduling.containers import machines, room_for
 from scheduling.models import Cluster, Job, Lease, Node, Operation
 from scheduling.spec import JobSpec
 
@@ -198,10 +198,10 @@ def _container(job: Job, spec: JobSpec) -> Container:
     """The same for every turn, on whichever nodes: by all that have enough GPUs that it accepts."""
     if job.cluster.backend == Cluster.Backend.LOCAL:
         return USUAL
-    nodes = Node.objects.filter(cluster=job.cluster, gpus__gte=spec.gpus_per_worker)
+    nodes = Node.objects.filter(cluster=job.cluster)
     if job.generation_ids:
         nodes = nodes.filter(generation__in=job.generation_ids)
-    room = room_for(job.cluster, spec, list(nodes))
+    room = room_for(job.cluster, spec, machines(nodes, spec))
     return Container(
         cpus=room.cpus,
         memory=room.memory,

@@ -131,13 +131,13 @@ def test_the_form_names_them_and_says_which_there_are(scene: Scene, browser_of: 
     assert "There is: supernova-key." in browser.get(reverse("submit")).content.decode()
     cluster = str(scene.world.cluster.pk)
     fields = Fields(
-        name="uses it", command="true", secrets="T=supernova-key", secret_files="supernova-key=/opt/key"
+        name="uses it", command="true", secrets="T=supernova-key", secret_files="supernova-key=/secrets/key"
     )
     form = {**fields.__dict__, "yaml": fields.to_yaml(), "cluster": cluster, "agreed": ""}
     assert browser.post(reverse("submit"), form).status_code == 302
     spec = JobSpec.parse(Job.objects.get(name="uses it").spec)
     assert spec.secrets == {"T": "supernova-key"}
-    assert [one.place for one in spec.secret_files] == ["/opt/key"]
+    assert [one.place for one in spec.secret_files] == ["/secrets/key"]
     wrong = Fields(name="x", command="true", secrets="T=no-such")
     form = {**wrong.__dict__, "yaml": wrong.to_yaml(), "cluster": cluster, "agreed": ""}
     response = browser.post(reverse("submit"), form)

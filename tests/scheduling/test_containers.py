@@ -17,7 +17,7 @@ from scheduling.actions.secrets import secrets_of
 from scheduling.backends.base import BackendError, Container
 from scheduling.backends.kubernetes import objects
 from scheduling.brought import read_bytes
-from scheduling.containers import GIB, ONLY_IN_CONTAINERS, room_for
+from scheduling.containers import GIB, ONLY_IN_CONTAINERS, machines, room_for
 from scheduling.models import Cluster, Job, Node
 from scheduling.spec import JobSpec, SpecError
 from tests.scheduling.world import World, world
@@ -61,7 +61,7 @@ def test_as_many_workers_as_a_node_has_gpus_for_find_room_there(lab: World) -> N
     for node in lab.cluster.nodes.all():
         for gpus in range(1, node.gpus + 1):
             spec = JobSpec(name="x", command="x", gpus_per_worker=gpus)
-            room = room_for(lab.cluster, spec, [node])
+            room = room_for(lab.cluster, spec, machines(lab.cluster.nodes.filter(pk=node.pk), spec))
             workers = node.gpus // gpus
             assert room.cpus is not None
             assert room.memory is not None
