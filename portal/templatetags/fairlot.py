@@ -119,9 +119,9 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 
 
 @register.simple_tag
-def wall_of(at: datetime) -> str:
-    """A moment as its own zone's wall shows it, not as the user's does."""
-    return at.strftime("%a %-d %b %Y %H:%M %Z")
+def wall_of(at: datetime, *, beside: bool = False) -> str:
+    """A moment as its own zone's wall shows it, not as the user's does; shorter `beside` one with the whole date."""
+    return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
 
 
 @register.filter

@@ -100,7 +100,7 @@ def test_the_next_runs_are_shown_in_both_zones_while_one_types(scene: Scene, bob
     response = text_of(bob.post("/schedules/preview/", posted()))
     assert response.count("<time") == 10
     assert "Sun 25 Mar 2096 03:00 CEST" in response
-    assert "Sun 25 Mar 2096 01:00 UTC" in response
+    assert "Sun 01:00 UTC" in response
     wrong = text_of(bob.post("/schedules/preview/", posted(expression="* *")))
     assert "<time" not in wrong
     assert "five fields" in problem_of(wrong, "expression")
