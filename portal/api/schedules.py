@@ -14,7 +14,8 @@ from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
 from scheduling import actions
 from scheduling.actions.schedules import Terms
-from scheduling.models import Schedule, ScheduleRun
+from scheduling.models import Cluster, Schedule, ScheduleRun
+from scheduling.spec import SpecError
 from scheduling.timetable import TimetableError
 
 router = Router(tags=["Schedules"])
@@ -81,10 +82,13 @@ def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
 def change(request: HttpRequest, schedule_id: int, new: schemas.NewSchedule) -> dict[str, Any]:
     """Puts another spec, timetable and policies in place; the team stays, and the caller owns it from now on."""
     schedule = visible_schedule(request, schedule_id)
-    new = new.model_copy(
-        update={"team": schedule.tenant.slug, "cluster": new.cluster or schedule.cluster.name}
-    )
-    _, cluster = place_of(request.auth, new)
+    if new.team not in {"", schedule.tenant.slug}:
+        raise SpecError(
+            {"team": f"it stays with {schedule.tenant.slug}; make another schedule for another team"}
+        )
+    cluster = schedule.cluster
+    if new.cluster and new.cluster != cluster.name:
+        cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
     changed = actions.change_schedule(
         actor=request.auth,
         schedule=schedule,

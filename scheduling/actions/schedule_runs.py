@@ -16,7 +16,8 @@ from accounting.models import User
 from scheduling import live
 from scheduling.actions.jobs import cancel_within, submit_within
 from scheduling.actions.schedules import lock_changeable, pause
-from scheduling.models import Job, Schedule, ScheduleRun
+from scheduling.locks import stay_attached
+from scheduling.models import Cluster, Job, Schedule, ScheduleRun
 from scheduling.spec import JobSpec, SpecError
 from scheduling.timetable import TimetableError
 from scheduling.timetable.catching_up import Step, next_step
@@ -82,6 +83,9 @@ def _next_due(schedule_id: int) -> bool:
     schedule = locked.select_related("tenant", "owner", "cluster").filter(pk=schedule_id).first()
     if schedule is None or schedule.next_due_at is None:
         return False
+    stay_attached(schedule.cluster_id)
+    if not Cluster.objects.attached().filter(pk=schedule.cluster_id).exists():
+        return False  # detached this very moment: what is due waits
     try:
         timetable = schedule.timetable
     except TimetableError as error:  # such as a zone that the world has given up

@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
                 ('time_zone', models.CharField(max_length=64)),
                 ('begins', models.DateTimeField(blank=True, null=True)),
                 ('ends', models.DateTimeField(blank=True, null=True)),
-                ('missed', models.CharField(choices=[('skip', 'Leave out what was missed'), ('once', 'Run once for all that was missed'), ('all', 'Run each that was missed')], default='once', max_length=4)),
+                ('missed', models.CharField(choices=[('skip', 'Leave them out'), ('once', 'Run once for all'), ('all', 'Run each of them')], default='once', max_length=4)),
                 ('catch_up_seconds', models.PositiveIntegerField(default=86400)),
                 ('overlap', models.CharField(choices=[('allow', 'Run beside it'), ('forbid', 'Leave the new run out'), ('replace', 'Cancel it, and run anew')], default='forbid', max_length=7)),
                 ('next_due_at', models.DateTimeField(null=True)),

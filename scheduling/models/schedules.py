@@ -42,9 +42,9 @@ class Schedule(models.Model):
     """A job spec that is submitted again and again as its owner's, at the times that its timetable says."""
 
     class Missed(models.TextChoices):
-        SKIP = SKIP, "Leave out what was missed"
-        ONCE = ONCE, "Run once for all that was missed"
-        ALL = ALL, "Run each that was missed"
+        SKIP = SKIP, "Leave them out"
+        ONCE = ONCE, "Run once for all"
+        ALL = ALL, "Run each of them"
 
     class Overlap(models.TextChoices):
         ALLOW = "allow", "Run beside it"

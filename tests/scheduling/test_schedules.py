@@ -320,6 +320,24 @@ def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
     assert schedule.late_because == ""
 
 
+def test_a_cluster_that_is_detached_this_very_moment_is_waited_for(
+    lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = make(lab)
+    clock(NOON)
+    real = schedule_runs.stay_attached
+
+    def detached_first(cluster_id: int) -> None:
+        Cluster.objects.update(detached_at=NOON)
+        real(cluster_id)
+
+    monkeypatch.setattr(schedule_runs, "stay_attached", detached_first)
+    tick()
+    assert told(schedule) == []
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == NOON
+
+
 crons = st.sampled_from(["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 * *", "5 4 * * SUN"])
 
 
