@@ -6,18 +6,24 @@ import base64
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scheduling.actions import create_secret, grant_volume, submit_job
 from scheduling.backends.base import BackendError, Phase, SecretFolder, Secrets
 from scheduling.backends.kubernetes import handover, objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused as OwnRefused
+from scheduling.models import Job
+from scheduling.spec import JobSpec, SpecError
 from tests.cluster.api import JOBS, PODS, Api, Object
 from tests.cluster.backend_rig import Rig
 from tests.cluster.tenancy import container, pod, refused
 from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.cluster.attached_lab import Lab
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -181,3 +187,41 @@ def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
     bob.create(
         PODS.format(tenant), pod("x", container(envFrom=[{"secretRef": {"name": "his"}}]), volumes=his)
     )
+
+
+# --- from the submission to the pod ------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_job_takes_with_it_what_its_owner_named(lab: Lab) -> None:
+    """By the database, a round and an order; another team's job of the same names gets none of it."""
+    bob, astro = lab.people.bob, lab.people.astro
+    create_secret(actor=bob, name="hf-token", values={"value": TEXT})
+    grant_volume(actor=lab.people.olga, cluster=lab.cluster, name="sky", source="sky-claim", tenant=astro)
+    fields = {"name": "x", "command": "true", "environment": "example/train"}
+    brings = {"secrets": {"HF_TOKEN": "hf-token"}, "volumes": [{"name": "sky"}]}
+    spec = JobSpec.parse(fields | {"secrets": brings["secrets"]})
+    with pytest.raises(SpecError) as refused:
+        submit_job(actor=lab.people.charlie, tenant=lab.people.bio, cluster=lab.cluster, spec=spec)
+    assert refused.value.problems == {"secrets": "there is no secret hf-token of yours or of Bio"}
+    first = submit_job(actor=bob, tenant=astro, cluster=lab.cluster, spec=JobSpec.parse(fields))
+    lab.fill()
+    lab.reaches(first, Job.State.RUNNING)  # so the team has its namespace
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    made = {"metadata": {"name": "sky-claim"}, "spec": claim}
+    lab.admin.create(f"/api/v1/namespaces/{lab.home(first)}/persistentvolumeclaims", made)
+    job = submit_job(actor=bob, tenant=astro, cluster=lab.cluster, spec=JobSpec.parse(fields | brings))
+    lab.fill()
+    lab.until(lambda: lab.pods(job), lambda: f"it has a pod, not {lab.story(job)}")
+    [one] = lab.pods(job)
+    [main] = one["spec"]["containers"]
+    name = f"{objects.job_name(job.pk)}-variables"
+    held = lab.admin.get(f"{SECRETS.format(lab.home(job))}/{name}")
+    assert base64.b64decode(held["data"]["HF_TOKEN"]).decode() == TEXT
+    assert name in str(main["env"])
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in main["volumeMounts"]}
+    assert mounts["/volumes/sky"] is True
+    # Nodes have 128 processors and 1 TiB for eight GPUs.
+    assert main["resources"]["requests"] == main["resources"]["limits"]
+    assert main["resources"]["limits"]["cpu"] == "14400m"
+    assert main["resources"]["limits"]["memory"] == str(int(2**40 * 0.9 / 8))
