@@ -1,5 +1,24 @@
 """Fixtures of the scheduling room."""
 
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
 from tests.scheduling.local_rig import rig
 
-__all__ = ["rig"]
+__all__ = ["clock", "rig"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
+    """Sets the moment at which schedules believe to be; a day before the noon at first."""
+    from scheduling.actions import schedule_runs, schedules  # noqa: PLC0415 - they import models
+    from tests.scheduling.scheduled import DAY, HOUR, NOON  # noqa: PLC0415
+
+    def set_to(moment: datetime) -> None:
+        for module in (schedules, schedule_runs):
+            monkeypatch.setattr(module, "now_from_database", lambda: moment)
+
+    set_to(NOON - DAY + HOUR)
+    return set_to

@@ -3,77 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from threading import Barrier
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from django.db import IntegrityError, transaction
 
 from accounting.actions import archive_tenant, deactivate_user, remove_member, set_quota
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Membership, Quota
-from scheduling import actions, tasks
-from scheduling.actions import schedule_runs, schedules
-from scheduling.actions.schedules import Terms
-from scheduling.models import Cluster, Job, Schedule, ScheduleRun
+from scheduling import actions
+from scheduling.actions import schedule_runs
+from scheduling.models import Job, Schedule, ScheduleRun
 from scheduling.spec import JobSpec, SpecError
-from scheduling.timetable import Timetable
-from scheduling.timetable.catching_up import MOST_AT_ONCE, ON_TIME, next_step
 from tests.make import membership, user
+from tests.scheduling.scheduled import DAILY, DAY, HOUR, MINUTE, NOON, Clock, make, spec, terms, tick, told
 from tests.scheduling.world import World, world
-from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
-
-MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-DAILY = Terms(expression="0 12 * * *", time_zone="UTC")
-Clock = Callable[[datetime], None]
-
-
-def spec(**fields: object) -> JobSpec:
-    return JobSpec.parse({"name": "nightly", "command": "python train.py", **fields})
 
 
 @pytest.fixture
 def lab() -> World:
     return world(v100=4)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Sets the moment at which schedules believe to be; a day before the noon at first."""
-
-    def set_to(moment: datetime) -> None:
-        for module in (schedules, schedule_runs):
-            monkeypatch.setattr(module, "now_from_database", lambda: moment)
-
-    set_to(NOON - DAY + HOUR)
-    return set_to
-
-
-def make(lab: World, terms: Terms = DAILY, **changes: Any) -> Schedule:
-    """Bob's schedule in Astro."""
-    asked = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec()}
-    return actions.create_schedule(**asked | {"terms": terms} | changes)
-
-
-def tick() -> None:
-    tasks.run_due_schedules()
-
-
-def told(schedule: Schedule) -> list[tuple[str, str, str]]:
-    """From which to which due time, and what became of them; oldest first."""
-    runs = schedule.runs.order_by("id")
-    return [(f"{run.due_from:%d.%m. %H:%M}", f"{run.due_at:%d.%m. %H:%M}", run.outcome) for run in runs]
-
-
-def terms(**changes: Any) -> Terms:
-    return Terms(**{"expression": "0 12 * * *", "time_zone": "UTC", "overlap": "allow"} | changes)
 
 
 # --- what people do --------------------------------------------------------------------------------
@@ -253,131 +204,6 @@ def test_a_replacement_that_is_refused_leaves_the_earlier_job_alone(lab: World, 
     assert Job.objects.get().state == Job.State.QUEUED
 
 
-# --- missed ----------------------------------------------------------------------------------------
-
-
-def missing(lab: World, clock: Clock, **changes: Any) -> list[tuple[str, str, str]]:
-    """What becomes of four runs, the latest an hour ago, that nobody ran."""
-    schedule = make(lab, terms(**changes))
-    clock(NOON + 3 * DAY + HOUR)
-    tick()
-    return told(schedule)
-
-
-def test_what_was_missed_is_left_out(lab: World, clock: Clock) -> None:
-    assert missing(lab, clock, missed="skip") == [("04.05. 12:00", "07.05. 12:00", "skipped")]
-    assert ScheduleRun.objects.get().text == "Missed, as Fairlot was not at work; what is missed is left out."
-
-
-def test_of_what_was_missed_the_latest_is_made_up_for(lab: World, clock: Clock) -> None:
-    assert missing(lab, clock, missed="once") == [
-        ("04.05. 12:00", "06.05. 12:00", "skipped"),
-        ("07.05. 12:00", "07.05. 12:00", "submitted"),
-    ]
-    assert ScheduleRun.objects.latest("id").text == "Late, as Fairlot was not at work."
-
-
-def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock: Clock) -> None:
-    assert missing(lab, clock, missed="all", catch_up_seconds=2 * 86_400) == [
-        ("04.05. 12:00", "05.05. 12:00", "skipped"),
-        ("06.05. 12:00", "06.05. 12:00", "submitted"),
-        ("07.05. 12:00", "07.05. 12:00", "submitted"),
-    ]
-
-
-def test_what_was_missed_too_long_ago_is_not_made_up_for(lab: World, clock: Clock) -> None:
-    assert missing(lab, clock, missed="once", catch_up_seconds=60) == [
-        ("04.05. 12:00", "07.05. 12:00", "skipped")
-    ]
-    assert "longer ago than the schedule makes up for" in ScheduleRun.objects.get().text
-
-
-def test_a_paused_schedule_does_nothing_and_tells_later_what_it_missed(lab: World, clock: Clock) -> None:
-    schedule = make(lab, terms(missed="skip"))
-    actions.pause_schedule(actor=lab.people.bob, schedule=schedule, reason="holidays")
-    clock(NOON + HOUR)
-    tick()
-    assert told(schedule) == []
-    schedule.refresh_from_db()
-    assert schedule.paused_reason == "Paused by bob: holidays"
-    actions.resume_schedule(actor=lab.people.bob, schedule=schedule)
-    tick()
-    assert ScheduleRun.objects.get().text.startswith("Missed, as the schedule was paused;")
-
-
-def test_a_detached_cluster_is_waited_for(lab: World, clock: Clock) -> None:
-    schedule = make(lab)
-    Cluster.objects.update(detached_at=NOON)
-    clock(NOON + 2 * HOUR)
-    tick()
-    assert told(schedule) == []
-    Cluster.objects.update(detached_at=None)
-    clock(NOON + 3 * HOUR)
-    tick()
-    run = ScheduleRun.objects.get()
-    assert (run.outcome, run.text) == ("submitted", "Late, as the cluster was detached.")
-    schedule.refresh_from_db()
-    assert schedule.late_because == ""
-
-
-def test_a_cluster_that_is_detached_this_very_moment_is_waited_for(
-    lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schedule = make(lab)
-    clock(NOON)
-    real = schedule_runs.stay_attached
-
-    def detached_first(cluster_id: int) -> None:
-        Cluster.objects.update(detached_at=NOON)
-        real(cluster_id)
-
-    monkeypatch.setattr(schedule_runs, "stay_attached", detached_first)
-    tick()
-    assert told(schedule) == []
-    schedule.refresh_from_db()
-    assert schedule.next_due_at == NOON
-
-
-crons = st.sampled_from(["* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 * *", "5 4 * * SUN"])
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    crons,
-    st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "UTC"]),
-    st.sampled_from(["skip", "once", "all"]),
-    st.integers(0, 3 * 24 * 60).map(lambda count: count * MINUTE),
-    st.lists(st.integers(0, 3000), min_size=1, max_size=3),
-)
-def test_every_due_time_is_in_exactly_one_row_whenever_and_however_often_one_looks(
-    cron: str, zone: str, policy: str, window: timedelta, pauses: list[int]
-) -> None:
-    table = Timetable.read(cron, zone)
-    now = datetime(2026, 10, 24, 12, tzinfo=UTC)
-    due = first = table.after(now)
-    covered: list[tuple[datetime, datetime]] = []
-    for minutes in pauses:
-        now += minutes * MINUTE
-        steps = 0
-        while due is not None and due <= now:
-            step = next_step(table, due, now, policy=policy, window=window)
-            if step.missed:
-                covered.append(step.missed)
-            if step.runs:
-                covered.append((step.runs, step.runs))
-                assert now - step.runs <= max(window, ON_TIME)
-            due = table.after(step.last)
-            steps += 1
-        assert steps <= (MOST_AT_ONCE if policy == "all" else 1)
-    expected = first
-    for begin, end in covered:  # one after the other, without a gap
-        assert begin == expected
-        assert begin <= end
-        assert table.latest(begin, end) == end
-        expected = table.after(end)
-    assert expected == due
-
-
 # --- refused ---------------------------------------------------------------------------------------
 
 
@@ -465,104 +291,3 @@ def test_a_run_besides_the_timetable_is_the_owners_and_changes_nothing_else(lab:
         actions.run_schedule_now(actor=lab.people.alice, schedule=schedule)
     schedule.refresh_from_db()
     assert schedule.next_due_at == NOON
-
-
-# --- at any moment, any number of times -------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """As if the process were no more: nothing of it goes on, and its connection is gone."""
-
-
-def killed_at(statement: int, work: Callable[[], object]) -> bool:
-    """Whether `work` came to that statement, where it died."""
-    seen = 0
-
-    def count(execute: Any, *args: Any) -> Any:
-        nonlocal seen
-        seen += 1
-        if seen == statement:
-            raise Killed
-        return execute(*args)
-
-    try:
-        with connection.execute_wrapper(count):
-            work()
-    except Killed:
-        return True
-    finally:
-        connection.close()
-    return False
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("overlap", ["allow", "replace"])
-def test_killed_at_any_statement_nothing_is_run_twice_and_nothing_is_lost(clock: Clock, overlap: str) -> None:
-    lab = world(v100=4)
-    schedule = make(lab, terms(missed="all", catch_up_seconds=86_400, overlap=overlap))
-    statement, day = 1, 0
-    while True:
-        clock(NOON + day * DAY + HOUR)
-        before = Job.objects.count()
-        died = killed_at(statement, tick)
-        tick()
-        tick()
-        runs = list(schedule.runs.order_by("due_at"))
-        assert [run.due_at for run in runs] == [NOON + number * DAY for number in range(day + 1)]
-        assert Job.objects.count() == before + 1 == day + 1
-        assert {run.outcome for run in runs} == {"submitted"}
-        assert Job.objects.unfinished().count() == (day + 1 if overlap == "allow" else 1)
-        assert AuditEvent.objects.filter(verb="job.submit").count() == day + 1
-        if not died:
-            break
-        statement, day = statement + 1, day + 1
-    assert statement > 10
-
-
-def at_once(*verbs: Callable[[], object]) -> list[BaseException | None]:
-    barrier = Barrier(len(verbs))
-
-    def run(verb: Callable[[], object]) -> None:
-        try:
-            connection.ensure_connection()
-            barrier.wait(timeout=PATIENCE)
-            verb()
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(len(verbs)) as pool:
-        return [work.exception(timeout=PATIENCE) for work in [pool.submit(run, verb) for verb in verbs]]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_several_workers_at_the_same_schedules_run_each_due_time_once(clock: Clock) -> None:
-    lab = world(v100=4)
-    made = [make(lab, terms(missed="all", catch_up_seconds=4 * 86_400)) for _ in range(3)]
-    clock(NOON + 3 * DAY + HOUR)
-    assert at_once(*[tick] * 4) == [None] * 4
-    tick()  # what a worker has locked, others leave to it or to the next tick
-    assert Job.objects.count() == 3 * 4
-    for schedule in made:
-        assert [run.due_at for run in schedule.runs.order_by("due_at")] == [NOON + n * DAY for n in range(4)]
-
-
-def test_the_trouble_of_one_does_not_keep_the_others_waiting(
-    lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bad, good = make(lab, spec=spec(name="bad")), make(lab, spec=spec(name="good"))
-    real = schedule_runs.submit_within
-
-    def stumble(**asked: Any) -> Job:
-        if asked["spec"].name == "bad":
-            raise ZeroDivisionError
-        return real(**asked)
-
-    monkeypatch.setattr(schedule_runs, "submit_within", stumble)
-    clock(NOON)
-    with pytest.raises(ZeroDivisionError):
-        tick()
-    assert (len(told(bad)), len(told(good))) == (0, 1)
-    monkeypatch.undo()
-    clock(NOON)
-    tick()
-    assert (len(told(bad)), len(told(good))) == (1, 1)

@@ -1,0 +1,42 @@
+"""Schedules as the tests have them: Bob's, in Astro, each noon unless they say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from scheduling import actions, tasks
+from scheduling.actions.schedules import Terms
+from scheduling.models import Schedule
+from scheduling.spec import JobSpec
+from tests.scheduling.world import World
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+DAILY = Terms(expression="0 12 * * *", time_zone="UTC")
+Clock = Callable[[datetime], None]
+
+
+def spec(**fields: object) -> JobSpec:
+    return JobSpec.parse({"name": "nightly", "command": "python train.py", **fields})
+
+
+def make(lab: World, terms: Terms = DAILY, **changes: Any) -> Schedule:
+    """Bob's schedule in Astro."""
+    asked = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": spec()}
+    return actions.create_schedule(**asked | {"terms": terms} | changes)
+
+
+def tick() -> None:
+    tasks.run_due_schedules()
+
+
+def told(schedule: Schedule) -> list[tuple[str, str, str]]:
+    """From which to which due time, and what became of them; oldest first."""
+    runs = schedule.runs.order_by("id")
+    return [(f"{run.due_from:%d.%m. %H:%M}", f"{run.due_at:%d.%m. %H:%M}", run.outcome) for run in runs]
+
+
+def terms(**changes: Any) -> Terms:
+    return Terms(**{"expression": "0 12 * * *", "time_zone": "UTC", "overlap": "allow"} | changes)
