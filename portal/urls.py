@@ -5,7 +5,7 @@ from django.urls import include, path
 from portal import errors
 
 SUBJECTS = (
-    "home", "account", "live", "tokens", "secrets", "jobs", "submit", "schedules", "cluster", "share",
+    "home", "account", "live", "tokens", "secrets", "jobs", "submit", "services", "schedules", "cluster", "share",
     "reports", "administration", "api",
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
+    ("services", "Services", "link", ""),
     ("schedules", "Schedules", "calendar", ""),
     ("cluster", "Cluster", "cluster", ""),
     ("share", "Our share", "share", ""),
@@ -26,7 +27,7 @@ NAVIGATION = (
 # URL names whose pages belong to an entry, by prefix.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
-    "trade": "trades", "usage": "usage", "team": "teams",
+    "service": "services", "trade": "trades", "usage": "usage", "team": "teams",
     "admin": "administration",
 }  # fmt: skip
 

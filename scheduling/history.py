@@ -70,7 +70,6 @@ class History:
         topics: dict[str, None] = {}
         for service_id in {job.service_id for job in self._jobs.values() if job.service_id}:
             wake_service(service_id)
-            topics[f"service:{service_id}"] = None
         for job in self._jobs.values():
             topics |= {
                 f"job:{job.pk}": None,

@@ -44,6 +44,7 @@ def list_jobs(
     jobs = Job.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster").order_by("-id")
     wanted = {
         "state": filters.state,
+        "kind": filters.kind,
         "tenant__slug": filters.team,
         "owner__username": filters.owner,
         "name__icontains": filters.q,
@@ -188,8 +189,9 @@ def place_of(user: User, new: schemas.NewJob) -> tuple[Tenant, Cluster]:
 
 def show_job(job: Job) -> dict[str, Any]:
     same = (
-        "id", "name", "state", "workers", "gpus_per_worker", "gpus", "priority", "spec", "created_at",
-        "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason", "end_message", "steps_done",
+        "id", "kind", "name", "state", "service_id", "workers", "gpus_per_worker", "gpus", "priority", "spec",
+        "created_at", "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason", "end_message",
+        "steps_done",
     )  # fmt: skip
     return {name: getattr(job, name) for name in same} | {
         "team": job.tenant.slug,

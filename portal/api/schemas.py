@@ -68,8 +68,10 @@ class NewJob(Schema):
 
 class Job(Schema):
     id: int
+    kind: str = Field(description="training, replica or session.")
     name: str
     state: str
+    service_id: int | None = Field(description="Of a replica: the service that it is of.")
     reason: str = Field("", description="Why it waits, in a few words; empty for jobs that do not wait.")
     team: str
     owner: str
@@ -91,6 +93,7 @@ class Job(Schema):
 
 class JobFilters(Schema):
     state: str = ""
+    kind: str = ""
     team: str = Field("", description="Slug of a team.")
     owner: str = Field("", description="User name.")
     q: str = Field("", description="Part of the name.")
@@ -183,6 +186,120 @@ class ScheduleRunPage(Schema):
     """Latest runs first; ask again with `before` = `next` for older ones."""
 
     items: list[ScheduleRun]
+    next: int | None
+
+
+class ServiceRules(Schema):
+    replicas: int | None = Field(None, description="How many there should be; 1 where nothing is said.")
+    max_surge: int | None = Field(None, description="So many more while revisions change; 1.")
+    max_unavailable: int | None = Field(None, description="So many fewer ready while revisions change; 0.")
+    progress_deadline_seconds: int | None = Field(
+        None, description="A revision that gets no further for so long has failed; 600."
+    )
+    auto_rollback: bool | None = Field(None, description="Go back from a revision that has failed; true.")
+
+
+class NewService(NewJob, ServiceRules):
+    """A job spec with a port, and how many replicas of it there should be."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "spec": {
+                    "name": "chat",
+                    "command": "python -m http.server $PORT",
+                    "port": 8000,
+                    "readiness_path": "/",
+                },
+                "replicas": 2,
+            }
+        }
+    )
+
+
+class ServiceChange(ServiceRules):
+    """What is left out stays as it is. Another spec is another revision, which is rolled out."""
+
+    spec: dict[str, Any] | str | None = None
+    stopped: bool | None = None
+
+
+class ServiceRevision(Schema):
+    number: int
+    spec: dict[str, Any]
+    author: str
+    at: datetime
+    proved_at: datetime | None = Field(description="When all replicas had been ready, first.")
+    failed_at: datetime | None
+    why_failed: str
+
+
+class ServiceReplica(Schema):
+    job_id: int
+    name: str
+    slot: int
+    attempt: int
+    revision: int
+    state: str
+    reason: str = Field(description="Why it waits, in a few words; empty for what does not wait.")
+    ready: bool
+    address: str = Field(description="Host and port; empty while it does not run.")
+    why_not_ready: str
+
+
+class Service(Schema):
+    id: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    replicas: int
+    ready: int
+    living: int
+    max_surge: int
+    max_unavailable: int
+    progress_deadline_seconds: int
+    auto_rollback: bool
+    revision: int
+    good_revision: int | None = Field(description="The last one of which all replicas have been ready.")
+    stopped_at: datetime | None
+    removed_at: datetime | None
+    created_at: datetime
+    trouble: str
+
+
+class ServiceInFull(Service):
+    revisions: list[ServiceRevision]
+    members: list[ServiceReplica]
+
+
+class ServiceFilters(Schema):
+    team: str = Field("", description="Slug of a team.")
+    owner: str = Field("", description="User name.")
+
+
+class ServicePage(Schema):
+    """Latest services first; ask again with `before` = `next` for older ones."""
+
+    items: list[Service]
+    next: int | None
+
+
+class Rollback(Schema):
+    revision: int
+
+
+class ServiceEvent(Schema):
+    id: int
+    at: datetime
+    kind: str
+    text: str
+
+
+class ServiceEventPage(Schema):
+    """Latest first; ask again with `before` = `next` for older ones."""
+
+    items: list[ServiceEvent]
     next: int | None
 
 

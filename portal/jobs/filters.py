@@ -28,6 +28,7 @@ SORTS: dict[str, tuple[str, ...]] = {
     "ended": ("ended_at", "id"),
 }
 USUAL_SORT = "-created"
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class JobFilter:
     owner: str = ""  # "me" or everybody
     team: str = ""  # a tenant's slug
     generation: str = ""
+    kind: str = ""  # all but replicas, unless one is named or "all"
+    service: str = ""  # the key of a service: its replicas
     sort: str = USUAL_SORT
     ignored: tuple[tuple[str, str], ...] = ()  # what it is, and the value without a meaning
 
@@ -46,17 +49,21 @@ class JobFilter:
     def read(cls, get: QueryDict) -> Self:
         sort = get.get("sort") or USUAL_SORT
         state = get.get("state", "")
+        kind, service = get.get("kind", ""), get.get("service", "")
         known = {
+            "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
             "order": sort.removeprefix("-") in SORTS,
         }
-        asked = {"state": state, "order": sort}
+        asked = {"state": state, "order": sort, "kind": kind}
         return cls(
             q=get.get("q", "").replace("\0", "").strip()[:200],
             state=state if known["state"] else "",
             owner="me" if get.get("owner") == "me" else "",
             team=get.get("team", "").replace("\0", ""),
             generation=get.get("generation", "").replace("\0", ""),
+            kind=kind if known["kind"] else "",
+            service=service if service.isdecimal() and len(service) < 18 else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )
@@ -64,7 +71,8 @@ class JobFilter:
     @property
     def is_narrow(self) -> bool:
         """Whether anything is left out."""
-        return bool(self.q or self.state or self.owner or self.team or self.generation)
+        chosen = self.q, self.state, self.owner, self.team, self.generation, self.kind, self.service
+        return any(chosen)
 
     def apply(self, jobs: QuerySet[Job], user: User) -> QuerySet[Job]:
         """The chosen ones of `jobs`, in order; each with `now_on`, the generation that it holds, if any."""
@@ -78,6 +86,12 @@ class JobFilter:
             jobs = jobs.filter(state__in=GROUPS[self.state][1] if self.state in GROUPS else [self.state])
         if self.owner:
             jobs = jobs.filter(owner=user)
+        if self.service:
+            jobs = jobs.filter(service=int(self.service))
+        elif self.kind in Job.Kind.values:
+            jobs = jobs.filter(kind=self.kind)
+        elif self.kind != ALL:
+            jobs = jobs.exclude(kind=Job.Kind.REPLICA)
         if self.team:
             roots = Tenant.objects.visible_to(user).filter(slug=self.team).values("pk")
             jobs = jobs.filter(tenant__in=Tenant.objects.subtree_of(roots))

@@ -19,7 +19,7 @@ from portal.wording import LEASE_ENDS
 from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
 from scheduling.backends.base import End
 from scheduling.lifecycle import Event
-from scheduling.models import HeldGpu, Job, Lease, Schedule
+from scheduling.models import HeldGpu, Job, Lease, Schedule, ServiceRevision
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
 MOST_STRIPES = 400
@@ -145,8 +145,8 @@ def cost_of(job: Job, user: User) -> Cost:
     for booked in sums.annotate(seconds=Sum("gpu_seconds"), money=Sum("cost")):
         add(*booked)
     unbooked = Decimal(0)
-    for generation, seconds, cost in _unbooked(job):
-        add(generation, settings.FAIRLOT_CURRENCY, seconds, cost)
+    for lease, seconds, cost in unbooked_of(job.leases.all()):
+        add(lease.generation.name, settings.FAIRLOT_CURRENCY, seconds, cost)
         unbooked += seconds
     rows = [found[key] for key in sorted(found)]
     amounts: dict[str, Decimal] = {}
@@ -156,10 +156,10 @@ def cost_of(job: Job, user: User) -> Cost:
     return Cost(total, unbooked, sorted(amounts.items()), rows)
 
 
-def _unbooked(job: Job) -> list[tuple[str, Decimal, Decimal]]:
-    """(generation, GPU-seconds, cost) of what its leases held since they were booked last, cut as a booking is."""
+def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal]]:
+    """(lease, GPU-seconds, cost) of what leases held since they were booked last, cut as a booking is."""
     now = now_from_database()
-    leases = job.leases.filter(
+    leases = leases.filter(
         Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
         held_from__isnull=False,
     ).select_related("generation")
@@ -176,7 +176,7 @@ def _unbooked(job: Job) -> list[tuple[str, Decimal, Decimal]]:
     for lease, begins, ends in stretches:
         for start, end, price in tariffs[lease.generation_id].cut(begins, ends):
             seconds = gpu_seconds(lease.gpus, start, end)
-            pieces.append((lease.generation.name, seconds, price_of(seconds, price)))
+            pieces.append((lease, seconds, price_of(seconds, price)))
     return pieces
 
 
@@ -218,7 +218,7 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def yaml_of(job: Job | Schedule) -> str:
+def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
     """What was asked for, defaults left out; as stored where today's rules would refuse it."""
     try:
         return JobSpec.parse(job.spec).to_yaml()

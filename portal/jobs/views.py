@@ -38,6 +38,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "page": Paginator(found, JOBS_PER_PAGE).get_page(request.GET.get("page")),
         "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "states": Job.State.choices,
+        "kinds": Job.Kind.choices,
         "tenants": tenants,
         "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
         "topics": topics_of_jobs(request.user),
@@ -93,7 +94,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def visible_job(request: HttpRequest, pk: int) -> Job:
     """The job, or 404 for who may not see it."""
     seen = Job.objects.visible_to(request.user).select_related(
-        "tenant", "owner", "cluster", "scheduled_as__schedule"
+        "tenant", "owner", "cluster", "scheduled_as__schedule", "service"
     )
     return get_object_or_404(seen, pk=pk)
 

@@ -45,4 +45,4 @@ def announce_service(*, service_id: int) -> None:
 def _note(service: Service, announced: bool, why: str) -> None:
     if (service.announced, service.why_unknown) != (announced, why):
         Service.objects.filter(pk=service.pk).update(announced=announced, why_unknown=why)
-        live.publish(f"service:{service.pk}")
+        live.publish(f"jobs:{service.tenant_id}")

@@ -54,7 +54,7 @@ def step_service(*, service_id: int) -> bool:
         cancel_within(actor=None, job=by_id[pk], why=f"Ended: {look.why_end(by_id[pk])}")
     _make(look, todo.make)
     if todo.make or todo.end or service.current != before:
-        live.publish(f"service:{service.pk}", f"services:{service.tenant_id}")
+        live.publish(f"jobs:{service.tenant_id}")
         return True
     return False
 

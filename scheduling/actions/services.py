@@ -212,5 +212,5 @@ def _check_rules(service: Service) -> None:
 
 def _tell(service: Service, actor: User, verb: str, **facts: Any) -> None:
     audit.record(actor=actor, verb=verb, target=service, tenant=service.tenant, **facts)
-    live.publish(f"service:{service.pk}", f"services:{service.tenant_id}")
+    live.publish(f"jobs:{service.tenant_id}")
     wake_service(service.pk)

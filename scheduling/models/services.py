@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Self
 
 from django.db import models
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from accounting.models import Membership, Tenant, User
 from scheduling.models.clusters import Cluster
+from scheduling.models.jobs import Job
+from scheduling.models.leases import Lease
 
 
 class ServiceQuerySet(models.QuerySet["Service"]):
@@ -23,6 +25,21 @@ class ServiceQuerySet(models.QuerySet["Service"]):
         managed = Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
         member = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
+
+    def with_counts(self) -> Self:
+        """Adds how many replicas are ready, hold GPUs, and are there at all: `ready`, `holding`, `living`."""
+
+        def count(jobs: models.QuerySet[Job]) -> Coalesce:
+            mine = jobs.filter(service=models.OuterRef("pk")).order_by().values("service")
+            number = mine.annotate(number=models.Count("pk")).values("number")
+            return Coalesce(models.Subquery(number), 0)
+
+        ready = Lease.objects.ready().filter(job=models.OuterRef("pk"))
+        return self.annotate(
+            ready=count(Job.objects.filter(models.Exists(ready))),
+            holding=count(Job.objects.filter(state__in=Job.HOLDING)),
+            living=count(Job.objects.unfinished()),
+        )
 
     def kept(self) -> Self:
         """Those that nobody has removed."""

@@ -13,7 +13,7 @@ from accounting.ledger import book_usage
 from accounting.models import Generation, Membership, Quota, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
-from scheduling.actions import create_schedule, create_secret
+from scheduling.actions import create_schedule, create_secret, create_service
 from scheduling.actions.schedules import Terms
 from scheduling.models import (
     Job,
@@ -22,6 +22,7 @@ from scheduling.models import (
     Schedule,
     ScheduleRun,
     Secret,
+    Service,
     ShareBalance,
     ShareInterval,
     Trade,
@@ -48,6 +49,7 @@ class Scene:
     team_secret: Secret  # of Astro
     volume: Volume  # of Astro
     schedule: Schedule  # Bob's, of Astro; due next New Year
+    service: Service  # Bob's, of Astro; no replica of it is made yet
 
     @property
     def people(self) -> Cast:
@@ -97,8 +99,27 @@ def scene() -> Scene:
         cluster=made.cluster, tenant=cast.astro, name="supernova-sky", source="/srv/sky", read_only=False
     )
     schedule = yearly(made)
+    service = create_service(
+        actor=cast.bob,
+        tenant=cast.astro,
+        cluster=made.cluster,
+        spec=JobSpec(name="supernova-api", command="serve", port=8000, readiness_path="/health"),
+        replicas=2,
+    )
     return Scene(
-        made, job, waiting, other, trade, quota, membership, token, secret, team_secret, volume, schedule
+        made,
+        job,
+        waiting,
+        other,
+        trade,
+        quota,
+        membership,
+        token,
+        secret,
+        team_secret,
+        volume,
+        schedule,
+        service,
     )
 
 

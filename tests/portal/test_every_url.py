@@ -58,6 +58,15 @@ EXPECTED: dict[str, dict[str, int]] = {
     "submit": PAGE,
     "submit?clone={job}": ASTRO,
     "convert_spec": POSTED,
+    "services": PAGE,
+    "service_new": PAGE,
+    "service": ASTRO,
+    "service_update": ASTRO,
+    "service_scale": POSTED,
+    "service_stop": POSTED,
+    "service_start": POSTED,
+    "service_rollback": POSTED,
+    "service_remove": POSTED,
     "schedules": PAGE,
     "schedule_new": PAGE,
     "schedule_new?job={job}": ASTRO,
@@ -123,6 +132,10 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:preflight": API_POSTED,
     "api-1:job": API_ASTRO,
     "api-1:job_cancel": API_POSTED,
+    "api-1:services": API,
+    "api-1:service": API_ASTRO,
+    "api-1:service_rollback": API_POSTED,
+    "api-1:service_events": API_ASTRO,
     "api-1:schedules": API,
     "api-1:schedule": API_ASTRO,
     "api-1:schedule_pause": API_POSTED,
@@ -174,6 +187,7 @@ def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str
 def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
     """Astro's own objects for what the pattern asks for."""
     keys = {
+        "service": scene.service.pk,
         "schedule": scene.schedule.pk,
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
@@ -185,6 +199,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
     known = {
         "pk": keys.get(subject),
         "job_id": scene.job.pk,
+        "service_id": scene.service.pk,
         "schedule_id": scene.schedule.pk,
         "slug": "astro",
         "name": scene.world.cluster.name,

@@ -1,0 +1,143 @@
+"""Services: list, make, look at, scale, update, roll back, stop, remove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+from ninja.responses import Status
+
+from portal.api import schemas
+from portal.api.jobs import Key, Limit, place_of, read_spec
+from portal.services.story import Member, members_of
+from scheduling import actions
+from scheduling.models import Service, ServiceRevision
+
+router = Router(tags=["Services"])
+RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds", "auto_rollback")
+
+
+def visible_service(request: HttpRequest, service_id: int) -> Service:
+    """404 for a service that does not exist and for one that the caller may not see."""
+    if service_id >= 2**63:
+        raise Http404
+    seen = Service.objects.visible_to(request.auth).with_counts()
+    related = seen.select_related("tenant", "owner", "cluster", "current", "good")
+    return get_object_or_404(related, pk=service_id)
+
+
+@router.get("/services", response=schemas.ServicePage, url_name="services")
+def list_services(
+    request: HttpRequest,
+    filters: Query[schemas.ServiceFilters],
+    before: Key | None = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Services of the caller's teams, latest first; removed ones are left out."""
+    seen = Service.objects.visible_to(request.auth).kept().with_counts()
+    seen = seen.select_related("tenant", "owner", "cluster", "current", "good")
+    wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
+    seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
+    found = list(seen[: limit + 1])
+    return {
+        "items": [show(service) for service in found[:limit]],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+@router.post("/services", response={201: schemas.Service}, url_name="services")
+def create(request: HttpRequest, new: schemas.NewService) -> Status:
+    """Makes a service of the caller's; its name is its spec's, and a team has one of a name (else 409)."""
+    tenant, cluster = place_of(request.auth, new)
+    made = actions.create_service(
+        actor=request.auth,
+        tenant=tenant,
+        cluster=cluster,
+        spec=read_spec(new.spec),
+        even_if_never=new.even_if_never,
+        **_rules(new),
+    )
+    return Status(201, show(visible_service(request, made.pk)))
+
+
+@router.get("/services/{int:service_id}", response=schemas.ServiceInFull, url_name="service")
+def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
+    """One service with its revisions and the replicas that are there."""
+    service = visible_service(request, service_id)
+    revisions = service.revisions.select_related("author")
+    return show(service) | {
+        "revisions": [show_revision(revision) for revision in revisions],
+        "members": [show_member(member) for member in members_of(service)],
+    }
+
+
+@router.patch("/services/{int:service_id}", response=schemas.Service, url_name="service")
+def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange) -> dict[str, Any]:
+    """Scales it, changes its rules, stops or starts it, or rolls another spec out: whatever is given."""
+    service = visible_service(request, service_id)
+    spec = read_spec(wanted.spec) if wanted.spec is not None else None
+    actions.change_service(
+        actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted)
+    )
+    return show(visible_service(request, service_id))
+
+
+@router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
+def remove(request: HttpRequest, service_id: int) -> Status:
+    """Ends all its replicas for good; what they did and cost stays. Twice is as good as once."""
+    actions.remove_service(actor=request.auth, service=visible_service(request, service_id))
+    return Status(204, None)
+
+
+@router.post("/services/{int:service_id}/rollback", response=schemas.Service, url_name="service_rollback")
+def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> dict[str, Any]:
+    """Rolls out a revision that is there already, whichever."""
+    service = visible_service(request, service_id)
+    actions.roll_back_service(actor=request.auth, service=service, number=to.revision)
+    return show(visible_service(request, service_id))
+
+
+@router.get("/services/{int:service_id}/events", response=schemas.ServiceEventPage, url_name="service_events")
+def events(
+    request: HttpRequest, service_id: int, before: Key | None = None, limit: Limit = 50
+) -> dict[str, Any]:
+    """What happened to it, latest first."""
+    seen = visible_service(request, service_id).events.all()
+    found = list((seen.filter(pk__lt=before) if before else seen)[: limit + 1])
+    return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
+
+
+def _rules(given: schemas.ServiceRules) -> dict[str, Any]:
+    return {name: value for name in RULES if (value := getattr(given, name)) is not None}
+
+
+def show(service: Service) -> dict[str, Any]:
+    """Of a service with its counts."""
+    same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", "trouble", *RULES)
+    return {name: getattr(service, name) for name in same} | {
+        "team": service.tenant.slug,
+        "owner": service.owner.get_username(),
+        "cluster": service.cluster.name,
+        "revision": service.current.number,
+        "good_revision": service.good.number if service.good else None,
+    }
+
+
+def show_revision(revision: ServiceRevision) -> dict[str, Any]:
+    same = ("number", "spec", "at", "proved_at", "failed_at", "why_failed")
+    return {name: getattr(revision, name) for name in same} | {"author": revision.author.get_username()}
+
+
+def show_member(member: Member) -> dict[str, Any]:
+    job, lease = member.job, member.lease
+    same = ("name", "slot", "attempt", "state")
+    return {name: getattr(job, name) for name in same} | {
+        "job_id": job.pk,
+        "revision": job.revision.number,
+        "reason": member.reason,
+        "ready": member.is_ready,
+        "address": lease.address if lease else "",
+        "why_not_ready": lease.why_not_ready if lease else "",
+    }

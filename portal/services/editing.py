@@ -1,0 +1,106 @@
+"""Making a service and giving it another revision: the submit page's form with YAML, and how many replicas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from accounting.errors import NotAllowed, Refused
+from portal.services.rules import Rules
+from portal.services.views import visible_service
+from portal.submit.draft import Choices, Draft, fields_of
+from portal.submit.fields import Fields
+from portal.submit.views import form_context
+from scheduling.actions import change_service, create_service
+from scheduling.models import Service
+from scheduling.spec import SpecError
+
+BEGIN = Fields(port="8000", readiness_path="/")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def new(request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        return _posted(request, None)
+    choices = Choices.of(request.user)
+    return _page(request, choices, Draft.new(choices, fields=BEGIN), Rules())
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def update(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another revision; it is rolled out at once."""
+    service = visible_service(request, pk)
+    if service.removed_at or not Service.objects.changeable_by(request.user).filter(pk=pk).exists():
+        raise PermissionDenied
+    if request.method == "POST":
+        return _posted(request, service)
+    choices = _choices(request, service)
+    draft = Draft.new(choices, fields=fields_of(service.current.spec), tenant=service.tenant)
+    return _page(request, choices, draft.use_form().checked_for(request.user), Rules(), service=service)
+
+
+def _posted(request: HttpRequest, service: Service | None) -> HttpResponse:
+    choices = _choices(request, service)
+    draft, rules = Draft.from_post(request.POST, choices), Rules.from_post(request.POST)
+    match request.POST.get("do"):
+        case "form":
+            draft = draft.use_form().checked_for(request.user)
+            return _page(request, choices, draft, rules, service=service)
+        case "yaml":
+            draft = draft.use_yaml().checked_for(request.user)
+            return _page(request, choices, draft, rules, service=service)
+    draft = draft.settle()
+    if draft.tenant is None:
+        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if draft.spec and draft.cluster and draft.tenant:
+        try:
+            return redirect("service", _saved(request, draft, rules, service).pk)
+        except SpecError as error:
+            rules = rules.with_problems(error)
+            rest = {name: text for name, text in error.problems.items() if name not in rules.problems}
+            draft = draft.with_problems(SpecError(rest)) if rest else draft
+        except Refused as error:
+            if error.field == "name":
+                draft = draft.with_problems(SpecError({"name": str(error)}))
+            else:
+                draft = draft.refused(error, request.user)
+        except NotAllowed as error:
+            draft = draft.with_problems(SpecError({"": str(error)}))
+    return _page(request, choices, draft, rules, service=service, status=422)
+
+
+def _saved(request: HttpRequest, draft: Draft, rules: Rules, service: Service | None) -> Service:
+    given = {"spec": draft.spec, "even_if_never": draft.even_if_never}
+    if service:
+        return change_service(actor=request.user, service=service, **given)
+    return create_service(
+        actor=request.user, tenant=draft.tenant, cluster=draft.cluster, **given, **rules.read()
+    )
+
+
+def _choices(request: HttpRequest, service: Service | None) -> Choices:
+    chosen = str(service.cluster_id) if service else request.POST.get("cluster", "")
+    choices = Choices.of(request.user, chosen)
+    if service is None:
+        return choices
+    return replace(choices, tenants=[service.tenant], clusters=[service.cluster], cluster=service.cluster)
+
+
+def _page(
+    request: HttpRequest,
+    choices: Choices,
+    draft: Draft,
+    rules: Rules,
+    *,
+    service: Service | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = form_context(draft, choices) | {"rules": rules, "service": service}
+    return render(request, "services/form.html", context, status=status)

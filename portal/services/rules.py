@@ -1,0 +1,51 @@
+"""How many replicas, and how revisions change: the form's fields as they were typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from django.http import QueryDict
+
+from scheduling.models import Service
+from scheduling.spec import SpecError
+
+NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One text for each number; nothing is judged here."""
+
+    replicas: str = "1"
+    max_surge: str = "1"
+    max_unavailable: str = "0"
+    progress_deadline_seconds: str = "600"
+    auto_rollback: bool = True
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, service: Service) -> Self:
+        numbers = {name: str(getattr(service, name)) for name in NUMBERS}
+        return cls(**numbers, auto_rollback=service.auto_rollback)
+
+    @classmethod
+    def from_post(cls, post: QueryDict) -> Self:
+        numbers = {name: post.get(name, "") for name in NUMBERS}
+        return cls(**numbers, auto_rollback=post.get("auto_rollback") == "on")
+
+    def read(self) -> dict[str, Any]:
+        """As the actions take them: numbers, or the text as it is for them to refuse."""
+        numbers = {name: _number(getattr(self, name)) for name in NUMBERS}
+        return numbers | {"auto_rollback": self.auto_rollback}
+
+    def with_problems(self, error: SpecError) -> Self:
+        """Those of its own fields."""
+        return replace(
+            self, problems={name: text for name, text in error.problems.items() if name in NUMBERS}
+        )
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.strip().isdecimal() and len(text) < 10 else text

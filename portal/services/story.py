@@ -1,0 +1,177 @@
+"""What a service's page tells: how it is in words and numbers, what it cost, and how revisions differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import ndiff
+
+from django.conf import settings
+from django.db.models import OuterRef, Prefetch, Subquery, Sum
+
+from accounting.models import UsageSegment, User
+from portal.jobs.story import unbooked_of, yaml_of
+from scheduling.explain import SHORT, Explainer
+from scheduling.models import Job, Lease, Service, ServiceRevision
+
+MOST_WORDS = 3  # reasons that are told one by one
+
+
+@dataclass(frozen=True)
+class Status:
+    """A word about a service, and in which tone."""
+
+    text: str
+    tone: str
+    icon: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """A replica that is there."""
+
+    job: Job
+    lease: Lease | None
+    reason: str
+
+    @property
+    def is_ready(self) -> bool:
+        lease = self.lease
+        return lease is not None and lease.state == Lease.State.RUNNING and lease.ready_since is not None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A revision, and what is other in it than in the one before."""
+
+    revision: ServiceRevision
+    lines: Sequence[tuple[str, str]]  # "+" or "-", and the line
+
+
+def status_of(service: Service) -> Status:
+    """Of a service with its counts."""
+    if service.removed_at:
+        return Status("Removed", "muted", "slash")
+    if service.stopped_at:
+        return Status("Stopped", "muted", "pause")
+    if service.trouble:
+        return Status("In trouble", "bad", "alert")
+    if service.good_id != service.current_id:
+        return Status("Rolling out", "info", "starting")
+    if service.ready >= service.replicas:
+        return Status("Up", "good", "check-circle")
+    return Status("Partly up" if service.ready else "Down", "warn", "clock")
+
+
+def members_of(service: Service) -> list[Member]:
+    """Its replicas that have not ended, by slot."""
+    holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation")
+    jobs = (
+        Job.objects.filter(service=service)
+        .unfinished()
+        .select_related("revision")
+        .prefetch_related(Prefetch("leases", holding, to_attr="held"))
+        .order_by("slot")
+    )
+    return [
+        Member(job, next(iter(job.held), None), SHORT[job.reason] if job.state in Job.WAITING else "")
+        for job in jobs
+    ]
+
+
+def sentences_of(service: Service, members: Sequence[Member]) -> list[str]:
+    """What is up, what waits and why, in plain words and numbers."""
+    if service.removed_at or service.stopped_at:
+        left = f" {_are(len(members))} ending." if members else ""
+        return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
+    ready = sum(member.is_ready for member in members)
+    told = [f"{ready} of {service.replicas} replicas {'is' if ready == 1 else 'are'} ready."]
+    told += _not_ready(members)
+    waiting = [member for member in members if member.job.state in Job.WAITING]
+    if waiting:
+        why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)
+        words = ", ".join(f"{count} × {reason}" if len(why) > 1 else reason for reason, count in why)
+        told.append(f"{_are(len(waiting), 'waits', 'wait')} for GPUs: {words}.")
+        told.append(Explainer(service.cluster).explain(_with_service(waiting[0].job, service)).sentence)
+    kept = sum(member.job.state != Job.State.CANCELLING for member in members)
+    if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
+        told.append(
+            f"{_are(service.replicas - kept)} made anew soon: what ended by itself rests a while first."
+        )
+    return told + _roll_out(service, members, waiting)
+
+
+def _not_ready(members: Sequence[Member]) -> list[str]:
+    running = [member for member in members if member.job.state == Job.State.RUNNING and not member.is_ready]
+    starting = sum(member.job.state == Job.State.STARTING for member in members)
+    leaving = sum(member.job.state in (Job.State.STOPPING, Job.State.CANCELLING) for member in members)
+    told = []
+    if running:
+        said = next((one.lease.why_not_ready for one in running if one.lease and one.lease.why_not_ready), "")
+        why = f": {said}" if said else ""
+        told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready{why}.")
+    if starting:
+        told.append(f"{_are(starting)} starting.")
+    if leaving:
+        told.append(f"{_are(leaving)} giving GPUs back.")
+    return told
+
+
+def _roll_out(service: Service, members: Sequence[Member], waiting: Sequence[Member]) -> list[str]:
+    revision = service.current
+    if revision is None or service.good_id == service.current_id:
+        return []
+    of_it = [member for member in members if member.job.revision_id == revision.pk]
+    proven = sum(member.job.first_ready_at is not None for member in of_it)
+    told = f"Revision {revision.number} is being rolled out: {proven} of {service.replicas} have been ready."
+    if any(member in of_it for member in waiting) and not service.max_unavailable and service.good_id:
+        told += (
+            " While a replica of it waits for GPUs nothing moves. Allow one to be unavailable, and it takes the "
+            "place of an old one."
+        )
+    return [told]
+
+
+def revisions_of(service: Service) -> list[Told]:
+    """All of them, latest first, each compared with the one before it."""
+    found = list(service.revisions.select_related("author").order_by("-number"))
+    before = [*found[1:], None]
+    return [Told(now, _difference(then, now)) for now, then in zip(found, before, strict=False)]
+
+
+def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tuple[str, str]]:
+    if then is None:
+        return [("", line) for line in yaml_of(now).splitlines()]
+    lines = ndiff(yaml_of(then).splitlines(), yaml_of(now).splitlines())
+    return [(line[0], line[2:]) for line in lines if line[0] in "+-"]
+
+
+def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[str, Decimal]]]:
+    """By service, what all its replicas have cost until now: currency and sum."""
+    jobs = Job.objects.filter(service__in=[service.pk for service in services])
+    of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
+    segments = UsageSegment.objects.visible_to(user).uncorrected().filter(job_id__in=jobs.values("pk"))
+    booked = segments.order_by().annotate(service=of).values("service", "currency")
+    sums: dict[int, dict[str, Decimal]] = {}
+
+    def add(service_id: int, currency: str, money: Decimal) -> None:
+        found = sums.setdefault(service_id, {})
+        found[currency] = found.get(currency, Decimal(0)) + money
+
+    for row in booked.annotate(money=Sum("cost")):
+        add(row["service"], row["currency"], row["money"])
+    for lease, _, cost in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):
+        add(lease.job.service_id, settings.FAIRLOT_CURRENCY, cost)
+    return {service_id: sorted(found.items()) for service_id, found in sums.items()}
+
+
+def _with_service(job: Job, service: Service) -> Job:
+    """So that explaining it asks no more than it must."""
+    job.tenant, job.cluster = service.tenant, service.cluster
+    return job
+
+
+def _are(count: int, one: str = "is", many: str = "are") -> str:
+    return f"{count} {one if count == 1 else many}"

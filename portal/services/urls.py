@@ -1,0 +1,15 @@
+from django.urls import path
+
+from portal.services import editing, views
+
+urlpatterns = [
+    path("services/", views.services, name="services"),
+    path("services/new/", editing.new, name="service_new"),
+    path("services/<int:pk>/", views.service, name="service"),
+    path("services/<int:pk>/update/", editing.update, name="service_update"),
+    path("services/<int:pk>/scale/", views.scale, name="service_scale"),
+    path("services/<int:pk>/stop/", views.stop, name="service_stop"),
+    path("services/<int:pk>/start/", views.start, name="service_start"),
+    path("services/<int:pk>/rollback/", views.roll_back, name="service_rollback"),
+    path("services/<int:pk>/remove/", views.remove, name="service_remove"),
+]

@@ -1,0 +1,132 @@
+"""The list of services, a service's page, and what is done with one. Its form is in portal/services/editing.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Tenant
+from portal.fragments import render_page
+from portal.live.topics import topics_of_jobs
+from portal.services import story
+from portal.services.rules import Rules
+from scheduling.actions import change_service, remove_service, roll_back_service
+from scheduling.models import Cluster, Service
+from scheduling.spec import SpecError
+
+SERVICES_PER_PAGE = 50
+REPLICAS_PER_PAGE = 50
+EVENTS_SHOWN = 30
+
+
+@require_safe
+def services(request: HttpRequest) -> HttpResponse:
+    """All services of the user's teams."""
+    found = Service.objects.visible_to(request.user).kept().with_counts()
+    mine = request.GET.get("owner") == "me"
+    if mine:
+        found = found.filter(owner=request.user)
+    found = found.select_related("tenant", "owner", "cluster", "current").order_by("name", "id")
+    page = Paginator(found, SERVICES_PER_PAGE).get_page(request.GET.get("page"))
+    costs = story.costs_of(page, request.user)
+    context = {
+        "mine": mine,
+        "page": page,
+        "rows": [(one, story.status_of(one), costs.get(one.pk, [])) for one in page],
+        "teams": Tenant.objects.visible_to(request.user).count(),
+        "topics": topics_of_jobs(request.user),
+    }
+    return render_page(request, "services/list.html", context, parts=("services-table",))
+
+
+@require_safe
+def service(request: HttpRequest, pk: int) -> HttpResponse:
+    """How it is: replicas, revisions, what happened, what it cost."""
+    shown = visible_service(request, pk)
+    members = story.members_of(shown)
+    changeable = Service.objects.changeable_by(request.user).filter(pk=pk)
+    context = {
+        "service": shown,
+        "status": story.status_of(shown),
+        "sentences": story.sentences_of(shown, members),
+        "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
+        "revisions": story.revisions_of(shown),
+        "events": shown.events.all()[:EVENTS_SHOWN],
+        "cost": story.costs_of([shown], request.user).get(shown.pk, []),
+        "rules": Rules.of(shown),
+        "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
+        "may_change": not shown.removed_at and changeable.exists(),
+    }
+    return render_page(request, "services/service.html", context, parts=("service-body",))
+
+
+@require_POST
+def scale(request: HttpRequest, pk: int) -> HttpResponse:
+    """How many replicas, and by which rules revisions change."""
+    rules = Rules.from_post(request.POST).read()
+    return _perform(
+        request, pk, lambda one: change_service(actor=request.user, service=one, **rules), "changed."
+    )
+
+
+@require_POST
+def stop(request: HttpRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request, pk, lambda one: change_service(actor=request.user, service=one, stopped=True), "stopped."
+    )
+
+
+@require_POST
+def start(request: HttpRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request, pk, lambda one: change_service(actor=request.user, service=one, stopped=False), "started."
+    )
+
+
+@require_POST
+def roll_back(request: HttpRequest, pk: int) -> HttpResponse:
+    asked = request.POST.get("revision", "")
+    number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
+    return _perform(
+        request,
+        pk,
+        lambda one: roll_back_service(actor=request.user, service=one, number=number),
+        f"revision {number} is rolled out.",
+    )
+
+
+@require_POST
+def remove(request: HttpRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request, pk, lambda one: remove_service(actor=request.user, service=one), "removed.", to="services"
+    )
+
+
+def _perform(
+    request: HttpRequest, pk: int, act: Callable[[Service], object], done: str, to: str = ""
+) -> HttpResponse:
+    shown = visible_service(request, pk)
+    try:
+        act(shown)
+    except SpecError as error:
+        for field, text in error.problems.items():
+            messages.error(request, f"{field.replace('_', ' ')} {text}.".strip().capitalize())
+    except (NotAllowed, Refused) as refused:
+        messages.error(request, str(refused))
+    else:
+        messages.success(request, f"{shown.name}: {done}")
+        if to:
+            return redirect(to)
+    return redirect("service", pk=pk)
+
+
+def visible_service(request: HttpRequest, pk: int) -> Service:
+    """The service with its counts, or 404 for who may not see it."""
+    seen = Service.objects.visible_to(request.user).with_counts()
+    return get_object_or_404(seen.select_related("tenant", "owner", "cluster", "current", "good"), pk=pk)

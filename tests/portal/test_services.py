@@ -1,0 +1,308 @@
+"""The pages and the API of services."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from accounting.models import Membership
+from portal.submit.fields import Fields, digest
+from scheduling.actions import cancel_job, create_service, step_service
+from scheduling.backends.base import End, Phase
+from scheduling.models import Job, Lease, Service
+from scheduling.spec import JobSpec
+from tests.make import membership, user
+from tests.portal.scene import Scene
+
+RULES = {
+    "replicas": "2", "max_surge": "1", "max_unavailable": "0", "progress_deadline_seconds": "600",
+    "auto_rollback": "on",
+}  # fmt: skip
+
+
+def posted(**changes: object) -> dict[str, object]:
+    """The form as a browser sends it."""
+    fields = Fields(name="chat", command="python serve.py", port="8000", readiness_path="/health")
+    texts = {name: getattr(fields, name) for name in Fields.__dataclass_fields__} | {
+        name: value for name, value in changes.items() if name in Fields.__dataclass_fields__
+    }
+    yaml = Fields(**texts).to_yaml()
+    rest = {"yaml": yaml, "agreed": digest(yaml), "request_key": "k1", "do": "submit"}
+    return texts | RULES | rest | changes
+
+
+@pytest.fixture
+def bob(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.bob)
+
+
+def text_of(response: Any) -> str:
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+def problem_of(html: str, field: str) -> str:
+    return re.search(rf'id="problem-{field}"[^>]*>([^<]*)<', html)[1]
+
+
+def page_of(service: Service) -> str:
+    return f"/services/{service.pk}/"
+
+
+# --- the form --------------------------------------------------------------------------------------
+
+
+def test_a_right_form_becomes_a_service(scene: Scene, bob: Client) -> None:
+    response = bob.post("/services/new/", posted(max_unavailable="1"))
+    made = Service.objects.latest("id")
+    assert (response.status_code, response["Location"]) == (302, page_of(made))
+    assert (made.owner, made.tenant, made.name) == (scene.people.bob, scene.people.astro, "chat")
+    assert (made.replicas, made.max_unavailable, made.auto_rollback) == (2, 1, True)
+    assert made.current.spec["readiness_path"] == "/health"
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("replicas", "many", "from 0 to 1000"),
+        ("replicas", "1001", "from 0 to 1000"),
+        ("max_surge", "", "from 0 to 1000"),
+        ("progress_deadline_seconds", "1", "from 10 to 86400"),
+        ("name", "Chat Service", "small letters, digits and hyphens"),
+        ("name", "supernova-api", "already"),
+        ("port", "", "a service is what answers at a port"),
+        ("port", "80", "from 1024 to 65535"),
+        ("readiness_path", "health", "must begin with /"),
+        ("workers", "0", "from 1 to 4096"),
+    ],
+)
+def test_each_wrong_field_says_what_is_accepted_and_keeps_what_was_typed(
+    scene: Scene, bob: Client, field: str, typed: str, said: str
+) -> None:
+    changes = {field: typed} | ({"readiness_path": ""} if field == "port" else {})
+    response = bob.post("/services/new/", posted(**changes))
+    html = response.content.decode()
+    assert response.status_code == 422
+    assert said.lower() in problem_of(html, field).lower()
+    assert f'value="{typed}"' in html
+    assert Service.objects.count() == 1
+
+
+def test_without_a_script_form_and_yaml_follow_each_other(bob: Client) -> None:
+    html = text_of(bob.post("/services/new/", posted(do="form", readiness_path="/up", agreed="")))
+    assert "readiness_path: /up" in html
+    assert Service.objects.count() == 1
+
+
+def test_an_update_makes_a_revision_and_the_page_shows_what_changed(scene: Scene, bob: Client) -> None:
+    page = page_of(scene.service)
+    assert 'value="supernova-api"' in text_of(bob.get(f"{page}update/"))
+    assert bob.post(f"{page}update/", posted(command="python better.py")).status_code == 302
+    html = text_of(bob.get(page))
+    assert "bob has made revision 2" in html
+    assert "- command: serve" in html
+    assert "+ command: python better.py" in html
+    assert "Revision 2 is being rolled out: 0 of 2 have been ready." in html
+    shown = text_of(bob.post(f"{page}rollback/", {"revision": "1"}, follow=True))
+    assert "supernova-api: revision 1 is rolled out." in shown
+    assert "bob has it go from revision 2 to 1" in shown
+    assert "has no revision 7" in text_of(bob.post(f"{page}rollback/", {"revision": "7"}, follow=True))
+
+
+# --- its page --------------------------------------------------------------------------------------
+
+
+def bring_up(scene: Scene, service: Service, *, ready: bool) -> None:
+    scene.world.fill()
+    scene.world.carry_out()
+    for lease in Lease.objects.filter(job__service=service, state=Lease.State.RUNNING):
+        facts = {"ready_age": 0.0} if ready else {"why_not_ready": "GET /health was answered with 503"}
+        scene.world.see(lease, Phase.RUNNING, address="127.0.0.1:20001", **facts)
+
+
+def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> None:
+    cancel_job(actor=scene.people.alice, job=scene.waiting)
+    gone = {"end": End.SUCCEEDED, "ended_age": 0.0, "exit_code": 0}
+    scene.world.see(scene.world.lease(scene.other), Phase.ENDED, **gone)
+    service = scene.service
+    step_service(service_id=service.pk)
+    html = text_of(bob.get(page_of(service)))
+    assert "0 of 2 replicas are ready." in html
+    assert "2 wait for GPUs" in html
+    bring_up(scene, service, ready=False)
+    html = text_of(bob.get(page_of(service)))
+    assert "2 run and are not ready: GET /health was answered with 503." in html
+    bring_up(scene, service, ready=True)
+    html = text_of(bob.get(page_of(service)))
+    assert "2 of 2 replicas are ready." in html
+    assert "127.0.0.1:20001" in html
+    assert "EUR so far" in html
+
+
+def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> None:
+    page = page_of(scene.service)
+    assert "supernova-api: changed." in text_of(
+        bob.post(f"{page}scale/", RULES | {"replicas": "5"}, follow=True)
+    )
+    assert "from 2 to 5 replicas" in text_of(bob.get(page))
+    wrong = text_of(bob.post(f"{page}scale/", RULES | {"replicas": "lots"}, follow=True))
+    assert "Replicas must be a whole number from 0 to 1000." in wrong
+    assert "It is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
+    assert "Started by bob" in text_of(bob.post(f"{page}start/", follow=True))
+    assert "No services yet" in text_of(bob.post(f"{page}remove/", follow=True))
+    html = text_of(bob.get(page))
+    assert "It was removed." in html
+    assert "Update" not in html
+    assert bob.get(f"{page}update/").status_code == 403
+
+
+def test_replicas_are_left_out_of_the_jobs_unless_asked_for_and_lead_to_their_service(
+    scene: Scene, bob: Client
+) -> None:
+    step_service(service_id=scene.service.pk)
+    replica = Job.objects.filter(service=scene.service).earliest("pk")
+    assert replica.name not in text_of(bob.get("/jobs/"))
+    for query in ("kind=replica", "kind=all", f"service={scene.service.pk}"):
+        assert replica.name in text_of(bob.get(f"/jobs/?{query}")), query
+    assert "supernova-next" not in text_of(bob.get("/jobs/?kind=replica"))
+    assert "There is no kind" in text_of(bob.get("/jobs/?kind=nonsense"))
+    head = text_of(bob.get(f"/jobs/{replica.pk}/"))
+    assert f'a replica of the service <a href="{page_of(scene.service)}">supernova-api</a>' in head
+
+
+def test_more_services_and_replicas_need_no_more_queries(scene: Scene, bob: Client) -> None:
+    def queries(url: str) -> int:
+        with CaptureQueriesContext(connection) as counted:
+            assert bob.get(url).status_code == 200
+        return len(counted)
+
+    def fill(first: int, last: int, replicas: int) -> Service:
+        for number in range(first, last):
+            made = create_service(
+                actor=scene.people.bob,
+                tenant=scene.people.astro,
+                cluster=scene.world.cluster,
+                spec=JobSpec(name=f"more-{number}", command="serve", port=8000),
+                replicas=replicas,
+            )
+            step_service(service_id=made.pk)
+        return made
+
+    one = fill(0, 1, 1)
+    few = [queries("/services/"), queries(page_of(one))]
+    six = fill(1, 6, 6)
+    assert [queries("/services/"), queries(page_of(six))] == few
+    assert few[0] <= 20
+    assert few[1] <= 35
+
+
+# --- who may ---------------------------------------------------------------------------------------
+
+VERBS = ("scale", "stop", "start", "rollback", "remove")
+
+
+@pytest.mark.parametrize("role", [Membership.Role.VIEWER, Membership.Role.MEMBER])
+def test_who_only_sees_it_changes_nothing(scene: Scene, browser_of, role: str) -> None:
+    other = user("vera")
+    membership(other, scene.people.astro, role=role)
+    browser, page = browser_of(other), page_of(scene.service)
+    html = text_of(browser.get(page))
+    assert "supernova-api" in html
+    assert "Remove" not in html
+    assert browser.get(f"{page}update/").status_code == 403
+    assert browser.post(f"{page}update/", posted()).status_code == 403
+    for verb in VERBS:
+        shown = text_of(browser.post(f"{page}{verb}/", RULES | {"revision": "1"}, follow=True))
+        assert "Only the owner, a manager of the team or an operator" in shown
+    assert Service.objects.values().get(pk=scene.service.pk) == {
+        field.attname: getattr(scene.service, field.attname) for field in Service._meta.concrete_fields
+    }
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "update"])
+def test_for_others_it_does_not_exist(scene: Scene, browser_of, verb: str) -> None:
+    charlie = browser_of(scene.people.charlie)
+    assert charlie.post(f"{page_of(scene.service)}{verb}/", posted()).status_code == 404
+
+
+# --- the API ---------------------------------------------------------------------------------------
+
+NEW = {"spec": {"name": "by-api", "command": "serve", "port": 8000}, "replicas": 2}
+
+
+@pytest.fixture
+def api(scene: Scene):
+    def call(method: str, path: str, body: object = None) -> tuple[int, Any]:
+        response = Client().generic(
+            method,
+            f"/api/v1{path}",
+            json.dumps(body) if body is not None else "",
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {scene.secret}"},
+        )
+        return response.status_code, json.loads(response.content) if response.content else None
+
+    return call
+
+
+def test_the_api_does_all_that_the_pages_do(scene: Scene, api) -> None:
+    status, made = api("POST", "/services", NEW)
+    assert (status, made["owner"], made["team"], made["replicas"]) == (201, "bob", "astro", 2)
+    assert api("POST", "/services", NEW)[0] == 409
+    one = f"/services/{made['id']}"
+    assert [item["id"] for item in api("GET", "/services?limit=1")[1]["items"]] == [made["id"]]
+    step_service(service_id=made["id"])
+    full = api("GET", one)[1]
+    assert [member["name"] for member in full["members"]] == ["by-api-0-1", "by-api-1-1"]
+    assert {member["ready"] for member in full["members"]} == {False}
+    status, changed = api("PATCH", one, {"replicas": 3})
+    assert (status, changed["replicas"], changed["revision"]) == (200, 3, 1)
+    assert api("PATCH", one, {"spec": NEW["spec"] | {"command": "better"}})[1]["revision"] == 2
+    assert [revision["number"] for revision in api("GET", one)[1]["revisions"]] == [2, 1]
+    assert api("POST", f"{one}/rollback", {"revision": 1})[1]["revision"] == 1
+    assert api("PATCH", one, {"stopped": True})[1]["stopped_at"]
+    assert api("PATCH", one, {"stopped": False})[1]["stopped_at"] is None
+    told = [event["kind"] for event in api("GET", f"{one}/events")[1]["items"]]
+    assert told == ["started", "stopped", "rolled_back", "updated", "scaled", "created"]
+    job = api("GET", f"/jobs/{full['members'][0]['job_id']}")[1]
+    assert (job["kind"], job["service_id"]) == ("replica", made["id"])
+    assert len(api("GET", "/jobs?kind=replica")[1]["items"]) == 2
+    assert api("DELETE", one)[0] == 204
+    assert api("DELETE", one)[0] == 204
+    assert api("GET", one)[1]["removed_at"]
+    assert made["id"] not in [item["id"] for item in api("GET", "/services")[1]["items"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"replicas": 1001}, "replicas"),
+        ({"max_surge": 0}, "max_surge"),
+        ({"progress_deadline_seconds": 0}, "progress_deadline_seconds"),
+        ({"spec": {"name": "x", "command": "x"}}, "port"),
+        ({"spec": {"name": "Not A Name", "command": "x", "port": 8000}}, "name"),
+        ({"spec": {"name": "x", "command": "x", "port": 8000, "readiness_path": "x"}}, "readiness_path"),
+        ({"team": "bio"}, "team"),
+    ],
+)
+def test_the_api_says_which_field_is_wrong(api, changes: dict[str, object], field: str) -> None:
+    answer, told = api("POST", "/services", NEW | changes)
+    assert answer == 422
+    assert field in told["problems"]
+
+
+def test_a_token_of_who_may_not_change_it_is_refused(scene: Scene, api) -> None:
+    Service.objects.update(owner=scene.people.alice)
+    one = f"/services/{scene.service.pk}"
+    assert api("GET", one)[0] == 200
+    calls = [
+        ("PATCH", one, {"replicas": 1}),
+        ("DELETE", one, None),
+        ("POST", f"{one}/rollback", {"revision": 1}),
+    ]
+    assert {api(*call)[0] for call in calls} == {403}
