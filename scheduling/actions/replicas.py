@@ -196,7 +196,7 @@ def _judge(look: _Look) -> None:
         return
     proven = sum(job.first_ready_at is not None for job in look.of_current)
     if proven >= service.replicas:
-        _prove(service, revision, look.now)
+        _prove(look, revision)
     elif proven > service.progress or not _is_trying(look):
         if proven > service.progress or look.now - service.progress_at >= NOTED_EVERY:
             service.progress, service.progress_at = max(proven, service.progress), look.now
@@ -225,11 +225,17 @@ def _is_trying(look: _Look) -> bool:
     return trying or ended.exists()
 
 
-def _prove(service: Service, revision: ServiceRevision, now: datetime) -> None:
+def judge(service: Service, *, at: datetime) -> None:
+    """What is to be said of the current revision before another takes its place; in the caller's transaction."""
+    _judge(_Look(service, at))
+
+
+def _prove(look: _Look, revision: ServiceRevision) -> None:
+    service = look.service
     service.good = revision
     service.save(update_fields=["good"])
     if revision.proved_at is None:
-        revision.proved_at = now
+        revision.proved_at = look.now
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
     note(service, "proved", f"{_named(revision)} is up: all of its {service.replicas} have been ready")

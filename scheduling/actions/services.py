@@ -14,7 +14,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling import live
 from scheduling.actions.jobs import check_spec
-from scheduling.actions.replicas import note, so_many, turn_to
+from scheduling.actions.replicas import judge, note, so_many, turn_to
 from scheduling.explain import Explainer
 from scheduling.locks import stay_attached
 from scheduling.models import Cluster, Job, Service, ServiceRevision
@@ -120,8 +120,10 @@ def roll_back_service(*, actor: User, service: Service, number: int) -> Service:
         raise Refused(f"{service.name} has no revision {number}.", field="revision")
     if revision == service.current:
         return service
+    now = now_from_database()
+    judge(service, at=now)
     before = service.current.number if service.current else None
-    turn_to(service, revision, at=now_from_database())
+    turn_to(service, revision, at=now)
     note(service, "rolled_back", f"{actor.get_username()} has it go from revision {before} to {number}")
     _tell(service, actor, "service.roll_back", before={"revision": before}, after={"revision": number})
     return service
@@ -145,7 +147,7 @@ def _locked(actor: User, service: Service) -> Service:
     """The service's row, for this transaction alone."""
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may change this service.")
-    services = Service.objects.select_related("tenant", "cluster", "owner", "current")
+    services = Service.objects.select_related("tenant", "cluster", "owner", "current", "good")
     locked = services.select_for_update(of=("self",)).get(pk=service.pk)
     if locked.removed_at:
         raise Refused(f"{locked.name} was removed.")
@@ -158,6 +160,7 @@ def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool
     if service.current is not None and JobSpec.parse(service.current.spec) == spec:
         return None
     _check(spec, service.tenant, service.cluster, service.owner, even_if_never=even_if_never)
+    judge(service, at=now_from_database())
     revision = _revise(service, spec, actor)
     note(service, "updated", f"{actor.get_username()} has made revision {revision.number}")
     return revision.number

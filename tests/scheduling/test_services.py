@@ -197,6 +197,17 @@ def test_a_revision_that_does_not_become_ready_is_rolled_back(lab: World) -> Non
     assert not step_service(service_id=service.pk)
 
 
+def test_a_revision_is_good_although_an_update_came_before_the_controller_saw_that(lab: World) -> None:
+    service = service_of(lab, 1)
+    lab.fill()
+    lab.carry_out()
+    [lease] = lab.holding(Lease.State.RUNNING)
+    lab.see(lease, Phase.RUNNING, address="127.0.0.1:20000", ready_age=0.0)
+    changed = change_service(actor=lab.people.bob, service=service, spec=spec(command="broken"))
+    assert changed.good is not None
+    assert (changed.good.number, changed.current.number) == (1, 2)
+
+
 def test_waiting_for_gpus_is_no_failure_of_a_revision(lab: World) -> None:
     service = service_of(lab, 6, progress_deadline_seconds=60)
     come_up(lab, service)
