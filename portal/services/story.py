@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import ndiff
+from difflib import unified_diff
 
 from django.conf import settings
 from django.db.models import OuterRef, Prefetch, Subquery, Sum
@@ -144,8 +144,8 @@ def revisions_of(service: Service) -> list[Told]:
 def _difference(then: ServiceRevision | None, now: ServiceRevision) -> list[tuple[str, str]]:
     if then is None:
         return [("", line) for line in yaml_of(now).splitlines()]
-    lines = ndiff(yaml_of(then).splitlines(), yaml_of(now).splitlines())
-    return [(line[0], line[2:]) for line in lines if line[0] in "+-"]
+    lines = unified_diff(yaml_of(then).splitlines(), yaml_of(now).splitlines(), n=0, lineterm="")
+    return [(line[0], line[1:]) for line in list(lines)[2:] if line[0] in "+-"]
 
 
 def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[str, Decimal]]]:

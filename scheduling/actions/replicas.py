@@ -238,7 +238,8 @@ def _prove(look: _Look, revision: ServiceRevision) -> None:
         revision.proved_at = look.now
     revision.failed_at, revision.why_failed = None, ""
     revision.save(update_fields=["proved_at", "failed_at", "why_failed"])
-    note(service, "proved", f"{_named(revision)} is up: all of its {service.replicas} have been ready")
+    has = "has" if service.replicas == 1 else "have"
+    note(service, "proved", f"{_named(revision)} is up: {so_many(service.replicas)} of it {has} been ready")
 
 
 def _fail(look: _Look, revision: ServiceRevision, proven: int) -> None:

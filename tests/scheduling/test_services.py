@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
@@ -94,7 +95,7 @@ def test_replicas_are_jobs_of_its_owner_before_all_training_and_prove_the_revisi
     come_up(lab, service)
     assert lab.states([training]) == [Job.State.QUEUED]
     assert service.good == service.current
-    assert told(service, "proved") == ["Revision 1 is up: all of its 3 have been ready"]
+    assert told(service, "proved") == ["Revision 1 is up: 3 replicas of it have been ready"]
     assert not step_service(service_id=service.pk)
 
 
@@ -161,7 +162,7 @@ def test_an_update_never_has_fewer_ready_than_allowed_and_ends_with_the_new_one(
     assert service.good == service.current
     assert told(service, "updated", "proved")[-2:] == [
         "bob has made revision 2",
-        "Revision 2 is up: all of its 3 have been ready",
+        "Revision 2 is up: 3 replicas of it have been ready",
     ]
 
 
@@ -376,3 +377,29 @@ def test_what_cannot_be_a_service_is_refused(
         service_of(lab, spec=spec(**fields), **rules)
     assert field in refused.value.problems
     assert not Service.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_controllers_at_once_make_no_replica_twice(lab: World) -> None:
+    service = create_service(
+        actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(), replicas=3
+    )
+    troubles: list[Exception] = []
+
+    def step() -> None:
+        try:
+            for _ in range(3):
+                step_service(service_id=service.pk)
+        except Exception as trouble:
+            troubles.append(trouble)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=step) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert troubles == []
+    assert names(service) == ["api-0-1", "api-1-1", "api-2-1"]
+    assert Job.objects.filter(service=service).count() == 3
