@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeAlias, TypedDict
+from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Case, When
+from django.db.models import Case, F, When
 
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
@@ -32,6 +37,8 @@ from scheduling.spec import JobSpec
 
 logger = logging.getLogger(__name__)
 
+Order: TypeAlias = Callable[[], None]
+
 # A worker that died while doing an operation leaves it to others after this.
 CLAIM = timedelta(seconds=10)
 RETRY_SECONDS = (1, 2, 5, 10, 30)
@@ -47,41 +54,70 @@ def perform_operations(*, cluster: Cluster, log_limit_bytes: int) -> int:
     """
     backend = backend_for(cluster)
     done = 0
-    while operation := _claim(cluster):
-        done += 1
-        try:
-            _perform(backend, operation, log_limit_bytes)
-        except Unanswered as error:
-            logger.warning("%s of lease %s: %s", operation.verb, operation.lease_id, error)
-            _put_off(operation, str(error))
-        except (BackendError, OSError) as error:
-            logger.warning("%s of lease %s failed: %s", operation.verb, operation.lease_id, error)
-            _put_back(backend, operation, str(error))
-        except Exception as error:
-            # Whatever is wrong with one order, the others are carried out.
-            logger.exception("%s of lease %s failed", operation.verb, operation.lease_id)
-            _put_back(backend, operation, repr(error))
-        else:
-            Operation.objects.filter(pk=operation.pk).update(done_at=now_from_database(), error="")
+    while operations := _claim(cluster, backend.orders_at_once):
+        done += len(operations)
+        orders = {operation: _order(backend, operation, log_limit_bytes) for operation in operations}
+        outcomes = _give(orders)
+        carried_out = [
+            operation.pk for operation, trouble in outcomes if not _is_put_back(backend, operation, trouble)
+        ]
+        Operation.objects.filter(pk__in=carried_out).update(done_at=now_from_database(), error="")
     return done
 
 
 @transaction.atomic(durable=True)
-def _claim(cluster: Cluster) -> Operation | None:
-    """The next due operation, hidden from others for a while. Stops come first: they free GPUs."""
+def _claim(cluster: Cluster, most: int) -> list[Operation]:
+    """Due operations, hidden from others for a while. Stops come first: they free GPUs."""
     now = now_from_database()
-    operation = (
+    operations = list(
         Operation.objects.filter(cluster=cluster, done_at=None, not_before__lte=now)
         .select_for_update(skip_locked=True, of=("self",))
         .select_related("lease__job", "lease__generation")
-        .order_by(Case(When(verb__in=BEGIN, then=1), default=0), "id")
-        .first()
+        .order_by(Case(When(verb__in=BEGIN, then=1), default=0), "id")[:most]
     )
-    if operation:
+    claimed = Operation.objects.filter(pk__in=[operation.pk for operation in operations])
+    claimed.update(not_before=now + CLAIM)
+    # What was told to stop before it began has never been tried.
+    tried = [one for one in operations if one.verb not in BEGIN or one.lease.state == Lease.State.STARTING]
+    claimed.filter(pk__in=[operation.pk for operation in tried]).update(attempts=F("attempts") + 1)
+    for operation in tried:
         operation.attempts += 1
-        operation.not_before = now + CLAIM
-        operation.save(update_fields=["attempts", "not_before"])
-    return operation
+    return operations
+
+
+def _give(orders: Mapping[Operation, Order]) -> list[tuple[Operation, Exception | None]]:
+    """Gives them side by side, as none waits for another, and says what became of each."""
+    if len(orders) == 1:
+        return [(operation, _trouble_of(order)) for operation, order in orders.items()]
+    with ThreadPoolExecutor(len(orders), thread_name_prefix="orders") as pool:
+        return list(zip(orders, pool.map(_trouble_of, orders.values()), strict=True))
+
+
+def _trouble_of(order: Order) -> Exception | None:
+    try:
+        order()
+    except Exception as error:
+        return error
+    return None
+
+
+def _is_put_back(backend: Backend, operation: Operation, trouble: Exception | None) -> bool:
+    """Whether it was not carried out; then it is tried again later, or given up."""
+    what = f"{operation.verb} of lease {operation.lease_id}"
+    match trouble:
+        case None:
+            return False
+        case Unanswered():
+            logger.warning("%s: %s", what, trouble)
+            _put_off(operation, str(trouble))
+        case BackendError() | OSError():
+            logger.warning("%s failed: %s", what, trouble)
+            _put_back(backend, operation, str(trouble))
+        case _:
+            # Whatever is wrong with one order, the others are carried out.
+            logger.error("%s failed", what, exc_info=trouble)
+            _put_back(backend, operation, repr(trouble))
+    return True
 
 
 def _put_off(operation: Operation, error: str) -> None:
@@ -130,28 +166,52 @@ def _fail_to_start(backend: Backend, operation: Operation, error: str) -> None:
     Operation.objects.filter(pk=operation.pk).update(done_at=now_from_database(), error=error)
 
 
-def _perform(backend: Backend, operation: Operation, log_limit_bytes: int) -> None:
+def _order(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
+    """What is left to do once the database has been asked, so that no thread needs it."""
+    try:
+        backend.learn(operation.lease.job_id)
+        return _order_of(backend, operation, log_limit_bytes)
+    except Exception as error:
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
     lease = operation.lease
     job = lease.job
     spec = JobSpec.parse(job.spec)
+    which: _Which = {"job_id": job.pk, "epoch": lease.epoch, "token": lease.token}
     match operation.verb:
-        case Operation.Verb.START | Operation.Verb.THAW:
-            # Told to stop meanwhile: what was never started need not be.
-            if lease.state == Lease.State.STARTING:
-                gang = describe_gang(lease, spec, log_limit_bytes)
-                (backend.thaw if operation.verb == Operation.Verb.THAW else backend.start)(gang)
-        case Operation.Verb.STOP:
-            if close_never_started(cluster_id=operation.cluster_id, lease_ids=[lease.pk]):
-                return
+        case Operation.Verb.START | Operation.Verb.THAW if lease.state == Lease.State.STARTING:
+            gang = describe_gang(lease, spec, log_limit_bytes)
+            return partial(backend.thaw if operation.verb == Operation.Verb.THAW else backend.start, gang)
+        case Operation.Verb.STOP if not close_never_started(
+            cluster_id=operation.cluster_id, lease_ids=[lease.pk]
+        ):
             grace = spec.checkpoint_grace_seconds
-            # A replica that makes room may have callers to whom it owes an answer.
-            if job.state == job.State.CANCELLING and job.kind != job.Kind.REPLICA:
+            if job.state == job.State.CANCELLING:
                 grace = min(grace, CANCEL_GRACE_SECONDS)
-            backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=grace)
+            return partial(backend.stop, **which, grace_seconds=grace)
         case Operation.Verb.FREEZE:
-            backend.freeze(job_id=job.pk, epoch=lease.epoch, token=lease.token)
+            return partial(backend.freeze, **which)
         case Operation.Verb.KILL:
-            backend.stop(job_id=job.pk, epoch=lease.epoch, token=lease.token, grace_seconds=0.0)
+            return partial(backend.stop, **which, grace_seconds=0.0)
+    return _nothing  # told to stop meanwhile: what was never started need not be
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Which(TypedDict):
+    """The lease that an order is for."""
+
+    job_id: int
+    epoch: int
+    token: UUID
 
 
 def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
