@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast soak lint format bench lock clean bootstrap
+.PHONY: help up manage test test-fast soak lint format bench bench-cluster lock clean bootstrap
 
 python := .venv/bin/python
 tests := tests
@@ -12,7 +12,7 @@ unconnected := SECRET_KEY=only-for-the-linters-which-sign-and-connect-to-nothing
 	DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: bootstrap ## start everything on this machine and stay in front; Ctrl-C stops it
 	@exec $(python) -m embedded up
@@ -51,6 +51,10 @@ bench: bootstrap ## timings; never part of a test that must pass
 	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
 	@$(python) -m tests.fairshare.bench_decide
 	@$(python) -m tests.ground.bench_up
+
+bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real control plane; SCALE=0.1 is a tenth
+	@$(python) -m tests.cluster.binaries
+	@exec $(python) -m pytest -q -s tests/cluster/bench_cluster.py
 
 lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml
 	.venv/bin/uv lock

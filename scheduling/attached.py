@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -23,6 +23,7 @@ from scheduling.sealing import SealError
 
 # Of one tenant, gated and ending ones too: more than any quota of GPUs lets run.
 MOST_PODS = 20_000
+UNSETTLED = -1  # no quota is this
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def _backend(
     places: _Places,
     limit: Limit,
 ) -> KubernetesBackend:
-    tenants: dict[int, int] = {}  # of each job; it never changes
+    tenancy = _Tenancy(cluster_id, uid, places.prefix)
 
     def api() -> Api:
         try:
@@ -62,21 +63,12 @@ def _backend(
         except (SealError, ClusterAccess.DoesNotExist) as error:
             raise BackendError(str(error)) from None
 
-    def tenant_of(job_id: int) -> int:
-        if job_id not in tenants:
-            found = (
-                Job.objects.filter(pk=job_id, cluster=cluster_id).values_list("tenant_id", flat=True).first()
-            )
-            if found is None:
-                raise KeyError(job_id)
-            tenants[job_id] = found
-        return tenants[job_id]
-
     return KubernetesBackend(
         api=api,
         owner=uid,
-        namespace_of=lambda job_id: namespaces.name_of(tenant_of(job_id), places.prefix),
-        settle=_settler(tenant_of, uid, places.prefix),
+        namespace_of=tenancy.namespace_of,
+        settle=tenancy.settle,
+        learn=tenancy.learn,
         checkpoint_claim=places.checkpoint_claim,
         logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
@@ -84,23 +76,46 @@ def _backend(
     )
 
 
-def _settler(tenant_of: Callable[[int], int], uid: str, prefix: str) -> Callable[[Api, int], None]:
-    """Makes a tenant's namespace what it should be, once a process and whenever its quota has changed."""
-    done: set[tuple[int, int | None]] = set()
+class _Tenancy:
+    """Whose a job is, and the namespaces of tenants: each is made what it must be once a process and quota."""
 
-    def settle(api: Api, job_id: int) -> None:
-        tenant_id = tenant_of(job_id)
+    def __init__(self, cluster_id: int, uid: str, prefix: str) -> None:
+        self._cluster_id, self._uid, self._prefix = cluster_id, uid, prefix
+        self._tenants: dict[int, int] = {}  # of each job; it never changes
+        self._most: dict[int, int | None] = {}  # GPUs of each tenant
+        self._settled: dict[int, int | None] = {}
+        self._lock = threading.Lock()
+
+    def learn(self, job_id: int) -> None:
+        """Asks whose the job is, and what that tenant may hold now."""
+        tenant_id = self._tenant_of(job_id)
         quota = Quota.objects.filter(kind=Quota.Kind.GPUS, tenant=tenant_id, generation=None).first()
-        most = int(quota.limit) if quota else None
-        if (tenant_id, most) in done:
-            return
-        gpus = {} if most is None else {NVIDIA: most}
-        try:
-            namespaces.ensure(
-                api, tenant_id, namespaces.Walls(gpus=gpus, pods=MOST_PODS), cluster=uid, prefix=prefix
-            )
-        except namespaces.Unusable as error:
-            raise BackendError(str(error)) from None
-        done.add((tenant_id, most))
+        self._most[tenant_id] = int(quota.limit) if quota else None
 
-    return settle
+    def namespace_of(self, job_id: int) -> str:
+        return namespaces.name_of(self._tenant_of(job_id), self._prefix)
+
+    def settle(self, api: Api, job_id: int) -> None:
+        tenant_id = self._tenant_of(job_id)
+        if tenant_id not in self._most:
+            self.learn(job_id)
+        most = self._most[tenant_id]
+        with self._lock:  # the first of a tenant's gangs that start at once does it for the others
+            if self._settled.get(tenant_id, UNSETTLED) == most:
+                return
+            gpus = {} if most is None else {NVIDIA: most}
+            walls = namespaces.Walls(gpus=gpus, pods=MOST_PODS)
+            try:
+                namespaces.ensure(api, tenant_id, walls, cluster=self._uid, prefix=self._prefix)
+            except namespaces.Unusable as error:
+                raise BackendError(str(error)) from None
+            self._settled[tenant_id] = most
+
+    def _tenant_of(self, job_id: int) -> int:
+        if job_id not in self._tenants:
+            found = Job.objects.filter(pk=job_id, cluster=self._cluster_id)
+            tenant_id = found.values_list("tenant_id", flat=True).first()
+            if tenant_id is None:
+                raise KeyError(job_id)
+            self._tenants[job_id] = tenant_id
+        return self._tenants[job_id]

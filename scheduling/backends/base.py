@@ -204,6 +204,11 @@ class Remark:
 class Backend(Protocol):
     """Makes leases so."""
 
+    orders_at_once: int  # that may be given side by side, from threads
+
+    def learn(self, job_id: int) -> None:
+        """Asks the database for what orders to a job need, so that a thread which has none may give the next."""
+
     def prepare(self) -> None:
         """Checks that the machine can do its work; raises BackendError with plain words if not."""
 

@@ -33,6 +33,9 @@ class Lab(World):
 
     def work(self) -> None:
         perform_operations(cluster=self.cluster, log_limit_bytes=10_000_000)
+        self.watch()
+
+    def watch(self) -> None:
         next(self.changes)
         follow(self.cluster, self.backend)
 

@@ -71,7 +71,7 @@ class ControlPlane:
         self.controller_manager = self._controller_manager(controller_manager or {})
         self.scheduler = self._scheduler()
         self.kwok = self._kwok()
-        self._components = (self.etcd, self.apiserver, self.controller_manager, self.scheduler, self.kwok)
+        self.components = (self.etcd, self.apiserver, self.controller_manager, self.scheduler, self.kwok)
         self._apis: dict[str, Api] = {}
 
     @contextmanager
@@ -83,7 +83,7 @@ class ControlPlane:
             self.stop()
 
     def start(self) -> None:
-        for component in self._components:
+        for component in self.components:
             program(component.name)  # a build takes minutes: not between two that start
         # In this order, each when the one before it serves: an API server that began without etcd panics
         # minutes later, and a controller manager that began without an API server gives up.
@@ -97,7 +97,7 @@ class ControlPlane:
         for api in self._apis.values():
             api.close()
         self._apis.clear()
-        for component in reversed(self._components):
+        for component in reversed(self.components):
             component.stop()
 
     @property

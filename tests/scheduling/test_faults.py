@@ -40,7 +40,7 @@ from scheduling.models import (
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec
 from tests.make import tenant as make_tenant
-from tests.scheduling.world import World, seen, start, world
+from tests.scheduling.world import OneByOne, World, seen, start, world
 
 pytestmark = pytest.mark.django_db
 
@@ -108,7 +108,7 @@ def test_a_loss_after_a_steady_run_counts_from_the_start_again(lab: World) -> No
     assert (job.state, job.failed_starts) == (Job.State.SUSPENDED, 0)
 
 
-class Deaf:
+class Deaf(OneByOne):
     """A backend that refuses everything."""
 
     def refuse(self, *_: object, **__: object) -> None:

@@ -20,7 +20,7 @@ from scheduling.backends.base import BackendError
 from scheduling.models import Job, JobEvent, Operation, Secret
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec, SpecError
-from tests.scheduling.world import World, world
+from tests.scheduling.world import OneByOne, World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXT = "hf_dontTellAnybody"
@@ -224,7 +224,7 @@ def test_neither_audit_nor_events_nor_logs_nor_orders_tell_it(
     job = lab.submit(lab.people.bob, lab.people.astro, secrets={"T": "hf-token/value"})
     lab.fill()
 
-    class Broken:
+    class Broken(OneByOne):
         def start(self, gang: Any) -> None:
             assert gang.secrets.variables == {"T": TEXT}
             raise ValueError(f"{gang} is too much for me")

@@ -11,12 +11,12 @@ from scheduling.actions import operations, perform_operations, run_round
 from scheduling.backends.base import Gang, Unanswered
 from scheduling.models import Cluster, Job, Lease, Operation
 from scheduling.models.clusters import SILENCE
-from tests.scheduling.world import World, world
+from tests.scheduling.world import OneByOne, World, world
 
 pytestmark = pytest.mark.django_db
 
 
-class Silent:
+class Silent(OneByOne):
     """An API server that nobody reaches."""
 
     orders = 0

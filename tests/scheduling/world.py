@@ -17,6 +17,15 @@ from scheduling.spec import JobSpec
 from tests.make import Cast, cast
 
 
+class OneByOne:
+    """What backends have that stand in for one whose orders a test wants to go wrong."""
+
+    orders_at_once = 1
+
+    def learn(self, job_id: int) -> None:
+        """Orders to it need nothing."""
+
+
 @dataclass
 class World:
     people: Cast

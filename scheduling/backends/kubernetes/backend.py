@@ -38,6 +38,8 @@ PODS = "/api/v1/namespaces/{}/pods"
 FILL_SECONDS = 120.0
 # Signals are sent by kubelets; a grace of 0 would make the API server forget a pod that still runs.
 SHORTEST_GRACE = 1
+# Of orders that are given side by side: each waits for the API server most of its time.
+AT_ONCE = 16
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -85,8 +87,11 @@ class KubernetesBackend:
 
     `owner` marks this Fairlot's objects. Logs lie under `logs`, one folder for each job; `log_streams` of them are
     followed at once. `settle` is asked before each start: it makes the namespace of the job's
-    tenant, where it is not there yet.
+    tenant, where it is not there yet; `learn` before orders
+    are given from threads.
     """
+
+    orders_at_once = AT_ONCE
 
     def __init__(
         self,
@@ -95,6 +100,7 @@ class KubernetesBackend:
         owner: str,
         namespace_of: Tenancy,
         settle: Callable[[Api, int], None] = lambda api, job_id: None,
+        learn: Callable[[int], None] = lambda job_id: None,
         logs: Path,
         log_limit_bytes: int,
         log_streams: int,
@@ -105,6 +111,7 @@ class KubernetesBackend:
         self._owner = owner
         self._namespace_of = namespace_of
         self._settle = settle
+        self._learn = learn
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
         self._checkpoint_claim = checkpoint_claim
         self.patience_seconds = objects.PATIENCE_SECONDS
@@ -115,6 +122,9 @@ class KubernetesBackend:
 
     @property
     def api(self) -> Api:
+        return self._opened()
+
+    def _opened(self) -> Api:
         """Made when it is first needed: connections must not cross a fork."""
         with self._lock:
             if self._known_api is None:
@@ -130,6 +140,12 @@ class KubernetesBackend:
             self.api.get(ALL_JOBS, limit=1)
 
     # --- orders --------------------------------------------------------------------------------
+
+    def learn(self, job_id: int) -> None:
+        """Asks whose the job is, and for the kubeconfig; orders to it need the database no more."""
+        with _plainly(f"an order to job {job_id}"):
+            self._learn(job_id)
+        self._opened()
 
     def start(self, gang: Gang) -> None:
         """Starts the gang unless its epoch was already started, stopped or overtaken."""

@@ -30,6 +30,8 @@ class LocalBackend:
     that jobs know as FAIRLOT_EXAMPLES. Several instances, also in several processes, may share a root.
     """
 
+    orders_at_once = 1  # each starts a process, and all at once would be slower
+
     def __init__(
         self, root: Path, environments: Mapping[str, str], examples: Path, log_limit_bytes: int
     ) -> None:
@@ -37,6 +39,9 @@ class LocalBackend:
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
+
+    def learn(self, job_id: int) -> None:
+        """Nothing: all is in the order."""
 
     def prepare(self) -> None:
         """Makes the root folder and checks that supervisors can run; BackendError if not."""
