@@ -39,7 +39,7 @@ def step_service(*, service_id: int) -> bool:
     Any number of workers may call this at any time: the service's row lets one in, and what one of them
     did the next one finds done.
     """
-    services = Service.objects.select_related("tenant", "owner", "cluster", "current", "good")
+    services = Service.objects.select_related("tenant", "cluster", "current__author", "good__author")
     service = services.select_for_update(of=("self",)).filter(pk=service_id).first()
     if service is None or service.current is None:
         return False
@@ -170,7 +170,7 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
     assert revision is not None  # noqa: S101 - it was looked at
     spec = JobSpec.parse(revision.spec | {"name": f"{service.name}-{slot}-{attempt}"})
     return submit_within(
-        actor=service.owner,
+        actor=revision.author,  # or who may write a revision would write what runs with another one's secrets
         tenant=service.tenant,
         cluster=service.cluster,
         spec=spec,

@@ -48,8 +48,7 @@ def create_service(
     Raises NotAllowed without the member role, Refused for a name that is taken, SpecError for a spec that
     cannot be a service's or that the cluster does not understand.
     """
-    if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
-        raise NotAllowed(f"Only members of {tenant.name} may have services there.")
+    _require_member(actor, tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant.name} is archived; it takes no services.", field="tenant")
     stay_attached(cluster.pk)
@@ -82,7 +81,7 @@ def change_service(
 ) -> Service:
     """Changes what is given: how many replicas, by which `rules`, another `spec`, whether it is stopped.
 
-    Another spec is another revision, and rolled out; the same one is none.
+    Another spec is another revision, and rolled out; the same one is none. It runs as its author's.
     """
     service = _locked(actor, service)
     before: dict[str, Any] = {name: getattr(service, name) for name in rules}
@@ -143,6 +142,12 @@ def remove_service(*, actor: User, service: Service) -> Service:
     return service
 
 
+def _require_member(actor: User, tenant: Tenant) -> None:
+    """What runs, runs with the rights and the secrets of who wrote it."""
+    if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
+        raise NotAllowed(f"Only members of {tenant.name} may have something run in its services.")
+
+
 def _locked(actor: User, service: Service) -> Service:
     """The service's row, for this transaction alone."""
     if not Service.objects.changeable_by(actor).filter(pk=service.pk).exists():
@@ -159,7 +164,8 @@ def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool
     spec = spec.model_copy(update={"name": service.name})
     if service.current is not None and JobSpec.parse(service.current.spec) == spec:
         return None
-    _check(spec, service.tenant, service.cluster, service.owner, even_if_never=even_if_never)
+    _require_member(actor, service.tenant)
+    _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)
     judge(service, at=now_from_database())
     revision = _revise(service, spec, actor)
     note(service, "updated", f"{actor.get_username()} has made revision {revision.number}")

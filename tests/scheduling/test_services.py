@@ -86,7 +86,7 @@ def told(service: Service, *kinds: str) -> list[str]:
     return [event.text for event in service.events.filter(kind__in=kinds).order_by("pk")]
 
 
-def test_replicas_are_jobs_of_its_owner_before_all_training_and_prove_the_revision(lab: World) -> None:
+def test_replicas_are_jobs_of_its_author_before_all_training_and_prove_the_revision(lab: World) -> None:
     training = lab.submit(lab.people.bob, lab.people.astro, gpus=6)
     service = service_of(lab, 3)
     assert names(service) == ["api-0-1", "api-1-1", "api-2-1"]
@@ -164,6 +164,20 @@ def test_an_update_never_has_fewer_ready_than_allowed_and_ends_with_the_new_one(
         "bob has made revision 2",
         "Revision 2 is up: 3 replicas of it have been ready",
     ]
+
+
+def test_a_revision_runs_as_its_authors_whoever_rolls_it_out(lab: World) -> None:
+    people = lab.people
+    service = service_of(lab, 1)
+    come_up(lab, service)
+    change_service(actor=people.alice, service=service, spec=spec(command="hers"))
+    roll_out(lab, service, 4)
+    assert [job.owner for job in living(service)] == [people.alice], "or she could read Bob's secrets"
+    roll_back_service(actor=people.alice, service=service, number=1)
+    roll_out(lab, service, 4)
+    assert [job.owner for job in living(service)] == [people.bob]
+    with pytest.raises(NotAllowed, match="Only members of Astro"):
+        change_service(actor=people.olga, service=service, spec=spec(command="theirs"))
 
 
 def test_the_same_spec_again_is_no_revision(lab: World) -> None:
@@ -307,7 +321,7 @@ def test_removed_it_ends_for_good_and_its_name_is_free(lab: World) -> None:
     assert again.pk != service.pk
 
 
-def test_when_the_owner_may_run_nothing_there_any_more_it_says_so_and_goes_on_when_she_may(
+def test_when_the_author_may_run_nothing_there_any_more_it_says_so_and_goes_on_when_she_may(
     lab: World,
 ) -> None:
     service = service_of(lab, 1)
