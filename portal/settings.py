@@ -1,6 +1,8 @@
 """All settings, from the environment alone; docs/settings.md lists them."""
 
+import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import environ
 from csp.constants import NONCE, NONE, SELF
@@ -163,6 +165,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 10},
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
+    "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
     "check": {"task": "scheduling.tasks.check_clusters", "schedule": 180.0, "options": {"expires": 180}},
@@ -195,6 +198,15 @@ FAIRLOT_ENVIRONMENTS = {
     "system": "/usr/local/bin:/usr/bin:/bin",
 }
 FAIRLOT_EXAMPLES_DIR = BASE_DIR / "examples"
+# Each session has a host of its own, for its program is nobody whom the portal's origin could trust: the
+# star stands for its name. Browsers themselves lead *.localhost to this machine; elsewhere it must be said.
+_here = urlsplit(PUBLIC_URL)
+_names_of_localhost = (
+    f"http://*.localhost:{_here.port or 80}" if _here.hostname in {"localhost", "127.0.0.1"} else ""
+)
+FAIRLOT_SESSIONS_URL = env.str("FAIRLOT_SESSIONS_URL", _names_of_localhost).rstrip("/")
+if FAIRLOT_SESSIONS_URL and not re.fullmatch(r"https?://\*\.[a-z0-9.-]+(:\d+)?", FAIRLOT_SESSIONS_URL):
+    raise ImproperlyConfigured("FAIRLOT_SESSIONS_URL must be like https://*.sessions.example.org")
 # The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 

@@ -15,6 +15,7 @@ from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.actions.announcements import services_to_announce
 from scheduling.actions.replicas import services_to_step
+from scheduling.actions.sessions import sessions_to_step
 from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,13 @@ def step_services() -> None:
     """The same for all: what a lost message left undone, and what was to wait."""
     ids = services_to_step().values_list("id", flat=True)
     _each(ids, lambda service_id: actions.step_service(service_id=service_id))
+
+
+@shared_task
+def step_sessions() -> None:
+    """Warns and stops sessions whose time has come."""
+    ids = sessions_to_step().values_list("pk", flat=True)
+    _each(ids, lambda session_id: actions.step_session(session_id=session_id))
 
 
 @shared_task

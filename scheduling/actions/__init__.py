@@ -30,6 +30,7 @@ from scheduling.actions.schedules import (
 )
 from scheduling.actions.secrets import create_secret, delete_secret, replace_secret
 from scheduling.actions.services import change_service, create_service, remove_service, roll_back_service
+from scheduling.actions.sessions import keep_session, note_use, start_session, step_session, stop_session
 from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
@@ -54,7 +55,9 @@ __all__ = [
     "drain_node",
     "due_schedules",
     "grant_volume",
+    "keep_session",
     "note_remarks",
+    "note_use",
     "pause_cluster",
     "pause_schedule",
     "perform_operations",
@@ -71,7 +74,10 @@ __all__ = [
     "run_round",
     "run_schedule",
     "run_schedule_now",
+    "start_session",
     "step_service",
+    "step_session",
+    "stop_session",
     "submit_job",
     "update_cluster",
     "withdraw_volume",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeAlias, TypedDict
@@ -16,6 +17,7 @@ from django.db.models import Case, F, When
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
 from scheduling.actions.secrets import secrets_of
+from scheduling.actions.sessions import base_url, token_of
 from scheduling.actions.volumes import volumes_of
 from scheduling.backends import backend_for
 from scheduling.backends.base import (
@@ -28,6 +30,7 @@ from scheduling.backends.base import (
     Gang,
     Observation,
     Phase,
+    Secrets,
     Unanswered,
     Worker,
 )
@@ -232,13 +235,13 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         generation=lease.generation.name,
         command=spec.argv,
         environment_name=spec.environment,
-        environment=spec.variables,
+        environment=_variables(lease.job, spec),
         progress_pattern=spec.progress_pattern,
         grace_seconds=spec.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,
         endpoint=_endpoint(spec, lease.job.service_id),
-        secrets=secrets_of(lease.job, spec),
+        secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
         container=_container(lease.job, spec),
         workers=[
@@ -252,6 +255,17 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
             for rank, gpus in sorted(workers.items())
         ],
     )
+
+
+def _variables(job: Job, spec: JobSpec) -> dict[str, str]:
+    return spec.variables | ({"FAIRLOT_BASE_URL": base_url(job)} if job.kind == Job.Kind.SESSION else {})
+
+
+def _secrets(lease: Lease, spec: JobSpec) -> Secrets:
+    secrets = secrets_of(lease.job, spec)
+    if lease.job.kind != Job.Kind.SESSION:
+        return secrets
+    return replace(secrets, variables={**secrets.variables, "FAIRLOT_SESSION_TOKEN": token_of(lease.job)})
 
 
 def _container(job: Job, spec: JobSpec) -> Container:

@@ -8,6 +8,7 @@ from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInte
 from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.services import Service, ServiceEvent, ServiceRevision
+from scheduling.models.sessions import Session
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Service",
     "ServiceEvent",
     "ServiceRevision",
+    "Session",
     "ShareBalance",
     "ShareInterval",
     "Trade",
