@@ -36,7 +36,7 @@ from tests.waiting import wait_for
 HERE = Path(__file__).resolve().parent
 GPU = "nvidia.com/gpu"
 MEMORY = {A100: 80 << 30}
-GROUP = "fairlot-node-"  # cgroups are called so, then by the process that started the node
+GROUP = "fairlot-node-"  # cgroups are called so, then by the process that started the node, its control plane, and the node
 # Seen in the node's own mounts alone; the kernel takes no long names for sockets.
 SOCKET = "/run/containerd/fairlot-node.sock"
 # What the kubelet wants of the kernel; it is shown these, and the machine keeps its own.
@@ -62,7 +62,7 @@ class RealNode:
         for below in ("kubelet/device-plugins", "log", "containerd", "cni", "gpus"):
             (self.folder / below).mkdir(parents=True)
         self.gpus = Gpus(self.folder / "gpus", gpus, product, MEMORY.get(product, 32 << 30))
-        self.group = f"{GROUP}{os.getpid()}-{name}"
+        self.group = f"{GROUP}{os.getpid()}-{plane.folder.name}-{name}"
         self.network = free_network()
         self.container_runtime: subprocess.Popen[bytes] | None = None
         self.kubelet = self._kubelet()
