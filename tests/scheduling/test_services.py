@@ -17,9 +17,11 @@ from scheduling.actions import (
     change_service,
     create_service,
     remove_service,
+    replicas,
     roll_back_service,
     step_service,
 )
+from scheduling.actions.jobs import submit_within
 from scheduling.actions.replicas import FIRST, services_to_step
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, Lease, Service
@@ -349,6 +351,29 @@ def test_the_database_refuses_a_second_replica_in_a_slot_and_half_a_replica(lab:
             setattr(twin, name, value)
         with pytest.raises(IntegrityError), transaction.atomic():
             twin.save()
+
+
+def test_a_controller_that_dies_in_the_middle_has_done_nothing_and_the_next_one_does_it(
+    lab: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = create_service(
+        actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(), replicas=3
+    )
+    made = []
+
+    def submit_and_die(**fields: Any) -> Job:
+        if made:
+            raise SystemExit("killed")
+        made.append(submit_within(**fields))
+        return made[0]
+
+    monkeypatch.setattr(replicas, "submit_within", submit_and_die)
+    with pytest.raises(SystemExit):
+        step_service(service_id=service.pk)
+    assert not Job.objects.filter(service=service).exists()
+    monkeypatch.undo()
+    step_service(service_id=service.pk)
+    assert names(service) == ["api-0-1", "api-1-1", "api-2-1"]
 
 
 def test_who_may_do_what(lab: World) -> None:
