@@ -58,6 +58,8 @@ def status_of(service: Service) -> Status:
         return Status("Stopped", "muted", "pause")
     if service.trouble:
         return Status("In trouble", "bad", "alert")
+    if not service.replicas:
+        return Status("Scaled to 0", "muted", "pause")
     if service.good_id != service.current_id:
         return Status("Rolling out", "info", "starting")
     if service.ready >= service.replicas:

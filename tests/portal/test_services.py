@@ -152,6 +152,7 @@ def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> No
         bob.post(f"{page}scale/", RULES | {"replicas": "5"}, follow=True)
     )
     assert "from 2 to 5 replicas" in text_of(bob.get(page))
+    assert "Scaled to 0" in text_of(bob.post(f"{page}scale/", RULES | {"replicas": "0"}, follow=True))
     wrong = text_of(bob.post(f"{page}scale/", RULES | {"replicas": "lots"}, follow=True))
     assert "Replicas must be a whole number from 0 to 1000." in wrong
     assert "It is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
