@@ -36,7 +36,7 @@ from tests.waiting import wait_for
 HERE = Path(__file__).resolve().parent
 GPU = "nvidia.com/gpu"
 MEMORY = {A100: 80 << 30}
-GROUP = "fairlot-node-"  # cgroups are called so, then by the process that started the node, its control plane, and the node
+GROUP = "fairlot-node-"  # cgroups are called so, then by process, control plane and node
 # Seen in the node's own mounts alone; the kernel takes no long names for sockets.
 SOCKET = "/run/containerd/fairlot-node.sock"
 # What the kubelet wants of the kernel; it is shown these, and the machine keeps its own.
