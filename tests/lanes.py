@@ -37,6 +37,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "node": (
         "tests/cluster/test_real_node.py",
         "tests/cluster/test_logs.py",
+        "tests/cluster/test_answering_for_real.py",
         "tests/cluster/test_brought.py",
     ),
 }
