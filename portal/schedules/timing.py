@@ -13,7 +13,7 @@ from accounting.errors import Refused
 from scheduling.actions.schedules import Terms
 from scheduling.models import Schedule
 from scheduling.timetable import Timetable, TimetableError
-from scheduling.timetable.walls import when_reached
+from scheduling.timetable.walls import YEARS, when_reached
 
 PREVIEWED = 10
 FIELDS = ("expression", "time_zone", "begins", "ends", "missed", "catch_up_hours", "overlap")
@@ -119,8 +119,8 @@ def _read_wall(text: str, zone: ZoneInfo, name: str) -> datetime | None:
         given = datetime.fromisoformat(text)
     except ValueError:
         raise Refused("This must be a date and time, such as 2026-11-21T08:00.", name) from None
-    if not 2000 <= given.year <= 2200:
-        raise Refused("The year must be from 2000 to 2200.", name)
+    if given.year not in YEARS:
+        raise Refused(f"The year must be from {YEARS[0]} to {YEARS[-1]}.", name)
     return given.astimezone(UTC) if given.tzinfo else when_reached(given, zone)
 
 

@@ -186,7 +186,8 @@ def pause(actor: User | None, schedule: Schedule, reason: str) -> None:
 def _first_due(timetable: Timetable, now: datetime) -> datetime:
     due = timetable.after(now)
     if due is None:
-        raise Refused("From now on there is no run left in this.", "expression")
+        ended = timetable.ends is not None and timetable.ends <= now
+        raise Refused("From now on there is no run left in this.", "ends" if ended else "expression")
     return due
 
 

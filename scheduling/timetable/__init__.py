@@ -10,13 +10,14 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from scheduling.timetable.cron import Cron
 from scheduling.timetable.repeats import Repeats
+from scheduling.timetable.walls import YEARS
 
 MOST_CHARACTERS = 120
 TICK = timedelta(microseconds=1)
 
 
 class TimetableError(ValueError):
-    """`field` is "expression", "time_zone" or "ends"."""
+    """`field` is "expression", "time_zone", "begins" or "ends"."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -43,6 +44,9 @@ class Timetable:
             raise TimetableError("time_zone", "Choose a time zone of the list, such as Europe/Berlin.")
         if not 0 < len(expression) <= MOST_CHARACTERS:
             raise TimetableError("expression", f"Say when, in 1 to {MOST_CHARACTERS} characters.")
+        for name, bound in (("begins", begins), ("ends", ends)):
+            if bound and bound.year not in YEARS:
+                raise TimetableError(name, f"The year must be from {YEARS[0]} to {YEARS[-1]}.")
         if begins and ends and ends < begins:
             raise TimetableError("ends", "The end must not lie before the start.")
         made = cls(expression, ZoneInfo(time_zone), begins, ends)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from scheduling.timetable.walls import wall_at, when_reached
+from scheduling.timetable.walls import YEARS, wall_at, when_reached
 
 SHAPE = re.compile(r"R(?P<times>\d{0,6})/(?P<start>[^/]+)/(?P<period>P[^/]+)", re.ASCII)
 PERIOD = re.compile(
@@ -58,7 +58,7 @@ class Repeats:
     def __post_init__(self) -> None:
         if self._parts["times"] and int(self._parts["times"]) == 0:
             raise ValueError("R0 never runs; R without a number runs for ever")
-        if not 2000 <= self.start.year <= 2200:
+        if self.start.year not in YEARS:
             raise ValueError("the start must lie in the years 2000 to 2200")
         _ = self.period
 

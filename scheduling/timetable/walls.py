@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
+# Far from the ends of the calendar: there nothing can be added, and the database keeps what Python cannot read.
+YEARS = range(2000, 2201)
 
 
 def wall_at(moment: datetime, zone: ZoneInfo) -> datetime:
