@@ -5,4 +5,8 @@ import os
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
-application = get_asgi_application()
+portal = get_asgi_application()
+
+from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
+
+application = with_sessions(portal)

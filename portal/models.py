@@ -1,4 +1,4 @@
-"""State of the portal itself: the API tokens of its users."""
+"""State of the portal itself: the API tokens of its users, and their ways into sessions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import User
+from scheduling.models import Session
 
 LAST_USED_STEP = timedelta(minutes=5)
 
@@ -51,3 +52,17 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Visit(models.Model):
+    """Somebody's way into a session: at first a ticket for its host, then the cookie that it was exchanged for.
+
+    Only a keyed digest of either is kept. It leads in as long as the login from which it came.
+    """
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="visits")
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    login = models.CharField(max_length=40)  # the key of the portal's own login session
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(db_default=Now())
+    entered_at = models.DateTimeField(null=True)  # when the ticket was exchanged

@@ -201,10 +201,9 @@ FAIRLOT_EXAMPLES_DIR = BASE_DIR / "examples"
 # Each session has a host of its own, for its program is nobody whom the portal's origin could trust: the
 # star stands for its name. Browsers themselves lead *.localhost to this machine; elsewhere it must be said.
 _here = urlsplit(PUBLIC_URL)
-_names_of_localhost = (
-    f"http://*.localhost:{_here.port or 80}" if _here.hostname in {"localhost", "127.0.0.1"} else ""
-)
-FAIRLOT_SESSIONS_URL = env.str("FAIRLOT_SESSIONS_URL", _names_of_localhost).rstrip("/")
+_port = f":{_here.port}" if _here.port else ""
+_usual = f"{_here.scheme}://*.localhost{_port}" if _here.hostname in {"localhost", "127.0.0.1"} else ""
+FAIRLOT_SESSIONS_URL = env.str("FAIRLOT_SESSIONS_URL", _usual).rstrip("/")
 if FAIRLOT_SESSIONS_URL and not re.fullmatch(r"https?://\*\.[a-z0-9.-]+(:\d+)?", FAIRLOT_SESSIONS_URL):
     raise ImproperlyConfigured("FAIRLOT_SESSIONS_URL must be like https://*.sessions.example.org")
 # The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.

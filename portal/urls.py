@@ -5,8 +5,8 @@ from django.urls import include, path
 from portal import errors
 
 SUBJECTS = (
-    "home", "account", "live", "tokens", "secrets", "jobs", "submit", "services", "schedules", "cluster", "share",
-    "reports", "administration", "api",
+    "home", "account", "live", "tokens", "secrets", "jobs", "submit", "sessions", "services", "schedules", "cluster",
+    "share", "reports", "administration", "api",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

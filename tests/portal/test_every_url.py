@@ -9,6 +9,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounting.models import User
+from scheduling.actions import start_session
+from scheduling.models import Session
+from scheduling.spec import JobSpec
 from tests.portal.scene import SECRETS, Scene
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
@@ -58,6 +61,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "submit": PAGE,
     "submit?clone={job}": ASTRO,
     "convert_spec": POSTED,
+    "session_open": MOVED | {CHARLIE: 404},
     "services": PAGE,
     "service_new": PAGE,
     "service": ASTRO,
@@ -168,6 +172,15 @@ EXPECTED: dict[str, dict[str, int]] = {
 
 
 @pytest.fixture
+def scene(scene: Scene) -> Scene:
+    """With a session of Bob's besides, which waits."""
+    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
+    people = scene.people
+    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    return scene
+
+
+@pytest.fixture
 def clients(scene: Scene) -> dict[str, Client]:
     found = {name: Client() for name in WHO}
     for name in WHO[1:]:
@@ -188,6 +201,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
     """Astro's own objects for what the pattern asks for."""
     keys = {
         "service": scene.service.pk,
+        "session": Session.objects.get().pk,
         "schedule": scene.schedule.pk,
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,

@@ -1,0 +1,118 @@
+"""What goes through between browser and program, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from django.conf import settings
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+# Of one connection only (RFC 9110, 7.6.1, and what is commonly treated so).
+HOP_BY_HOP = {
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+    b"trailer", b"transfer-encoding", b"upgrade",
+}  # fmt: skip
+# Neither the portal's own authority nor a client's word about where it comes from.
+NOT_TO_PROGRAMS = {b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"}
+OF_WEBSOCKETS = b"sec-websocket-"
+# What would bind the browser beyond this session, or send it elsewhere.
+NOT_TO_BROWSERS = {b"alt-svc", b"clear-site-data", b"public-key-pins", b"strict-transport-security"}
+OURS: Sequence[tuple[bytes, bytes]] = (
+    # A second policy only ever takes away: nobody else frames it.
+    (b"content-security-policy", b"frame-ancestors 'self'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"same-origin"),
+)
+REPLACED = {b"cross-origin-resource-policy", b"referrer-policy"}
+VISIT_COOKIE = "fairlot_visit"
+
+
+def cookie_name(*, secure: bool) -> str:
+    """The prefix has browsers refuse one that another host has set."""
+    return f"__Host-{VISIT_COOKIE}" if secure else VISIT_COOKIE
+
+
+def values_of(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for found, value in headers if found.lower() == name]
+
+
+def cookie_of(headers: Headers, name: str) -> str:
+    """The first cookie of that name; empty when there is none."""
+    for found, value in _cookies(headers):
+        if found == name:
+            return value
+    return ""
+
+
+def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str) -> list[tuple[str, str]]:
+    """The request's headers as the program gets them."""
+    own = {cookie_name(secure=False), cookie_name(secure=True)}
+    own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
+    passed = [
+        (name, value)
+        for name, value in _end_to_end(headers)
+        if name not in NOT_TO_PROGRAMS and not name.startswith((OF_WEBSOCKETS, b"x-forwarded-"))
+    ]
+    cookies = "; ".join(f"{name}={value}" for name, value in _cookies(headers) if name not in own)
+    texts = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in passed]
+    texts += [("cookie", cookies)] if cookies else []
+    return [*texts, ("authorization", f"token {token}"), ("x-forwarded-proto", scheme)]
+
+
+def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:
+    """The answer's headers as the browser gets them."""
+    passed = []
+    for name, value in _end_to_end(headers):
+        if name == b"set-cookie":
+            if kept := kept_to_path(value.decode("latin-1"), base):
+                passed.append((name, kept.encode("latin-1")))
+        elif name not in NOT_TO_BROWSERS | REPLACED:
+            passed.append((name, value))
+    return [*passed, *OURS]
+
+
+def kept_to_path(cookie: str, base: str) -> str:
+    """A program's Set-Cookie for its own host and path alone; empty for one that takes a name of ours."""
+    pair, *attributes = (part.strip() for part in cookie.split(";"))
+    name = pair.partition("=")[0].strip()
+    if name.removeprefix("__Host-").removeprefix("__Secure-") == VISIT_COOKIE:
+        return ""
+    path, rest = base, []
+    for attribute in attributes:
+        what, _, value = attribute.partition("=")
+        if what.strip().lower() == "path":
+            path = value.strip() if value.strip().startswith(base) else base
+        elif what.strip().lower() != "domain":
+            rest.append(attribute)
+    return "; ".join([pair, f"Path={path}", *rest])
+
+
+def is_from_itself(headers: Headers, origin: str) -> bool:
+    """Whether a page of the session's own host has sent this: what its Origin says, which scripts cannot set."""
+    return values_of(headers, b"origin") == [origin.encode()]
+
+
+def comes_from_elsewhere(headers: Headers, method: str) -> bool:
+    """Whether a page of another host asks for it other than by leading there (Fetch Metadata)."""
+    site = b"".join(values_of(headers, b"sec-fetch-site"))
+    if site in {b"", b"none", b"same-origin"}:
+        return False
+    mode, to = (b"".join(values_of(headers, name)) for name in (b"sec-fetch-mode", b"sec-fetch-dest"))
+    return not (method == "GET" and mode == b"navigate" and to == b"document")
+
+
+def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    lower = [(name.lower(), value) for name, value in headers]
+    named = {word.strip().lower() for value in values_of(lower, b"connection") for word in value.split(b",")}
+    return [(name, value) for name, value in lower if name not in HOP_BY_HOP | named]
+
+
+def _cookies(headers: Headers) -> list[tuple[str, str]]:
+    found = []
+    for line in values_of(headers, b"cookie"):
+        for pair in line.decode("latin-1").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name:
+                found.append((name, value))
+    return found

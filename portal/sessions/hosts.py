@@ -1,0 +1,44 @@
+"""The host of each session. Its program is untrusted, so that it gets an origin that it shares with nobody."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
+
+NAME = "session-{}"
+
+
+def origin_of(session_id: int) -> str:
+    """Such as http://session-7.localhost:8000; empty where no host is set."""
+    return str(settings.FAIRLOT_SESSIONS_URL).replace("*", NAME.format(session_id), 1)
+
+
+def is_secure() -> bool:
+    return str(settings.FAIRLOT_SESSIONS_URL).startswith("https://")
+
+
+def session_of(host: str) -> int | None:
+    """Whose host this is, as the Host header says it; None for the portal's own and for any other."""
+    if not settings.FAIRLOT_SESSIONS_URL:
+        return None
+    pattern = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(
+        r"\*", NAME.format(r"([1-9]\d{0,17})")
+    )
+    match = re.fullmatch(pattern, host.lower())
+    return int(match[1]) if match else None
+
+
+def is_under_them(host: str) -> bool:
+    """Whether the host is one of those that programs may have, whichever: never the portal's own."""
+    if not settings.FAIRLOT_SESSIONS_URL:
+        return False
+    name = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(r"\*", r"[^.:]+")
+    return re.fullmatch(name, host.lower()) is not None
+
+
+def door_of(session_id: int, ticket: str, path: str) -> str:
+    """Where a ticket is exchanged; `path` is where it goes on from there."""
+    asked = urlencode({"ticket": ticket, "path": path})
+    return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"

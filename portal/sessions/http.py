@@ -1,0 +1,177 @@
+"""Requests to a session's program and its answers, passed on as they come, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from yarl import URL
+
+from portal.sessions import headers
+from portal.sessions.visits import Admitted
+
+if TYPE_CHECKING:
+    from portal.sessions.proxy import Door
+
+logger = logging.getLogger(__name__)
+CONNECT_SECONDS = 10.0
+# How often it is asked whether who is in there for long may still be.
+CHECK_SECONDS = 15.0
+PIECE = 64 * 1024
+NO_BODY = {"GET", "HEAD", "OPTIONS", "TRACE"}
+
+
+def client() -> aiohttp.ClientSession:
+    """One for each request: a connection that was kept could be to whoever had the address before."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        auto_decompress=False,
+        trust_env=False,
+        skip_auto_headers=["User-Agent", "Accept", "Accept-Encoding", "Content-Type"],
+        read_bufsize=PIECE,
+    )
+
+
+def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
+    """The same path and query at the program's address, byte for byte."""
+    raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
+    host, _, port = admitted.address.rpartition(":")
+    query = scope["query_string"].decode("latin-1")
+    return URL.build(
+        scheme="http", host=host.strip("[]"), port=int(port), path=raw, query_string=query, encoded=True
+    )
+
+
+async def relay(door: Door, admitted: Admitted, *, notes: bool) -> None:
+    """Until either side has had enough, or who is there may not be there any more."""
+    exchange = _Exchange(door, admitted, notes=notes)
+    await first_of(exchange.run(), exchange.until_gone(), until_barred(door))
+    await exchange.end()
+
+
+async def until_barred(door: Door) -> None:
+    """Returns as soon as the login, the right or the session has ended."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if not isinstance(await door.admit(), Admitted):
+            return
+
+
+async def first_of(*works: Coroutine[Any, Any, None]) -> None:
+    """Waits for the first to end, ends the others, and raises what went wrong."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+
+
+class Gone(Exception):
+    """The browser is not there any more."""
+
+
+class _Exchange:
+    """A request, and what becomes of it."""
+
+    def __init__(self, door: Door, admitted: Admitted, *, notes: bool) -> None:
+        self.door, self.admitted, self.notes = door, admitted, notes
+        self.begun = self.ended = False
+        self.sent_all = asyncio.Event()
+
+    async def run(self) -> None:
+        scope = self.door.scope
+        token, scheme = self.admitted.token, scope.get("scheme", "http")
+        has_body = any(
+            headers.values_of(self.door.headers, name) for name in (b"content-length", b"transfer-encoding")
+        )
+        if not has_body:
+            self.sent_all.set()
+        try:
+            async with (
+                client() as link,
+                link.request(
+                    scope["method"],
+                    url_of(scope, self.admitted),
+                    headers=headers.to_program(self.door.headers, token=token, scheme=scheme),
+                    data=self._body() if has_body else None,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                await self._answer(answer)
+        except Gone:
+            logger.debug("the browser of session %s went away", self.admitted.session_id)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            logger.info("session %s: %r", self.admitted.session_id, error)
+
+    async def _answer(self, answer: aiohttp.ClientResponse) -> None:
+        passed = headers.to_browser(answer.raw_headers, base=self.admitted.base)
+        await self.door.send({"type": "http.response.start", "status": answer.status, "headers": passed})
+        self.begun = True
+        async for piece in answer.content.iter_any():
+            await self.door.send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self._note()
+        self.ended = True
+        await self.door.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _body(self) -> AsyncIterator[bytes]:
+        more = True
+        while more:
+            message = await self.door.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            more = message.get("more_body", False)
+            if piece := message.get("body", b""):
+                yield piece
+                await self._note()
+        self.sent_all.set()
+
+    async def _note(self) -> None:
+        if self.notes:
+            await self.door.noted()
+
+    async def until_gone(self) -> None:
+        """Returns when the browser leaves after it has sent all."""
+        await self.sent_all.wait()
+        while (await self.door.receive())["type"] != "http.disconnect":
+            pass
+
+    async def end(self) -> None:
+        """What is cut off must look so: only an answer that has not begun can still say what is wrong."""
+        if not self.begun:
+            await say(self.door.send, 502, "The session's program did not answer.")
+        elif not self.ended:
+            raise CutOff(f"the answer of session {self.admitted.session_id} was cut off")
+
+
+class CutOff(Exception):
+    """An answer ends in the middle, which the server shows by closing the connection."""
+
+
+async def say(
+    send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    status: int,
+    text: str,
+    extra: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    """A short answer of our own."""
+    body = f"{text}\n".encode() if text else b""
+    own = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *extra]})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

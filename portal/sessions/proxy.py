@@ -1,0 +1,187 @@
+"""The ASGI app of sessions' hosts. Nothing of the portal is served there, and no session anywhere else."""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+
+from portal.sessions import headers, hosts, http, sockets, visits
+from portal.sessions.visits import Admitted, Barred
+from scheduling.actions.sessions import NOTED_EVERY
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+SAFE = {"GET", "HEAD", "OPTIONS"}
+# What a page of JupyterLab asks for again and again while nobody does anything.
+POLLS = re.compile(r"/(api/(kernels|sessions|terminals|status|contents|kernelspecs|me|metrics)\b|lsp/status)")
+WORDS = {
+    Barred.STRANGER: (401, "Open this session from its page in Fairlot."),
+    Barred.HIDDEN: (404, "There is no such session."),
+    Barred.ELSEWHERE: (
+        403,
+        "This session's program runs as Fairlot's own user, so it serves that machine only.",
+    ),
+    Barred.NOT_READY: (503, "The session is not ready. Its page in Fairlot tells why."),
+    Barred.ENDED: (410, "The session has ended."),
+}
+# Not Django's one thread for all: a check must not wait behind pages.
+THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="visits")
+
+
+async def ask(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Asks the database from a thread of the pool."""
+    asked = functools.partial(visits.let_go, work, *args, **named)
+    return await sync_to_async(asked, thread_sensitive=False, executor=THREADS)()
+
+
+def with_sessions(portal: App) -> App:
+    """The portal, and beside it the hosts of sessions."""
+
+    async def doors(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await portal(scope, receive, send)
+            return
+        host = host_of(scope)
+        session_id = hosts.session_of(host)
+        if session_id is not None:
+            await Door(session_id, scope, receive, send).open()
+        elif scope["type"] == "websocket":
+            await sockets.refuse(receive, send)
+        elif hosts.is_under_them(host) and host not in _own_hosts():
+            await http.say(send, 404, "There is no such session.")
+        else:
+            await portal(scope, receive, send)
+
+    return doors
+
+
+def host_of(scope: Scope) -> str:
+    names = [b"x-forwarded-host", b"host"] if settings.USE_X_FORWARDED_HOST else [b"host"]
+    for name in names:
+        if found := headers.values_of(scope["headers"], name):
+            return found[0].decode("latin-1").partition(",")[0].strip()
+    return ""
+
+
+def _own_hosts() -> set[str]:
+    return {settings.PUBLIC_URL.partition("://")[2], *settings.ALLOWED_HOSTS}
+
+
+class Door:
+    """One request to a session's host."""
+
+    def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
+        self.session_id, self.scope, self.receive, self.send = session_id, scope, receive, send
+        self.headers: list[tuple[bytes, bytes]] = [(bytes(n), bytes(v)) for n, v in scope["headers"]]
+        self.origin = hosts.origin_of(session_id)
+        self.base = f"/sessions/{session_id}/proxy/"
+        self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
+        self.noted_at = time.monotonic()
+        self.client = (scope.get("client") or ("", 0))[0]
+
+    async def open(self) -> None:
+        if self.scope["type"] == "websocket":
+            await self._open_socket()
+            return
+        method, path = self.scope["method"], self.scope["path"]
+        if path == f"/sessions/{self.session_id}/enter/":
+            await self._exchange()
+        elif not path.startswith(self.base):
+            await self._send_on(self.base) if path in {"/", self.base[:-1]} else await self._say(
+                Barred.HIDDEN
+            )
+        elif headers.comes_from_elsewhere(self.headers, method):
+            await http.say(self.send, 403, "Pages of other hosts may not ask for this.")
+        elif method not in SAFE and not headers.is_from_itself(self.headers, self.origin):
+            await http.say(
+                self.send, 403, "Only a page of this session may ask for this: its Origin is another."
+            )
+        else:
+            await self._pass_on(method)
+
+    async def _pass_on(self, method: str) -> None:
+        admitted = await self.admit()
+        if isinstance(admitted, Barred):
+            if admitted is Barred.STRANGER and self._is_navigation(method):
+                await self._send_on(self._page())
+            else:
+                await self._say(admitted)
+            return
+        counts = method not in SAFE or not POLLS.search(self.scope["path"])
+        if counts:
+            await self.note_use()
+        await http.relay(self, admitted, notes=counts)
+
+    async def _open_socket(self) -> None:
+        is_ours = headers.is_from_itself(self.headers, self.origin)
+        if not is_ours or not self.scope["path"].startswith(self.base):
+            await sockets.refuse(self.receive, self.send)
+            return
+        admitted = await self.admit()
+        if isinstance(admitted, Barred):
+            await sockets.refuse(self.receive, self.send)
+            return
+        await self.note_use()
+        await sockets.relay(self, admitted)
+
+    async def admit(self) -> Admitted | Barred:
+        if not self.key:
+            return Barred.STRANGER
+        found: Admitted | Barred = await ask(
+            visits.admit, session_id=self.session_id, key=self.key, client=self.client
+        )
+        return found
+
+    async def note_use(self) -> None:
+        self.noted_at = time.monotonic()
+        await ask(visits.used, self.session_id)
+
+    async def noted(self) -> None:
+        """The same for each piece of a long talk; the database hears of it now and then."""
+        if time.monotonic() - self.noted_at > NOTED_EVERY.total_seconds():
+            await self.note_use()
+
+    async def _exchange(self) -> None:
+        """The ticket's cookie, and on to where it was to lead."""
+        asked = parse_qs(self.scope["query_string"].decode("latin-1"))
+        ticket, path = (asked.get(name, [""])[0] for name in ("ticket", "path"))
+        key = await ask(visits.enter, session_id=self.session_id, ticket=ticket) if ticket else None
+        if key is None:
+            await self._send_on(self._page())
+            return
+        name = headers.cookie_name(secure=hosts.is_secure())
+        cookie = f"{name}={key}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if hosts.is_secure() else ''}"
+        await self._send_on(path if path.startswith(self.base) else self.base, cookie)
+
+    def _page(self) -> str:
+        """Where the portal asks who this is and, if it may, sends it back here."""
+        whole = self.scope.get("raw_path") or self.scope["path"].encode()
+        path = whole.decode("latin-1").partition("?")[0]
+        if query := self.scope["query_string"].decode("latin-1"):
+            path = f"{path}?{query}"
+        asked = urlencode({"path": path}) if path.startswith(self.base) else ""
+        return f"{settings.PUBLIC_URL}/sessions/{self.session_id}/open/{'?' if asked else ''}{asked}"
+
+    def _is_navigation(self, method: str) -> bool:
+        accepts = b"".join(headers.values_of(self.headers, b"accept"))
+        mode = b"".join(headers.values_of(self.headers, b"sec-fetch-mode"))
+        return method == "GET" and b"text/html" in accepts and mode in {b"", b"navigate"}
+
+    async def _send_on(self, to: str, cookie: str = "") -> None:
+        extra = [(b"location", to.encode("latin-1"))]
+        extra += [(b"set-cookie", cookie.encode())] if cookie else []
+        await http.say(self.send, 302, "", extra)
+
+    async def _say(self, barred: Barred) -> None:
+        await http.say(self.send, *WORDS[barred])

@@ -1,0 +1,106 @@
+"""WebSockets between browser and program, message by message in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from portal.sessions import headers
+from portal.sessions.http import client, first_of, until_barred, url_of
+from portal.sessions.visits import Admitted
+
+if TYPE_CHECKING:
+    from portal.sessions.proxy import Door
+
+logger = logging.getLogger(__name__)
+LARGEST_MESSAGE = 64 * 1024 * 1024
+# Of the program, which is lost if it has not answered a ping for half as long again.
+HEARTBEAT_SECONDS = 30.0
+GOODBYE_SECONDS = 5.0
+POLICY, TROUBLE = 1008, 1011
+# Codes that no side may put into a frame (RFC 6455, 7.4.1).
+NEVER_SENT = {1005, 1006, 1015}
+
+
+async def refuse(
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+    send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+) -> None:
+    """403 in place of the handshake."""
+    await receive()
+    await send({"type": "websocket.close", "code": POLICY})
+
+
+async def relay(door: Door, admitted: Admitted) -> None:
+    """Until either side closes, or who is there may not be there any more."""
+    await door.receive()  # the browser's wish to connect
+    scope = door.scope
+    scheme = {"wss": "https"}.get(scope.get("scheme", "ws"), "http")
+    try:
+        async with (
+            client() as link,
+            link.ws_connect(
+                url_of(scope, admitted),
+                headers=headers.to_program(door.headers, token=admitted.token, scheme=scheme),
+                protocols=scope.get("subprotocols") or (),
+                timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE_SECONDS),
+                heartbeat=HEARTBEAT_SECONDS,
+                max_msg_size=LARGEST_MESSAGE,
+            ) as program,
+        ):
+            await door.send({"type": "websocket.accept", "subprotocol": program.protocol})
+            await _Talk(door, program).run()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        logger.info("session %s: %r", admitted.session_id, error)
+        await door.send({"type": "websocket.close", "code": TROUBLE})
+
+
+class _Talk:
+    """Both directions of one WebSocket, and who has ended it."""
+
+    def __init__(self, door: Door, program: aiohttp.ClientWebSocketResponse) -> None:
+        self.door, self.program = door, program
+        self.browser_left = False
+
+    async def run(self) -> None:
+        try:
+            await first_of(self._from_browser(), self._from_program(), until_barred(self.door))
+        finally:
+            await self._close()
+
+    async def _from_browser(self) -> None:
+        while True:
+            message = await self.door.receive()
+            if message["type"] == "websocket.disconnect":
+                self.browser_left = True
+                code = message.get("code") or 1000
+                await self.program.close(code=code if code not in NEVER_SENT else 1000)
+                return
+            await self.door.noted()
+            text = message.get("text")
+            if text is not None:
+                await self.program.send_str(text)
+            else:
+                await self.program.send_bytes(message.get("bytes") or b"")
+
+    async def _from_program(self) -> None:
+        async for message in self.program:
+            await self.door.noted()
+            if message.type is aiohttp.WSMsgType.TEXT:
+                await self.door.send({"type": "websocket.send", "text": message.data})
+            elif message.type is aiohttp.WSMsgType.BINARY:
+                await self.door.send({"type": "websocket.send", "bytes": message.data})
+
+    async def _close(self) -> None:
+        if self.browser_left:
+            return
+        code = POLICY
+        if self.program.closed:
+            code = self.program.close_code or TROUBLE
+            code = TROUBLE if code in NEVER_SENT else code
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await self.door.send({"type": "websocket.close", "code": code})

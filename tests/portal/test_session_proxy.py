@@ -1,0 +1,497 @@
+"""Through the portal into sessions: real programs on the local backend, behind the portal's own web server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import resource
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import pytest
+from django.conf import LazySettings
+from django.test import Client
+from django.urls import reverse
+from granian.constants import Interfaces
+from granian.server.embed import Server
+
+from accounting.actions import change_membership, deactivate_user
+from accounting.models import AuditEvent, Membership, User
+from portal.models import Visit
+from portal.sessions import http
+from portal.sessions.visits import let_go
+from scheduling import backends
+from scheduling.actions import perform_operations, start_session, stop_session
+from scheduling.backends import backend_for
+from scheduling.models import Lease, Session
+from scheduling.reconcile import observe
+from scheduling.spec import JobSpec
+from tests.scheduling.test_whole_life import end_all
+from tests.scheduling.world import World, world
+from tests.waiting import PATIENCE, wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PROGRAM = Path(__file__).with_name("session_program.py")
+BIG = 192 * 1024 * 1024
+MOST_GROWTH = 96 * 1024  # KiB, of the whole process, this test's own client included
+
+
+@pytest.fixture
+def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
+    settings.FAIRLOT_JOBS_DIR = tmp_path
+    backends._backend.cache_clear()
+    made = world(v100=4)
+    backend_for(made.cluster).prepare()
+    yield made
+    end_all(made)
+    backends._backend.cache_clear()
+
+
+def started(lab: World, **fields: Any) -> Session:
+    """Bob's session, ready."""
+    usual = {
+        "name": "notes", "command": f"exec python {PROGRAM}", "port": 8000, "readiness_path": "/",
+        "readiness_period_seconds": 1, "checkpoint_grace_seconds": 1,
+    }  # fmt: skip
+    session = start_session(
+        actor=lab.people.bob,
+        tenant=lab.people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(**(usual | fields)),
+        idle_minutes=60,
+    )
+
+    def ready() -> bool:
+        lab.fill()
+        perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
+        observe(lab.cluster)
+        return Lease.objects.ready().filter(job=session.job).exists()
+
+    wait_for(ready, what=lambda: f"ready; {list(session.job.events.values_list('text', flat=True))}")
+    return session
+
+
+@pytest.fixture
+def port(settings: LazySettings) -> Iterator[int]:
+    """Where the portal's own ASGI application is served, by the server that serves it in production."""
+    from portal.asgi import application  # noqa: PLC0415 - needs the settings of the tests
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        number = int(taken.getsockname()[1])
+    settings.PUBLIC_URL = f"http://127.0.0.1:{number}"
+    settings.FAIRLOT_SESSIONS_URL = f"http://*.localhost:{number}"
+    loop = asyncio.new_event_loop()
+    server = Server(application, "127.0.0.1", number, interface=Interfaces.ASGINL, log_enabled=False)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve()))
+    thread.start()
+    wait_for(lambda: answers(number), what="the server listens")
+    yield number
+    loop.call_soon_threadsafe(server.stop)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    loop.close()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Browser:
+    """Somebody's browser at one session's host: its cookie, and no other."""
+
+    def __init__(self, port: int, session: Session, cookie: str = "") -> None:
+        self.name = f"session-{session.pk}.localhost:{port}"
+        self.origin, self.port = f"http://{self.name}", port
+        self.base = f"/sessions/{session.pk}/proxy/"
+        self.cookie = cookie
+
+    def headers(self, **more: str) -> dict[str, str]:
+        usual = {"Host": self.name, "Origin": self.origin}
+        usual |= {"Cookie": f"fairlot_visit={self.cookie}"} if self.cookie else {}
+        named = {name.replace("_", "-"): value for name, value in more.items()}
+        return {name: value for name, value in (usual | named).items() if value}
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path if path.startswith('/') else self.base + path}"
+
+    def ask(self, path: str = "", method: str = "GET", data: Any = None, **more: str) -> Answer:
+        async def once(link: aiohttp.ClientSession) -> Answer:
+            async with link.request(
+                method, self.url(path), headers=self.headers(**more), data=data, allow_redirects=False
+            ) as answer:
+                return Answer(answer.status, answer.headers.copy(), await answer.read())
+
+        return self.talk(once)
+
+    def talk(self, work: Callable[[aiohttp.ClientSession], Awaitable[Any]]) -> Any:
+        async def all_of_it() -> Any:
+            async with (
+                asyncio.timeout(PATIENCE),
+                aiohttp.ClientSession(
+                    auto_decompress=False,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    timeout=aiohttp.ClientTimeout(None),
+                ) as link,
+            ):
+                return await work(link)
+
+        return asyncio.run(all_of_it())
+
+
+class Answer:
+    def __init__(self, status: int, headers: Any, body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user, "django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def let_in(client: Client, port: int, session: Session) -> Browser:
+    """Through the portal's door: ticket, exchange, cookie."""
+    sent = client.get(f"/sessions/{session.pk}/open/")
+    assert sent.status_code == 302
+    browser = Browser(port, session)
+    door = urlsplit(sent["Location"])
+    assert door.netloc == browser.name
+    answer = browser.ask(f"{door.path}?{door.query}")
+    assert (answer.status, answer.headers["Location"]) == (302, browser.base)
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly; SameSite=Lax" in cookie
+    browser.cookie = cookie.partition(";")[0].partition("=")[2]
+    return browser
+
+
+@pytest.fixture
+def session(lab: World) -> Session:
+    return started(lab)
+
+
+@pytest.fixture
+def bobs(lab: World, session: Session) -> Client:
+    return signed_in(lab.people.bob)
+
+
+@pytest.fixture
+def browser(bobs: Client, port: int, session: Session) -> Browser:
+    return let_in(bobs, port, session)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_each_method_path_and_body_arrive_as_they_were(browser: Browser, method: str) -> None:
+    body = b"\x00\xffbody" if method in {"POST", "PUT", "PATCH", "DELETE"} else None
+    answer = browser.ask("echo/a%2Fb%20c;d?x=1&x=%26&y", method, body)
+    assert answer.status == 200
+    told = answer.headers
+    assert (told["X-Method"], told["X-Path"]) == (method, f"{browser.base}echo/a%2Fb%20c;d?x=1&x=%26&y")
+    assert told["X-Digest"] == hashlib.sha256(body or b"").hexdigest()
+    if method == "HEAD":
+        assert answer.body == b""
+
+
+def test_the_program_gets_neither_cookies_nor_authority_of_the_portal(browser: Browser) -> None:
+    cookies = f"a=1; fairlot_visit={browser.cookie}; fairlot_session=secret; fairlot_csrf=secret; b=2"
+    answer = browser.ask(
+        "headers",
+        Cookie=cookies,
+        Authorization="Bearer fairlot_abc_secret",
+        X_Forwarded_For="10.0.0.1",
+        X_Mine="kept",
+        Connection="keep-alive, X-Hop",
+        X_Hop="secret",
+        Proxy_Authorization="Basic secret",
+    )
+    text = answer.body.decode()
+    assert "secret" not in text
+    assert browser.cookie not in text
+    assert "10.0.0.1" not in text
+    lines = dict(line.split(": ", 1) for line in text.splitlines())
+    assert lines["cookie"] == "a=1; b=2"
+    assert lines["x-mine"] == "kept"
+    assert lines["host"] == browser.name
+    assert lines["authorization"] == "token right", "the program knows Fairlot by it"
+
+
+def test_answers_keep_cookies_to_their_path_and_bind_no_browser(browser: Browser) -> None:
+    answer = browser.ask("cookies")
+    assert answer.headers.getall("Set-Cookie") == [
+        f"one=1; Path={browser.base}; HttpOnly",
+        f"two=2; Path={browser.base}deep",
+        f"three=3; Path={browser.base}",
+    ]
+    assert "Strict-Transport-Security" not in answer.headers
+    assert "X-Hop" not in answer.headers
+    assert answer.headers.getall("Content-Security-Policy") == [
+        "default-src 'self'",
+        "frame-ancestors 'self'",
+    ]
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    compressed = browser.ask("compressed", Accept_Encoding="gzip")
+    assert compressed.headers["Content-Encoding"] == "gzip"
+    assert compressed.body[:2] == b"\x1f\x8b", "passed on as it is"
+
+
+def test_statuses_and_redirects_are_the_programs_own(browser: Browser) -> None:
+    assert browser.ask("status/404").status == 404
+    assert browser.ask("status/204").status == 204
+    assert browser.ask("status/500").status == 500
+    away = browser.ask("redirect")
+    assert (away.status, away.headers["Location"]) == (302, "elsewhere?x=1")
+
+
+def test_a_big_answer_and_a_big_request_pass_without_being_held_in_memory(browser: Browser) -> None:
+    async def down(link: aiohttp.ClientSession) -> int:
+        size = 0
+        async with link.get(browser.url(f"big/{BIG}"), headers=browser.headers()) as answer:
+            async for piece in answer.content.iter_any():
+                size += len(piece)
+        return size
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(BIG // 2**16):
+            yield bytes(2**16)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert browser.talk(down) == BIG
+    assert browser.ask("count", "POST", pieces()).body == str(BIG).encode()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH
+
+
+def test_a_slow_reader_holds_the_program_up_and_not_the_portals_memory(browser: Browser) -> None:
+    async def read_nothing(link: aiohttp.ClientSession) -> int:
+        async with link.get(browser.url(f"big/{BIG}?slow"), headers=browser.headers()) as answer:
+            await answer.content.readexactly(1)
+            sent = -1
+            while True:  # until it gets no further
+                async with link.get(browser.url("sent"), headers=browser.headers()) as told:
+                    now = int(await told.text())
+                if now == sent:
+                    return now
+                sent = now
+                await asyncio.sleep(0.5)
+
+    assert browser.talk(read_nothing) < BIG / 2
+
+
+def test_pieces_come_when_they_are_sent_and_who_leaves_is_missed(browser: Browser) -> None:
+    async def listen(link: aiohttp.ClientSession) -> None:
+        async with link.get(browser.url("drip"), headers=browser.headers()) as answer:
+            assert await answer.content.readexactly(6) == b"first\n"
+            # Sent only when this is asked for, while the first answer is still open.
+            async with link.get(browser.url("go"), headers=browser.headers()) as other:
+                assert other.status == 200
+            assert await answer.content.readexactly(7) == b"second\n"
+
+    browser.talk(listen)
+    wait_for(lambda: browser.ask("left").body == b"1", what="the program sees that its reader has left")
+
+
+def test_an_answer_that_is_cut_off_looks_cut_off(browser: Browser) -> None:
+    async def read(link: aiohttp.ClientSession) -> bytes:
+        async with link.get(browser.url("cut"), headers=browser.headers()) as answer:
+            return await answer.read()
+
+    with pytest.raises(aiohttp.ClientError):
+        browser.talk(read)
+    assert browser.ask("nothing").status == 502
+
+
+def test_websockets_speak_in_both_directions_with_their_protocol(browser: Browser) -> None:
+    async def speak(link: aiohttp.ClientSession) -> tuple[list[Any], str | None, int | None]:
+        async with link.ws_connect(
+            browser.url("socket"), headers=browser.headers(), protocols=["v2", "v1"], max_msg_size=0
+        ) as ws:
+            heard: list[Any] = []
+            for text in ("hello", "ö" * 100_000):
+                await ws.send_str(text)
+                heard.append((await ws.receive()).data == text)
+            big = bytes(8 * 2**20)
+            await ws.send_bytes(big)
+            heard.append((await ws.receive()).data == big)
+            protocol = ws.protocol
+            await ws.send_str("close 4001")
+            await ws.receive()
+            return heard, protocol, ws.close_code
+
+    assert browser.talk(speak) == ([True, True, True], "v1", 4001)
+
+
+def test_who_closes_a_websocket_closes_it_for_the_program(browser: Browser) -> None:
+    async def leave(link: aiohttp.ClientSession) -> None:
+        ws = await link.ws_connect(browser.url("socket"), headers=browser.headers())
+        await ws.send_str("hello")
+        await ws.receive()
+        await ws.close(code=4002)
+
+    browser.talk(leave)
+    wait_for(lambda: browser.ask("closed").body == b"4002", what="the program was told")
+
+
+async def is_refused(link: aiohttp.ClientSession, browser: Browser, **headers: str) -> bool:
+    try:
+        async with link.ws_connect(browser.url("socket"), headers=browser.headers(**headers)):
+            return False
+    except aiohttp.WSServerHandshakeError as error:
+        return error.status == 403
+
+
+@pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1", "https://{name}"])
+def test_only_the_sessions_own_pages_may_speak_and_change(browser: Browser, origin: str) -> None:
+    origin = origin.format(name=browser.name)
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert browser.ask("echo", method, b"x", Origin=origin).status == 403
+    assert browser.talk(lambda link: is_refused(link, browser, Origin=origin))
+
+
+def test_pages_of_other_hosts_may_lead_there_and_nothing_else(browser: Browser) -> None:
+    for site in ("cross-site", "same-site"):
+        there = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+        assert browser.ask("echo", **there).status == 200
+        assert browser.ask("echo", **(there | {"Sec_Fetch_Dest": "iframe"})).status == 403
+        assert browser.ask("echo", **(there | {"Sec_Fetch_Mode": "no-cors"})).status == 403
+    assert browser.ask("echo", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors").status == 200
+
+
+def test_a_ticket_works_once_for_its_session_and_only_for_who_may(
+    lab: World, bobs: Client, port: int, session: Session
+) -> None:
+    door = urlsplit(
+        bobs.get(f"/sessions/{session.pk}/open/?path=/sessions/{session.pk}/proxy/lab?x=1")["Location"]
+    )
+    browser = Browser(port, session)
+    first = browser.ask(f"{door.path}?{door.query}")
+    assert first.headers["Location"] == f"{browser.base}lab?x=1"
+    again = browser.ask(f"{door.path}?{door.query}")
+    assert "Set-Cookie" not in again.headers
+    assert again.headers["Location"].endswith(f"/sessions/{session.pk}/open/")
+    ticket = parse_qs(urlsplit(bobs.get(f"/sessions/{session.pk}/open/")["Location"]).query)["ticket"][0]
+    Visit.objects.filter(entered_at=None).update(created_at="2020-01-01T00:00Z")
+    old = browser.ask(f"/sessions/{session.pk}/enter/?ticket={ticket}")
+    assert "Set-Cookie" not in old.headers
+    people = lab.people
+    change_membership(
+        actor=people.alice, membership=Membership.objects.get(user=people.bob), role=Membership.Role.VIEWER
+    )
+    assert bobs.get(f"/sessions/{session.pk}/open/").status_code == 403, "a viewer only looks"
+    assert signed_in(people.charlie).get(f"/sessions/{session.pk}/open/").status_code == 404
+    assert signed_in(people.alice).get(f"/sessions/{session.pk}/open/").status_code == 302
+    assert AuditEvent.objects.filter(verb="session.open", actor=people.bob).count() == 2
+
+
+def test_without_a_cookie_of_this_session_nobody_comes_in(
+    lab: World, browser: Browser, session: Session
+) -> None:
+    stranger = Browser(browser.port, session)
+    assert stranger.ask("headers").status == 401
+    sent = stranger.ask("lab?x=1", Accept="text/html", Sec_Fetch_Mode="navigate")
+    assert sent.status == 302
+    assert sent.headers["Location"].startswith(
+        f"http://127.0.0.1:{browser.port}/sessions/{session.pk}/open/?path="
+    )
+    assert stranger.talk(lambda link: is_refused(link, stranger))
+    stranger.cookie = "wrong"
+    assert stranger.ask("headers").status == 401
+    other = started(lab, name="other")
+    elsewhere = Browser(browser.port, other, browser.cookie)
+    assert elsewhere.ask("headers").status == 401, "a cookie is of one session"
+    assert browser.ask(f"/sessions/{other.pk}/proxy/headers").status == 404
+
+
+def test_nothing_of_the_portal_is_served_on_a_sessions_host_and_the_reverse(
+    bobs: Client, browser: Browser, session: Session
+) -> None:
+    for path in ("/login/", "/jobs/", "/api/v1/jobs", "/healthz", "/static/css/app.css"):
+        assert browser.ask(path).status == 404
+    assert browser.ask("/", Host=f"other.localhost:{browser.port}").status == 404
+    own = browser.ask("/healthz", Host=f"127.0.0.1:{browser.port}")
+    assert own.status == 200
+    assert browser.ask("headers", Host=f"127.0.0.1:{browser.port}").status == 404
+
+
+def no_longer(browser: Browser) -> int:
+    return browser.ask("headers").status
+
+
+def test_a_logout_ends_every_way_in(bobs: Client, browser: Browser) -> None:
+    assert no_longer(browser) == 200
+    bobs.post(reverse("logout"))
+    assert no_longer(browser) == 401
+
+
+def test_another_password_and_a_deactivated_user_do_so_too(lab: World, browser: Browser) -> None:
+    bob = lab.people.bob
+    bob.set_password("another one, long enough")
+    bob.save()
+    assert no_longer(browser) == 401
+    fresh = let_in(signed_in(bob), browser.port, Session.objects.get())
+    assert no_longer(fresh) == 200
+    deactivate_user(actor=lab.people.ada, user=bob)
+    assert no_longer(fresh) == 401
+
+
+def test_who_loses_the_role_loses_the_way_in(lab: World, browser: Browser) -> None:
+    member = Membership.objects.get(user=lab.people.bob)
+    change_membership(actor=lab.people.alice, membership=member, role=Membership.Role.VIEWER)
+    assert no_longer(browser) == 404
+
+
+def test_the_target_is_what_the_backend_observed_of_the_running_lease(
+    lab: World, browser: Browser, session: Session
+) -> None:
+    Lease.objects.filter(job=session.job).update(ready_since=None)
+    assert no_longer(browser) == 503
+    Lease.objects.filter(job=session.job).update(ready_since="2026-01-01T00:00Z", address="127.0.0.1:1")
+    assert no_longer(browser) == 502, "nobody is there"
+    stop_session(actor=lab.people.bob, session=session)
+    assert no_longer(browser) == 503
+
+    def ended() -> bool:
+        perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
+        observe(lab.cluster)
+        session.job.refresh_from_db()
+        return session.job.has_ended
+
+    wait_for(ended, what="it has ended")
+    assert no_longer(browser) == 410
+
+
+def test_open_streams_and_sockets_end_with_the_login(
+    monkeypatch: pytest.MonkeyPatch, bobs: Client, browser: Browser
+) -> None:
+    monkeypatch.setattr(http, "CHECK_SECONDS", 0.2)
+
+    async def stay(link: aiohttp.ClientSession) -> object:
+        ws = await link.ws_connect(browser.url("socket"), headers=browser.headers())
+        await ws.send_str("hello")
+        await ws.receive()
+        async with link.get(browser.url("drip"), headers=browser.headers()) as answer:
+            await answer.content.readexactly(6)
+            await asyncio.to_thread(let_go, bobs.post, reverse("logout"))
+            with pytest.raises(aiohttp.ClientError):
+                await answer.read()
+        said = await ws.receive()
+        return said.data if said.type is aiohttp.WSMsgType.CLOSE else None
+
+    assert browser.talk(stay) == 1008
+
+
+def test_use_is_remembered_and_what_pages_ask_by_themselves_is_none(
+    browser: Browser, session: Session
+) -> None:
+    for path in ("api/kernels", "api/sessions?1", "api/terminals", "api/status"):
+        browser.ask(path)
+    session.refresh_from_db()
+    assert session.used_at is None
+    browser.ask("lab")
+    session.refresh_from_db()
+    assert session.used_at is not None
