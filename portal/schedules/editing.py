@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from zoneinfo import available_timezones
 
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -23,6 +23,7 @@ from portal.submit.views import form_context
 from scheduling.actions.schedules import change_schedule, create_schedule
 from scheduling.models import Job, Schedule
 from scheduling.spec import SpecError
+from scheduling.timetable import zone_names
 
 
 @never_cache
@@ -49,6 +50,9 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
     schedule = visible_schedule(request, pk)
+    if schedule.deleted_at:
+        messages.error(request, f"{schedule.name} is deleted.")
+        return redirect("schedule", pk)
     if not Schedule.objects.changeable_by(request.user).filter(pk=pk).exists():
         raise PermissionDenied
     if request.method == "POST":
@@ -127,7 +131,7 @@ def _page(
         "scheduling": True,
         "missed_choices": Schedule.Missed.choices,
         "overlap_choices": Schedule.Overlap.choices,
-        "time_zones": sorted(available_timezones()),
+        "time_zones": sorted(zone_names()),
         "takes_over": schedule is not None and schedule.owner != request.user,
     }
     return render(request, "schedules/form.html", context, status=status)

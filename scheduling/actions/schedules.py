@@ -167,12 +167,12 @@ def delete_schedule(*, actor: User, schedule: Schedule) -> None:
 
 def lock_changeable(actor: User, schedule: Schedule) -> Schedule:
     """The schedule as it is now, until the transaction ends; NotAllowed for who may not change it."""
-    if not Schedule.objects.changeable_by(actor).filter(pk=schedule.pk).exists():
-        raise NotAllowed("Only the owner, a manager of the team or an operator may change this schedule.")
     locked = Schedule.objects.select_for_update(of=("self",)).select_related("tenant", "owner", "cluster")
     found = locked.get(pk=schedule.pk)
-    if found.deleted_at is not None:
+    if found.deleted_at is not None and Schedule.objects.visible_to(actor).filter(pk=found.pk).exists():
         raise Refused(f"{found.name} is deleted.")
+    if not Schedule.objects.changeable_by(actor).filter(pk=found.pk).exists():
+        raise NotAllowed("Only the owner, a manager of the team or an operator may change this schedule.")
     return found
 
 

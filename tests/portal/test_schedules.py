@@ -195,6 +195,9 @@ def test_pausing_running_and_deleting(scene: Scene, bob: Client) -> None:
     assert "Deleted" in html
     assert "Run now" not in html
     assert "No schedules yet" in text_of(bob.get("/schedules/"))
+    # From a page that was opened before: not “you may not”.
+    assert "supernova-yearly is deleted." in text_of(bob.post(f"{page}run/", follow=True))
+    assert "supernova-yearly is deleted." in text_of(bob.get(f"{page}edit/", follow=True))
 
 
 def test_the_page_tells_when_and_what_became_of_former_runs(scene: Scene, bob: Client) -> None:
