@@ -14,6 +14,8 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling import live
 from scheduling.actions.jobs import check_spec
+from scheduling.actions.secrets import find_secrets
+from scheduling.actions.volumes import find_volumes
 from scheduling.models import Cluster, Schedule
 from scheduling.spec import JobSpec
 from scheduling.timetable import Timetable, TimetableError
@@ -56,6 +58,8 @@ def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if cluster.detached_at:
         raise Refused(f"{cluster.name} is detached; it takes no jobs.", "cluster")
     check_spec(cluster=cluster, spec=spec)
+    find_secrets(owner=actor, tenant=tenant, spec=spec)
+    find_volumes(tenant=tenant, cluster=cluster, spec=spec)
 
 
 @transaction.atomic(durable=True)

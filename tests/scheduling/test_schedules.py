@@ -83,6 +83,16 @@ def test_a_spec_that_the_cluster_does_not_understand_is_refused(lab: World) -> N
         make(lab, spec=spec(generations=["K80"]))
 
 
+@pytest.mark.parametrize("brought", [{"secrets": {"TOKEN": "hf-token"}}, {"volumes": [{"name": "imagenet"}]}])
+def test_what_it_names_has_to_be_there_when_it_is_made(lab: World, brought: dict[str, Any]) -> None:
+    alice = lab.people.alice
+    actions.create_secret(actor=alice, name="hf-token", values={"value": "hers alone"})
+    with pytest.raises(SpecError, match=r"no secret hf-token|not granted"):
+        make(lab, spec=spec(**brought))
+    if "secrets" in brought:
+        assert make(lab, actor=alice, spec=spec(**brought)).owner == alice
+
+
 def test_who_sees_and_who_may_change(lab: World) -> None:
     people, schedule = lab.people, make(lab)
     viewer, member = user("vera"), user("mia")
