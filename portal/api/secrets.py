@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
+from accounting.errors import Refused
 from accounting.models import Membership, Tenant
 from portal.api import schemas
 from scheduling import actions
@@ -57,6 +58,8 @@ def _writable(request: HttpRequest, secret_id: int) -> Secret:
 
 
 def _values(given: schemas.SecretTexts) -> dict[str, str]:
+    if given.value and given.values:
+        raise Refused("Give one text, or several with keys; not both.", "value")
     one = {ONLY_KEY: given.value.get_secret_value()} if given.value else {}
     return {key: text.get_secret_value() for key, text in given.values.items()} or one
 

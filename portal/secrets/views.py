@@ -101,7 +101,7 @@ def _values(post: QueryDict) -> dict[str, str]:
     if not lines.strip():
         return {ONLY_KEY: text}
     try:
-        return read_variables(lines, "lines")
+        return read_variables(lines, "lines", hidden=True)
     except SpecError as error:
         raise Refused(error.problems["lines"], "lines") from None
 

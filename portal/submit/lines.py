@@ -11,8 +11,11 @@ from scheduling.brought import Mounted
 from scheduling.spec import SpecError
 
 
-def read_variables(text: str, field: str = "variables") -> dict[str, str]:
-    """KEY=VALUE lines; a value in double quotes is read as JSON text, so that it may hold line ends."""
+def read_variables(text: str, field: str = "variables", *, hidden: bool = False) -> dict[str, str]:
+    """KEY=VALUE lines; a value in double quotes is read as JSON text, so that it may hold line ends.
+
+    `hidden`: what is wrong is told without repeating any of it.
+    """
     variables: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -21,7 +24,9 @@ def read_variables(text: str, field: str = "variables") -> dict[str, str]:
         if not equals:
             raise SpecError({field: f"line {number} has no “=” (accepted: one KEY=VALUE on each line)"})
         if name.strip() in variables:
-            raise SpecError({field: f"line {number} names {name.strip()} a second time"})
+            raise SpecError(
+                {field: f"line {number} names {'a key' if hidden else name.strip()} a second time"}
+            )
         variables[name.strip()] = _unquote(value.strip(), number, field)
     return variables
 

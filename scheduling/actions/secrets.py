@@ -143,15 +143,19 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
 
 
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
-    if not values or not any(values.values()):
-        raise Refused("A secret needs a text.", "value")
+    if not values or not all(values.values()):
+        raise Refused("A secret needs a text; with keys, each of them.", "value")
     if len(values) > MOST_KEYS:
         raise Refused(f"At most {MOST_KEYS} keys.", "value")
     if any("\0" in text for text in values.values()):
         raise Refused("A text must not contain zero bytes.", "value")
-    for key in values:
-        if not is_key(key):
-            raise Refused(f"{key!r} is no key: letters, digits and any of - _ . (1 to 63).", "value")
+    for number, key in enumerate(values, start=1):
+        if not is_key(key):  # which is not repeated: it may well be a text in the wrong place
+            raise Refused(f"Key {number} is none: letters, digits and any of - _ . (1 to 63).", "value")
+        if not values[key].strip("="):
+            raise Refused(
+                f"The text of key {number} is = alone: is the key the beginning of a text?", "value"
+            )
     try:
         if sum(len(text.encode()) for text in values.values()) > MOST_BYTES:
             raise Refused(f"At most {MOST_BYTES // 1024} KiB together.", "value")

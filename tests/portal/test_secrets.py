@@ -57,6 +57,9 @@ def test_several_texts_are_lines(scene: Scene, browser_of: Any) -> None:
         ({"name": "x", "value": TEXT, "lines": f"a={TEXT}"}, "not both"),
         ({"name": "x", "lines": f"{TEXT}"}, "has no “=”"),
         ({"name": "x", "lines": f'a="{TEXT}'}, "must end with one"),
+        ({"name": "x", "lines": f"{TEXT} and=x"}, "Key 1 is none"),
+        ({"name": "x", "lines": f"{TEXT}=a\n{TEXT}=b"}, "line 2 names a key a second time"),
+        ({"name": "x", "lines": f"a=b\n{TEXT}=="}, "key 2 is = alone"),
         ({"name": "x", "value": TEXT, "team": "astro"}, "Choose one of the list"),  # Bob manages nothing
     ],
 )
@@ -119,6 +122,8 @@ def test_the_api_does_the_same(scene: Scene, browser_of: Any) -> None:
         assert api(browser_of(who), "DELETE", one).status_code == code
         assert api(browser_of(who), "POST", "/secrets", name="x", value="x", team="astro").status_code == 404
     wrong = api(browser, "PUT", one, values={"a/b": TEXT})
+    both = api(browser, "PUT", one, value=TEXT, values={"key": TEXT})
+    assert (both.status_code, "not both" in both.json()["detail"]) == (409, True)
     odd = api(browser, "PUT", one, value=[TEXT])
     assert (wrong.status_code, odd.status_code) == (409, 422)
     assert api(browser, "DELETE", one).status_code == 204

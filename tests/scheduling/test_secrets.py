@@ -168,6 +168,9 @@ def test_reseal_seals_secrets_anew(lab: World, settings: Any) -> None:
         ("x", {"value": ""}, "value"),
         ("x", {"a/b": "x"}, "value"),
         ("x", {"..": "x"}, "value"),
+        ("x", {"hf dontTell": "x"}, "value"),
+        ("x", {"a": "x", "dontTell": ""}, "value"),
+        ("x", {"dontTell": "="}, "value"),  # of dontTell==
         ("x", {"value": "zero\0byte"}, "value"),
         ("x", {"value": "x" * 65_537}, "value"),
         ("x", {"value": "half a \ud800 character"}, "value"),
@@ -181,6 +184,7 @@ def test_what_cannot_be_a_secret_is_refused(
         create_secret(actor=lab.people.bob, name=name, values=values)
     assert refused.value.field == field
     assert len(refused.value.message) < 200, "it does not repeat the text"
+    assert "dontTell" not in refused.value.message
 
 
 def test_a_name_is_taken_once_by_each(lab: World) -> None:
