@@ -15,6 +15,7 @@ NAVIGATION = (
     ("home", "Home", "home", ""),
     ("submit", "Submit", "plus", "submitter"),
     ("jobs", "Jobs", "jobs", ""),
+    ("sessions", "Sessions", "edit", ""),
     ("services", "Services", "link", ""),
     ("schedules", "Schedules", "calendar", ""),
     ("cluster", "Cluster", "cluster", ""),
@@ -27,7 +28,7 @@ NAVIGATION = (
 # URL names whose pages belong to an entry, by prefix.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
-    "service": "services", "trade": "trades", "usage": "usage", "team": "teams",
+    "service": "services", "session": "sessions", "trade": "trades", "usage": "usage", "team": "teams",
     "admin": "administration",
 }  # fmt: skip
 

@@ -285,6 +285,47 @@ class ServicePage(Schema):
     next: int | None
 
 
+class NewSession(NewJob):
+    """A job spec of one worker with a port, and how long it lasts."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "spec": {"name": "notes", "command": "python -m http.server $PORT", "port": 8000},
+                "idle_minutes": 60,
+                "longest_hours": 12,
+            }
+        }
+    )
+
+    idle_minutes: int = Field(60, description="Unused for so long it is stopped, after a warning.")
+    longest_hours: int = Field(12, description="So long after its first start it is stopped in any case.")
+
+
+class Session(Schema):
+    id: int = Field(description="Also its job's.")
+    name: str
+    state: str
+    team: str
+    owner: str
+    cluster: str
+    ready: bool
+    reason: str = Field(description="Why it waits or does not answer; empty when it does neither.")
+    idle_minutes: int
+    longest_hours: int
+    idle_ends_at: datetime | None = Field(description="When it is stopped if nobody uses it.")
+    ends_at: datetime | None = Field(description="When it is stopped in any case.")
+    created_at: datetime
+    end_message: str
+
+
+class SessionPage(Schema):
+    """Latest sessions first; ask again with `before` = `next` for older ones."""
+
+    items: list[Session]
+    next: int | None
+
+
 class Rollback(Schema):
     revision: int
 

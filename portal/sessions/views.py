@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from accounting.errors import NotAllowed
-from portal.sessions import hosts
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Tenant
+from portal.fragments import render_page
+from portal.live.topics import topics_of_jobs
+from portal.sessions import hosts, story
 from portal.sessions.visits import invite
+from scheduling.actions import keep_session, stop_session
 from scheduling.actions.sessions import base_url
 from scheduling.models import Session
+
+SESSIONS_PER_PAGE = 50
+EVENTS_SHOWN = 30
+
+
+@require_safe
+def sessions(request: HttpRequest) -> HttpResponse:
+    """Sessions of the user's teams, latest first; ended ones too."""
+    found = Session.objects.visible_to(request.user)
+    mine = request.GET.get("owner") == "me"
+    if mine:
+        found = found.filter(job__owner=request.user)
+    found = found.select_related("job__tenant", "job__owner", "job__cluster").order_by("-pk")
+    page = Paginator(found, SESSIONS_PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "mine": mine,
+        "page": page,
+        "rows": story.told_of(page),
+        "teams": Tenant.objects.visible_to(request.user).count(),
+        "topics": topics_of_jobs(request.user),
+    }
+    return render_page(request, "sessions/list.html", context, parts=("sessions-table",))
+
+
+@require_safe
+def session(request: HttpRequest, pk: int) -> HttpResponse:
+    """How it is, how long it lasts, and the ways in."""
+    shown = visible_session(request, pk)
+    changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
+    context = {
+        "told": story.told_of([shown])[0],
+        "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
+        "has_host": bool(hosts.origin_of(pk)),
+        "may_change": not shown.job.has_ended and changeable.exists(),
+    }
+    return render_page(request, "sessions/session.html", context, parts=("session-body",))
 
 
 @never_cache
@@ -21,7 +65,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
     """Leads to the session's own host, with a ticket for who may work in it; `path` is where to."""
     shown = visible_session(request, pk)
     if not hosts.origin_of(pk) or shown.job.has_ended:
-        return redirect("job", pk)
+        return redirect("session", pk)
     try:
         ticket = invite(actor=request.user, session=shown, login=request.session.session_key)
     except NotAllowed as refused:
@@ -32,6 +76,30 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
     answer["Location"] = hosts.door_of(pk, ticket, path if path.startswith(base) else base)
     answer["Referrer-Policy"] = "no-referrer"
     return answer
+
+
+@require_POST
+def keep(request: HttpRequest, pk: int) -> HttpResponse:
+    """Somebody still wants it."""
+    return _perform(request, pk, lambda one: keep_session(actor=request.user, session=one), "kept.")
+
+
+@require_POST
+def stop(request: HttpRequest, pk: int) -> HttpResponse:
+    return _perform(
+        request, pk, lambda one: stop_session(actor=request.user, session=one), "is being stopped."
+    )
+
+
+def _perform(request: HttpRequest, pk: int, act: Callable[[Session], object], done: str) -> HttpResponse:
+    shown = visible_session(request, pk)
+    try:
+        act(shown)
+    except (NotAllowed, Refused) as refused:
+        messages.error(request, str(refused))
+    else:
+        messages.success(request, f"{shown}: {done}")
+    return redirect("session", pk=pk)
 
 
 def visible_session(request: HttpRequest, pk: int) -> Session:

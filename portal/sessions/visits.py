@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import connections, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
@@ -22,7 +23,7 @@ from accounting.errors import NotAllowed
 from accounting.models import User
 from portal.models import Visit
 from scheduling.actions.sessions import base_url, note_use, token_of
-from scheduling.models import Cluster, Lease, Session
+from scheduling.models import Cluster, Job, Lease, Session
 
 TICKET_LASTS = timedelta(seconds=60)
 
@@ -52,7 +53,8 @@ def invite(*, actor: User, session: Session, login: str) -> str:
     """A ticket into the session for who is signed in as `login`; NotAllowed for who may only look."""
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
-    Visit.objects.filter(entered_at=None, created_at__lt=Now() - TICKET_LASTS).delete()
+    void = Q(entered_at=None, created_at__lt=Now() - TICKET_LASTS) | Q(session__job__state__in=Job.ENDED)
+    Visit.objects.filter(void).delete()
     ticket = secrets.token_urlsafe(32)
     Visit.objects.create(session=session, user=actor, login=login, digest=_digest(ticket))
     audit.record(actor=actor, verb="session.open", target=session.job, tenant=session.job.tenant)
@@ -85,12 +87,6 @@ def admit(*, session_id: int, key: str, client: str) -> Admitted | Barred:
     if not address:
         return Barred.NOT_READY
     return Admitted(session_id, address, token_of(job), base_url(job))
-
-
-def forget_visits() -> int:
-    """Drops those of sessions that have ended; returns how many."""
-    ended = Session.objects.exclude(pk__in=Session.objects.unfinished())
-    return Visit.objects.filter(session__in=ended).delete()[0]
 
 
 def used(session_id: int) -> None:

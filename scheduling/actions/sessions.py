@@ -130,16 +130,19 @@ def step_session(*, session_id: int) -> Step:
 
 
 def clocks_of(session: Session, job: Job) -> Clocks:
-    """Reads since when it runs; a session that waits for GPUs is not idle."""
-    running = Lease.objects.filter(job=job, state=Lease.State.RUNNING, running_from__isnull=False)
-    runs_since = running.values_list("running_from", flat=True).first()
+    """Reads since when it runs."""
+    return clocks_from(session, job, Lease.objects.filter(job=job, state=Lease.State.RUNNING).first())
+
+
+def clocks_from(session: Session, job: Job, lease: Lease | None) -> Clocks:
+    """`lease` is what it holds now; a session that waits for GPUs or starts is not idle."""
     idle_since = None
-    if runs_since is not None and job.state == Job.State.RUNNING:
-        idle_since = max(runs_since, session.used_at or runs_since)
+    if lease is not None and lease.state == Lease.State.RUNNING and lease.running_from:
+        idle_since = max(lease.running_from, session.used_at or lease.running_from)
     return Clocks(
         idle_limit=timedelta(minutes=session.idle_minutes),
         longest=timedelta(hours=session.longest_hours),
-        idle_since=idle_since,
+        idle_since=idle_since if job.state == Job.State.RUNNING else None,
         first_started=job.first_started_at,
         warned=session.warned_at,
         end_warned=session.end_warned_at,

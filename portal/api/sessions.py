@@ -1,0 +1,103 @@
+"""Sessions: list, begin, look at, keep, stop. They are opened in a browser, from their pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+from ninja.responses import Status
+
+from portal.api import schemas
+from portal.api.jobs import Key, Limit, place_of, read_spec
+from portal.sessions.story import Told, told_of
+from scheduling import actions
+from scheduling.models import Session
+
+router = Router(tags=["Sessions"])
+RELATED = ("job__tenant", "job__owner", "job__cluster")
+
+
+def visible_session(request: HttpRequest, session_id: int) -> Session:
+    """404 for a session that does not exist and for one that the caller may not see."""
+    if session_id >= 2**63:
+        raise Http404
+    return get_object_or_404(Session.objects.visible_to(request.auth).select_related(*RELATED), pk=session_id)
+
+
+@router.get("/sessions", response=schemas.SessionPage, url_name="sessions")
+def list_sessions(
+    request: HttpRequest,
+    filters: Query[schemas.ServiceFilters],
+    before: Key | None = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Sessions of the caller's teams, latest first; ended ones too."""
+    wanted = {"job__tenant__slug": filters.team, "job__owner__username": filters.owner, "pk__lt": before}
+    seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
+    found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])
+    return {
+        "items": [show(told) for told in told_of(found[:limit])],
+        "next": found[limit - 1].pk if len(found) > limit else None,
+    }
+
+
+@router.post("/sessions", response={201: schemas.Session}, url_name="sessions")
+def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
+    """Begins a session of the caller's: one worker with a port."""
+    tenant, cluster = place_of(request.auth, new)
+    made = actions.start_session(
+        actor=request.auth,
+        tenant=tenant,
+        cluster=cluster,
+        spec=read_spec(new.spec),
+        idle_minutes=new.idle_minutes,
+        longest_hours=new.longest_hours,
+        even_if_never=new.even_if_never,
+    )
+    return Status(201, _shown(request, made.pk))
+
+
+@router.get("/sessions/{int:session_id}", response=schemas.Session, url_name="session")
+def get_session(request: HttpRequest, session_id: int) -> dict[str, Any]:
+    """One session; its log, its time line and its cost are those of the job with the same id."""
+    return _shown(request, session_id)
+
+
+@router.post("/sessions/{int:session_id}/keep", response=schemas.Session, url_name="session_keep")
+def keep(request: HttpRequest, session_id: int) -> dict[str, Any]:
+    """Its idle clock begins anew."""
+    actions.keep_session(actor=request.auth, session=visible_session(request, session_id))
+    return _shown(request, session_id)
+
+
+@router.delete("/sessions/{int:session_id}", response={204: None}, url_name="session")
+def stop(request: HttpRequest, session_id: int) -> Status:
+    """Ends it for good, with the usual grace. Twice is as good as once."""
+    actions.stop_session(actor=request.auth, session=visible_session(request, session_id))
+    return Status(204, None)
+
+
+def _shown(request: HttpRequest, session_id: int) -> dict[str, Any]:
+    return show(told_of([visible_session(request, session_id)])[0])
+
+
+def show(told: Told) -> dict[str, Any]:
+    job, session = told.job, told.session
+    return {
+        "id": job.pk,
+        "name": job.name,
+        "state": job.state,
+        "team": job.tenant.slug,
+        "owner": job.owner.get_username(),
+        "cluster": job.cluster.name,
+        "ready": told.is_ready,
+        "reason": told.reason,
+        "idle_minutes": session.idle_minutes,
+        "longest_hours": session.longest_hours,
+        "idle_ends_at": told.idle_ends,
+        "ends_at": told.ends,
+        "created_at": job.created_at,
+        "end_message": job.end_message,
+    }

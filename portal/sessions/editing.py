@@ -1,0 +1,106 @@
+"""Beginning a session: the submit page's form, with a command that serves a notebook, and how long it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from accounting.errors import NotAllowed, Refused
+from portal.submit.draft import Choices, Draft
+from portal.submit.fields import Fields
+from portal.submit.views import form_context
+from scheduling.actions import start_session
+from scheduling.models import Cluster
+from scheduling.spec import SpecError
+
+# JupyterLab under the address that Fairlot gives, for Fairlot alone: whoever comes through has been asked already.
+JUPYTER = """exec jupyter lab --no-browser --ip={listen} --port="$PORT" \\
+  --ServerApp.base_url="$FAIRLOT_BASE_URL" \\
+  --ServerApp.allow_remote_access=True \\
+  --IdentityProvider.token="$FAIRLOT_SESSION_TOKEN"
+"""
+NUMBERS = ("idle_minutes", "longest_hours")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One text for each number, as it was typed; nothing is judged here."""
+
+    idle_minutes: str = "60"
+    longest_hours: str = "12"
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_post(cls, post: QueryDict) -> Self:
+        return cls(**{name: post.get(name, "") for name in NUMBERS})
+
+    def read(self) -> dict[str, Any]:
+        """As the action takes them: numbers, or the text as it is for it to refuse."""
+        return {name: _number(getattr(self, name)) for name in NUMBERS}
+
+    def with_problems(self, error: SpecError) -> Self:
+        own = {name: text for name, text in error.problems.items() if name in NUMBERS}
+        return replace(self, problems=own)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def new(request: HttpRequest) -> HttpResponse:
+    """The page; POST begins the session, or with `do` = form or yaml only rewrites the other side."""
+    if request.method == "GET":
+        choices = Choices.of(request.user)
+        return _page(request, choices, Draft.new(choices, fields=preset(choices.cluster)), Limits())
+    choices = Choices.of(request.user, request.POST.get("cluster", ""))
+    draft, limits = Draft.from_post(request.POST, choices), Limits.from_post(request.POST)
+    match request.POST.get("do"):
+        case "form":
+            return _page(request, choices, draft.use_form().checked_for(request.user), limits)
+        case "yaml":
+            return _page(request, choices, draft.use_yaml().checked_for(request.user), limits)
+    draft = draft.settle()
+    if draft.tenant is None:
+        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if draft.spec and draft.cluster and draft.tenant:
+        try:
+            session = start_session(
+                actor=request.user,
+                tenant=draft.tenant,
+                cluster=draft.cluster,
+                spec=draft.spec,
+                request_key=draft.request_key,
+                even_if_never=draft.even_if_never,
+                **limits.read(),
+            )
+        except SpecError as error:
+            limits = limits.with_problems(error)
+            rest = {name: text for name, text in error.problems.items() if name not in limits.problems}
+            draft = draft.with_problems(SpecError(rest)) if rest else draft
+        except (NotAllowed, Refused) as error:
+            draft = draft.refused(error, request.user)
+        else:
+            return redirect("session", session.pk)
+    return _page(request, choices, draft, limits, status=422)
+
+
+def preset(cluster: Cluster | None) -> Fields:
+    """JupyterLab; on this machine it listens to this machine alone."""
+    is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
+    command = JUPYTER.format(listen="127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104 - a pod's own
+    return Fields(name="notebook", command=command, port="8888")
+
+
+def _page(
+    request: HttpRequest, choices: Choices, draft: Draft, limits: Limits, status: int = 200
+) -> HttpResponse:
+    context = form_context(draft, choices) | {"limits": limits}
+    return render(request, "sessions/form.html", context, status=status)
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.strip().isdecimal() and len(text) < 10 else text

@@ -1,0 +1,60 @@
+"""What pages and API tell of a session: whether it is ready, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from scheduling.actions.sessions import clocks_from
+from scheduling.explain import SHORT
+from scheduling.models import Job, Lease, Session
+
+
+@dataclass(frozen=True)
+class Told:
+    """A session and what follows from its lease and its clocks."""
+
+    session: Session
+    lease: Lease | None
+    idle_ends: datetime | None  # when it is stopped if nobody uses it
+    ends: datetime | None  # when it is stopped whatever anybody does
+    is_warned: bool
+
+    @property
+    def job(self) -> Job:
+        return self.session.job
+
+    @property
+    def is_ready(self) -> bool:
+        lease = self.lease
+        return lease is not None and lease.state == Lease.State.RUNNING and lease.ready_since is not None
+
+    @property
+    def reason(self) -> str:
+        """Why it waits or does not answer, in a few words."""
+        if self.job.state in Job.WAITING:
+            return SHORT[self.job.reason]
+        return self.lease.why_not_ready if self.lease else ""
+
+
+def told_of(sessions: Iterable[Session]) -> list[Told]:
+    """Of sessions with their jobs, in the same order."""
+    shown = list(sessions)
+    holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
+    leases = {lease.job_id: lease for lease in holding.select_related("generation")}
+    told = []
+    for session in shown:
+        lease = leases.get(session.pk)
+        clocks = clocks_from(session, session.job, lease)
+        over = session.job.has_ended
+        told.append(
+            Told(
+                session,
+                lease,
+                None if over else clocks.idle_ends,
+                None if over else clocks.ends,
+                clocks.is_warned and not over,
+            )
+        )
+    return told

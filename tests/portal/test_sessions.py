@@ -1,0 +1,166 @@
+"""Sessions on their pages and in the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.conf import LazySettings
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from accounting.clock import now_from_database
+from accounting.models import Membership, User
+from portal.tokens.actions import create_token
+from scheduling.actions import note_use, start_session
+from scheduling.models import Job, Lease, Session
+from scheduling.spec import JobSpec
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db
+
+Browser = Callable[[User], Client]
+
+
+@pytest.fixture
+def lab() -> World:
+    return world(v100=4)
+
+
+def begin(lab: World, name: str = "notes") -> Session:
+    return start_session(
+        actor=lab.people.bob,
+        tenant=lab.people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(name=name, command="serve", port=8000),
+    )
+
+
+def make_ready(lab: World, session: Session) -> None:
+    lab.fill()
+    lab.carry_out()
+    Lease.objects.filter(job=session.job).update(ready_since=now_from_database(), address="127.0.0.1:9")
+
+
+def test_the_form_begins_a_notebook_and_leads_to_its_page(lab: World, browser_of: Browser) -> None:
+    browser = browser_of(lab.people.bob)
+    page = browser.get(reverse("session_new"))
+    assert "exec jupyter lab" in page.content.decode()
+    assert "--ip=127.0.0.1" in page.content.decode(), "on this machine for this machine alone"
+    fields = page.context["draft"].fields
+    form = {
+        "name": "my notes", "command": fields.command, "port": fields.port, "idle_minutes": "30",
+        "longest_hours": "4", "yaml": page.context["draft"].yaml, "agreed": page.context["draft"].agreed,
+        "tenant": str(lab.people.astro.pk), "request_key": "once",
+    }  # fmt: skip
+    wrong = browser.post(reverse("session_new"), form | {"idle_minutes": "soon", "workers": "2"})
+    assert wrong.status_code == 422
+    assert set(wrong.context["limits"].problems) == {"idle_minutes"}
+    assert "workers" in wrong.context["draft"].problems
+    for _ in range(2):
+        sent = browser.post(reverse("session_new"), form)
+        session = Session.objects.get()
+        assert sent.url == reverse("session", args=[session.pk])
+    assert (session.idle_minutes, session.longest_hours, session.job.name) == (30, 4, "my notes")
+    assert "my notes" in browser.get(reverse("sessions")).content.decode()
+    assert "my notes" not in browser_of(lab.people.charlie).get(reverse("sessions")).content.decode()
+
+
+def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser) -> None:
+    session = begin(lab)
+    browser = browser_of(lab.people.bob)
+    page = reverse("session", args=[session.pk])
+    door = reverse("session_open", args=[session.pk])
+    assert door not in browser.get(page).content.decode(), "it only waits"
+    make_ready(lab, session)
+    assert door in browser.get(page).content.decode()
+    assert "Keep it" not in browser.get(page).content.decode()
+    now = now_from_database()
+    Lease.objects.filter(job=session.job).update(running_from=now - timedelta(minutes=55))
+    Session.objects.update(warned_at=now)
+    assert "Keep it" in browser.get(page).content.decode()
+    assert browser.post(reverse("session_keep", args=[session.pk])).url == page
+    assert "Keep it" not in browser.get(page).content.decode()
+    assert browser.post(reverse("session_stop", args=[session.pk])).url == page
+    assert Job.objects.get(pk=session.pk).state == Job.State.CANCELLING
+    lab.carry_out()
+    assert "It has ended. Stopped by bob" in browser.get(page).content.decode()
+    assert browser.get(door).url == page
+
+
+def test_a_viewer_sees_it_and_may_do_nothing_with_it(lab: World, browser_of: Browser) -> None:
+    session = begin(lab)
+    make_ready(lab, session)
+    Membership.objects.create(user=lab.people.charlie, tenant=lab.people.astro, role=Membership.Role.VIEWER)
+    browser = browser_of(lab.people.charlie)
+    shown = browser.get(reverse("session", args=[session.pk])).content.decode()
+    assert "may open it" in shown
+    assert reverse("session_open", args=[session.pk]) not in shown
+    assert reverse("session_stop", args=[session.pk]) not in shown
+    assert browser.get(reverse("session_open", args=[session.pk])).status_code == 403
+    for name in ("session_keep", "session_stop"):
+        browser.post(reverse(name, args=[session.pk]))
+    session.refresh_from_db()
+    assert session.used_at is None
+    assert Job.objects.get(pk=session.pk).state == Job.State.RUNNING
+
+
+def test_without_host_names_the_page_says_who_can_help(
+    lab: World, browser_of: Browser, settings: LazySettings
+) -> None:
+    settings.FAIRLOT_SESSIONS_URL = ""
+    session = begin(lab)
+    make_ready(lab, session)
+    page = reverse("session", args=[session.pk])
+    browser = browser_of(lab.people.bob)
+    assert "FAIRLOT_SESSIONS_URL" in browser.get(page).content.decode()
+    assert browser.get(reverse("session_open", args=[session.pk])).url == page
+
+
+def test_the_list_asks_as_little_for_many_as_for_one(
+    lab: World, browser_of: Browser, django_assert_num_queries: Callable[..., object]
+) -> None:
+    begin(lab)
+    browser = browser_of(lab.people.bob)
+    with CaptureQueriesContext(connection) as first:
+        browser.get(reverse("sessions"))
+    for number in range(5):
+        begin(lab, f"more-{number}")
+    with django_assert_num_queries(len(first)):
+        browser.get(reverse("sessions"))
+
+
+def test_the_api_begins_lists_keeps_and_stops(lab: World) -> None:
+    _, token = create_token(actor=lab.people.bob, name="t", may_write=True, days=1)
+    _, strangers = create_token(actor=lab.people.charlie, name="t", may_write=True, days=1)
+    bob, charlie = ({"HTTP_AUTHORIZATION": f"Bearer {text}"} for text in (token, strangers))
+    client = Client()
+    spec = {"name": "notes", "command": "serve", "port": 8000}
+
+    def post(path: str, body: object) -> tuple[int, dict[str, object]]:
+        answer = client.post(path, json.dumps(body), content_type="application/json", **bob)
+        return answer.status_code, answer.json()
+
+    status, made = post("/api/v1/sessions", {"spec": spec, "idle_minutes": 30})
+    assert (status, made["state"], made["idle_minutes"], made["ready"]) == (201, "queued", 30, False)
+    status, _ = post("/api/v1/sessions", {"spec": spec | {"workers": 2}})
+    assert status == 422
+    session = Session.objects.get()
+    make_ready(lab, session)
+    one = f"/api/v1/sessions/{session.pk}"
+    shown = client.get(one, **bob).json()
+    assert shown["ready"] is True
+    assert shown["idle_ends_at"] is not None
+    assert [item["id"] for item in client.get("/api/v1/sessions", **bob).json()["items"]] == [session.pk]
+    assert client.get("/api/v1/sessions", **charlie).json()["items"] == []
+    assert client.post(f"{one}/keep", **charlie).status_code == 404
+    assert client.delete(one, **charlie).status_code == 404
+    note_use(session_id=session.pk)
+    assert post(f"{one}/keep", {})[0] == 200
+    assert client.delete(one, **bob).status_code == 204
+    assert client.delete(one, **bob).status_code == 204
+    assert Job.objects.get(pk=session.pk).state == Job.State.CANCELLING
