@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from accounting.clock import now_from_database
 from accounting.models import Membership, User
+from portal.sessions.visits import Admitted, Barred, admit, enter, invite
 from portal.tokens.actions import create_token
 from scheduling.actions import note_use, start_session
 from scheduling.models import Job, Lease, Session
@@ -132,6 +133,27 @@ def test_the_list_asks_as_little_for_many_as_for_one(
         begin(lab, f"more-{number}")
     with django_assert_num_queries(len(first)):
         browser.get(reverse("sessions"))
+
+
+def test_programs_of_fairlots_own_user_serve_this_machine_only(
+    lab: World, browser_of: Browser, settings: LazySettings
+) -> None:
+    session = begin(lab)
+    make_ready(lab, session)
+    login = browser_of(lab.people.bob).session.session_key
+    ticket = invite(actor=lab.people.bob, session=session, login=login)
+    key = enter(session_id=session.pk, ticket=ticket)
+    assert key is not None
+
+    def from_(client: str) -> object:
+        return admit(session_id=session.pk, key=key, client=client)
+
+    assert isinstance(from_("127.0.0.1"), Admitted)
+    assert isinstance(from_("::1"), Admitted)
+    assert from_("10.0.0.1") is Barred.ELSEWHERE
+    assert from_("") is Barred.ELSEWHERE
+    settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = True
+    assert isinstance(from_("10.0.0.1"), Admitted)
 
 
 def test_the_api_begins_lists_keeps_and_stops(lab: World) -> None:
