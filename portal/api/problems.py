@@ -111,6 +111,12 @@ def answer_with_problems(api: NinjaAPI) -> None:
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:
         return problem(422, "The job spec cannot be accepted.", error.problems)
 
+    @api.exception_handler(ValueError)
+    def _not_storable(request: HttpRequest, error: ValueError) -> HttpResponse:
+        if "cannot contain NUL" not in str(error):  # as PostgreSQL's driver says of what no query may hold
+            raise error
+        return problem(422, "A text must not contain zero bytes.")
+
     @api.exception_handler(ValidationError)
     def _validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
         problems: dict[str, str] = {}
