@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
@@ -59,10 +62,14 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
     return render_page(request, "sessions/session.html", context, parts=("session-body",))
 
 
+@login_not_required
 @never_cache
 @require_safe
 def enter(request: HttpRequest, pk: int) -> HttpResponse:
     """Leads to the session's own host, with a ticket for who may work in it; `path` is where to."""
+    if not request.user.is_authenticated:
+        # Not back to here: by the portal's own policy a form, as that of the login, must not lead to other hosts.
+        return redirect_to_login(reverse("session", args=[pk]))
     shown = visible_session(request, pk)
     if not hosts.origin_of(pk) or shown.job.has_ended:
         return redirect("session", pk)

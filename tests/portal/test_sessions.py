@@ -135,6 +135,12 @@ def test_the_list_asks_as_little_for_many_as_for_one(
         browser.get(reverse("sessions"))
 
 
+def test_who_must_sign_in_first_comes_to_the_sessions_page(lab: World) -> None:
+    session = begin(lab)
+    sent = Client().get(reverse("session_open", args=[session.pk]))
+    assert sent.url == f"{reverse('login')}?next={reverse('session', args=[session.pk])}"
+
+
 def test_programs_of_fairlots_own_user_serve_this_machine_only(
     lab: World, browser_of: Browser, settings: LazySettings
 ) -> None:
