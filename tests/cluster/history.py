@@ -41,9 +41,10 @@ class Moment:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs or may yet: one without a node that is to go never gets one."""
+        """Whether it runs or may yet: not behind its gate; and one without a node that is to go never gets one."""
         is_out = "deletionTimestamp" in self.pod["metadata"] and not self.node
-        return self.kind != "DELETED" and not objects.has_ended(self.pod) and not is_out
+        can_run = not is_out and not objects.is_gated(self.pod)
+        return self.kind != "DELETED" and not objects.has_ended(self.pod) and can_run
 
     @property
     def node(self) -> str:

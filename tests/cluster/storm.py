@@ -522,6 +522,10 @@ class Storm:
             (job.pk, job.state, list(job.events.order_by("id").values_list("kind", "text")))
             for job in Job.objects.filter(pk__in=self.jobs)
         ]
+        leases = [
+            (lease.pk, lease.job_id, lease.epoch, lease.end_reason, lease.held_from, lease.held_until)
+            for lease in Lease.objects.filter(job__in=self.jobs).order_by("pk")
+        ]
         seen = self._watcher.observe() if self._watcher else None
         there = [one.pod for one in self.lab.witness.alive()]
         orders = list(
@@ -530,7 +534,7 @@ class Storm:
             .values_list("lease__job", "verb", "attempts", "done_at", "lease__state", "lease__last_seen_at")
         )
         stale = self._watcher.staleness() if self._watcher else None
-        return f"{self.unrest()};\n{stale} {orders};\n{told};\n{self.done};\n{seen};\n{there}"
+        return f"{self.unrest()};\n{stale} {orders};\n{told};\n{leases};\n{self.done};\n{seen};\n{there}"
 
     def ends(self) -> Counter[str]:
         """Of its jobs."""

@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from scheduling.actions import drain_node
+from scheduling.backends.kubernetes import objects
 from scheduling.models import HeldGpu, Job, Lease, Node
-from tests.cluster.api import NODES, PODS, Api, Object, Refused
+from tests.cluster.api import JOBS, NODES, PODS, Api, Object, Refused
 from tests.cluster.attached_lab import Lab
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db]
@@ -118,6 +119,21 @@ def test_a_gang_that_is_drained_off_a_node_with_kubectl_goes_on_elsewhere(lab: L
         goes_on_elsewhere(lab, job, node)
     assert told(job, "was evicted") == 1
     lab.until(lambda: state(node) == Node.State.READY, "it is open again")
+
+
+def test_a_gang_of_which_a_pod_is_deleted_with_kubectl_takes_another_turn(lab: Lab, admin: Api) -> None:
+    job = run(lab, workers=2, gpus=1)
+    lab.annotate(job, stop_after="3600")
+    pod = lab.pods(job)[1]
+    admin.delete(f"{PODS.format(lab.home(job))}/{pod['metadata']['name']}")
+    path = f"{JOBS.format(lab.home(job))}/{objects.job_name(job.pk)}"
+    lab.until(lambda: admin.get(path)["spec"]["suspend"], "the others are told to stop, too")
+    lab.annotate(job, stop_after="0")
+    lab.until(
+        lambda: (lab.fill(), lab.lease(job).epoch == 2 and lab.states([job]) == [Job.State.RUNNING])[1],
+        lambda: lab.story(job),
+    )
+    assert told(job, f"worker 1 on {pod['spec']['nodeName']} was deleted by others than Fairlot") == 1
 
 
 def test_a_node_with_another_label_becomes_one_of_that_generation_when_its_jobs_have_left(

@@ -97,7 +97,7 @@ def _run(run: Storm, summary: Summary, lock: threading.Lock) -> str:
     try:
         run.run()
     except Exception:
-        trouble = traceback.format_exc()
+        trouble = f"{traceback.format_exc()}\n{run.story()}"
     with lock:
         summary.add(run)
         if trouble:

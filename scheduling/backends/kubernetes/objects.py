@@ -87,10 +87,13 @@ def job_name(job_id: int) -> str:
     return f"fairlot-{number}"
 
 
-def new_job(job_id: int, pod: Pod, *, workers: int, owner: str) -> Object:
-    """A Job that exists and does not run: suspended, at epoch 0, with its pods behind a gate if it is a gang."""
+def new_job(job_id: int, pod: Pod, *, workers: int, owner: str, epoch: int = 0) -> Object:
+    """A Job that exists and does not run: suspended, with its pods behind a gate if it is a gang.
+
+    Turns up to `epoch` are void: they were those of a Job before it.
+    """
     name = job_name(job_id)
-    annotations = {EPOCH: "0", WORKERS: str(workers)}
+    annotations = {EPOCH: str(epoch), WORKERS: str(workers)}
     if 0 < len(pod.progress_pattern) <= LONGEST_PATTERN:
         annotations[PROGRESS] = pod.progress_pattern
     labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
@@ -118,7 +121,7 @@ def new_job(job_id: int, pod: Pod, *, workers: int, owner: str) -> Object:
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": TOMBSTONE_SECONDS,
             "template": {
-                "metadata": {"labels": labels, "annotations": {EPOCH: "0", GENERATION: ""}},
+                "metadata": {"labels": labels, "annotations": {EPOCH: str(epoch), GENERATION: ""}},
                 "spec": _pod_spec(job_id, pod, workers),
             },
         },
@@ -343,6 +346,19 @@ def nodes_of(job: Object) -> list[str]:
     """Of each rank, where the Job's present turn puts it."""
     nodes: list[str] = json.loads(job["metadata"]["annotations"][RANKS])
     return nodes
+
+
+def has_begun(job: Object) -> bool:
+    """Whether it has had a turn; a new one has not, though its job may have."""
+    return LEASE in job["metadata"]["annotations"]
+
+
+def has_counted_ends(job: Object) -> bool:
+    """Whether it takes workers of an earlier turn for done or failed, which nothing can take back."""
+    status = job.get("status", {})
+    being_counted = any(status.get("uncountedTerminatedPods", {}).values())
+    counted = status.get("succeeded") or status.get("failed") or status.get("completedIndexes")
+    return bool(counted or being_counted)
 
 
 def is_suspended(job: Object) -> bool:

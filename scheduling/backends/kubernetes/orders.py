@@ -46,17 +46,17 @@ class Orders:
     namespace: str
     owner: str  # marks what is ours
 
-    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int, anew: bool = False) -> Object:
+    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int, epoch: int = 0) -> Object:
         """The job's Job, made if it is not there; raises NotOurs when its name is taken by another's.
 
-        `anew`: it had one before; raises StillThere while pods of that one have outlived it.
+        Turns up to `epoch` were another Job's; raises StillThere while pods of that one have outlived it.
         """
         there = self.find(job_id)
         if there is not None:
             return there
-        if anew and self._left_behind(job_id):
+        if epoch and self._left_behind(job_id):
             raise StillThere(f"pods of job {job_id} have outlived its Job")
-        wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner)
+        wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner, epoch=epoch)
         try:
             return self.api.create(JOBS.format(self.namespace), wanted)
         except Taken:
@@ -82,7 +82,7 @@ class Orders:
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
         """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
         for last in _tries():
-            job = self.prepare(job_id, pod, workers=len(turn.nodes), anew=turn.epoch > 1)
+            job = self.prepare(job_id, pod, workers=len(turn.nodes), epoch=turn.epoch - 1)
             at = objects.epoch_of(job)
             if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
                 return Outcome.OVERTAKEN
@@ -90,7 +90,7 @@ class Orders:
                 return Outcome.DONE
             if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
                 return Outcome.FINISHED
-            if at == 0 and len(turn.nodes) > 1:
+            if not objects.has_begun(job) and len(turn.nodes) > 1:
                 meeting.prepare(
                     self.api,
                     self.namespace,
@@ -106,6 +106,10 @@ class Orders:
                 raise StillThere(f"turn {at} of job {job_id} was still running")
             if objects.holds_gpus(job):
                 raise StillThere(f"pods of turn {at} of job {job_id} are still there")
+            if objects.has_counted_ends(job):
+                # It would run without the workers that it takes for done, or fail for those that it takes for failed.
+                self._delete(job)
+                continue
             self._hand_over(job, pod, turn)
             try:
                 self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, turn=turn))
@@ -141,6 +145,12 @@ class Orders:
         """What the turn's pods find there, before there is any."""
         marks = {objects.EPOCH: str(turn.epoch)}
         handover.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
+
+    def _delete(self, job: Object) -> None:
+        try:
+            self.api.delete(self._path(objects.job_id_of(job)), uid=_uid(job))
+        except Missing:
+            return  # by others
 
     def _left_behind(self, job_id: int) -> bool:
         """Whether pods run on whose Job was deleted without them."""

@@ -16,6 +16,8 @@ ENDS = frozenset(end.value for end in End)
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
 KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
+# Conditions of a Job whose end is decided.
+ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
 # Of a condition DisruptionTarget: why the cluster took a pod away, in plain words.
 TAKEN_AWAY = {
     "PreemptionByScheduler": "was displaced by a pod of higher priority",
@@ -87,14 +89,27 @@ def hindrance(pods: Sequence[Object]) -> str:
     return ""
 
 
-def taken_away(pods: Sequence[Object]) -> str:
-    """Why the cluster itself ended a worker, in plain words; empty when it did not."""
+def taken_away(job: Object, pods: Sequence[Object]) -> str:
+    """Why a worker was ended though neither its program nor Fairlot did so, in plain words; empty when none was."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
             how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
             said = f": {found['message']}" if found.get("message") else ""
             return f"{_named(pod)} {how}{said}"
-    return ""
+    if _ends_by_itself(job, pods):  # the Job controller deletes those that still run
+        return ""
+    deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
+    return next((f"{_named(pod)} was deleted by others than Fairlot" for pod in deleted), "")
+
+
+def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether its pods go because of what became of the Job: it was stopped or deleted, or a worker has failed."""
+    return (
+        objects.is_suspended(job)
+        or "deletionTimestamp" in job["metadata"]
+        or any(objects.condition(job, kind) for kind in ENDING)
+        or any(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
+    )
 
 
 def _alive(

@@ -69,7 +69,7 @@ class Tender:
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
         """Why a gang has to be taken back, and how that counts; None when it has not."""
         pods = _of_turn(gang)
-        if lost := taken_away(pods):
+        if lost := taken_away(gang.job, pods):
             return End.LOST, lost
         if sight.phase is not Phase.STARTING:
             return None, ""

@@ -322,7 +322,7 @@ def _needs_care(gang: Gang) -> bool:
     if gang.sight is None or gang.deleted or objects.is_suspended(gang.job):
         return False
     return gang.sight.phase is Phase.STARTING or (
-        gang.sight.phase is Phase.RUNNING and bool(taken_away(list(gang.pods.values())))
+        gang.sight.phase is Phase.RUNNING and bool(taken_away(gang.job, list(gang.pods.values())))
     )
 
 
