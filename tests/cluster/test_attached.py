@@ -15,7 +15,7 @@ from scheduling.backends.kubernetes import objects
 from scheduling.models import HeldGpu, Job, Lease, Node
 from scheduling.reconcile import reconcile
 from scheduling.spec import JobSpec, SpecError
-from tests.cluster.api import JOBS, NODES, Api
+from tests.cluster.api import JOBS, NODES, Api, Object
 from tests.cluster.attached_lab import Lab
 from tests.waiting import wait_for
 
@@ -122,6 +122,34 @@ def test_a_watcher_that_was_away_finds_what_ended_meanwhile(lab: Lab) -> None:
     reconcile(lab.cluster)
     lost.refresh_from_db()
     assert lost.state == Job.State.SUSPENDED
+
+
+def test_pods_hold_their_gpus_for_a_new_watcher_too_though_their_job_was_deleted_without_them(
+    lab: Lab, admin: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = lab.send(workers=2)
+    lab.fill()
+    lab.reaches(job, Job.State.RUNNING)
+    lab.annotate(job, stop_after="3600")
+    lab.changes.close()
+    jobs, name = JOBS.format(lab.home(job)), objects.job_name(job.pk)
+    admin.delete(f"{jobs}/{name}", propagationPolicy="Orphan")
+    wait_for(lambda: not admin.items(jobs, fieldSelector=f"metadata.name={name}"), what="its Job is gone")
+    monkeypatch.setattr("scheduling.reconcile.PATIENCE", timedelta(0))
+    lab.changes = lab.backend.changes(timeout=0.1)
+    next(lab.changes)
+    reconcile(lab.cluster)
+    assert lab.states([job]) == [Job.State.RUNNING], "they are alive"
+
+    lab.until(lambda: all(map(is_told_to_go, lab.pods(job))), "nobody else would ever stop them")
+    assert lab.states([job]) == [Job.State.RUNNING], "until they are gone"
+    lab.annotate(job, stop_after="0")
+    lab.reaches(job, Job.State.CANCELLED)
+    assert lab.lease(job).end_reason == "deleted"
+
+
+def is_told_to_go(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def test_an_image_must_be_named(lab: Lab) -> None:

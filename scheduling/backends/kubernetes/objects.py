@@ -259,6 +259,7 @@ def start(uid: str, *, at: int, turn: Turn) -> list[Operation]:
         {"op": "test", "path": "/spec/suspend", "value": True},
         _put(ANNOTATIONS, RANKS, json.dumps(list(turn.nodes))),
         _put("/spec/template/metadata/annotations", EPOCH, str(turn.epoch)),
+        _put("/spec/template/metadata/annotations", LEASE, turn.token),
         _put("/spec/template/metadata/annotations", GENERATION, turn.generation),
         {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(turn.nodes)},
         {"op": "replace", "path": "/spec/suspend", "value": False},

@@ -71,6 +71,20 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not come to it yet
 
 
+def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
+    """The latest lease of pods whose Job nobody here has seen, as they tell it; None when none of them is alive."""
+    alive = [pod for pod in pods if not objects.has_ended(pod)]
+    epoch = max(map(objects.epoch_of, alive), default=0)
+    ours = [pod for pod in alive if objects.epoch_of(pod) == epoch]
+    token = next((pod["metadata"]["annotations"].get(objects.LEASE) for pod in ours), None)
+    if token is None:
+        return None
+    ran = _all_ran_since(ours, len(ours))
+    return Sight(
+        objects.job_id_of(ours[0]), epoch, UUID(token), Phase.RUNNING if ran else Phase.STARTING, ran, ran
+    )
+
+
 def because(end: End, message: str) -> str:
     """As `_why_stopped` reads it back from a Job that was stopped although nobody had decided so."""
     return f"{end.value}: {message}"

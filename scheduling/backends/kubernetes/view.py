@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, defaultdict
@@ -15,10 +16,12 @@ from scheduling.backends.base import End, Observation, Offer, Phase
 from scheduling.backends.kubernetes import discovery, objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.events import Denial
-from scheduling.backends.kubernetes.sight import Sight, look, taken_away
+from scheduling.backends.kubernetes.sight import Sight, look, look_at_orphans, taken_away
 
 OFFERS_EVERY = 10.0
 MOST_DENIALS = 10_000
+# What the Job controller writes on pods.
+JOB_NAME, CONTROLLER = "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"
 DELETED = "its Job was deleted in the cluster, and not by Fairlot"
 
 
@@ -94,6 +97,7 @@ class View:
     def everything(self) -> list[Observation]:
         """Of each gang's latest lease."""
         with self._lock:
+            self._adopt_orphans()
             return [seen for gang in self._gangs.values() if (seen := self._observation(gang))]
 
     def news(self) -> list[Observation]:
@@ -234,6 +238,19 @@ class View:
             address=sight.address,
         )
 
+    def _adopt_orphans(self) -> None:
+        """Pods of a Job that was deleted without them, before this view began, hold what their lease holds."""
+        if not self.jobs.filled.is_set():
+            return
+        for job_id, pods in list(self._homeless.items()):
+            if sight := look_at_orphans(list(pods.values())):
+                gang = Gang(_job_of_orphan(next(iter(pods.values()))), pods, deleted=True, sight=sight)
+                gang.began = self._when(sight.since, math.inf)
+                gang.ran = gang.began if sight.ran_since else None
+                self._gangs[job_id] = gang
+                del self._homeless[job_id]
+                self._evaluate(job_id, 0.0)
+
     def _put_job(self, job: Object, gap: float) -> None:
         job_id = objects.job_id_of(job)
         known = self._gangs.get(job_id)
@@ -242,7 +259,7 @@ class View:
             known = self._gangs[job_id] = Gang(job, left | self._homeless.pop(job_id, {}))
             for pod in known.pods.values():
                 self._tell(pod)
-        known.job = job
+        known.job, known.deleted = job, False
         self._evaluate(job_id, gap)
 
     def _remove_job(self, job: Object, gap: float) -> None:
@@ -252,7 +269,8 @@ class View:
             return
         if gang.sight is None or gang.sight.phase is Phase.ENDED:
             del self._gangs[job_id]  # its time as a tombstone is over
-            self._homeless[job_id] = gang.pods
+            if gang.pods:
+                self._homeless[job_id] = gang.pods
             return
         gang.deleted = True
         self._evaluate(job_id, gap)
@@ -316,6 +334,15 @@ class View:
         """A moment of the cluster's as one of ours, not longer ago than `gap`."""
         age = (self._wall() - moment).total_seconds() if moment else 0.0
         return time.monotonic() - min(max(0.0, age), gap)
+
+
+def _job_of_orphan(pod: Object) -> Object:
+    """What is known of the Job that has made it."""
+    about = pod["metadata"]
+    labels, annotations = about["labels"], about["annotations"]
+    known = {"namespace": about["namespace"], "labels": labels, "annotations": annotations}
+    metadata = known | {"name": labels[JOB_NAME], "uid": labels[CONTROLLER]}
+    return {"metadata": metadata, "spec": {"suspend": False}, "status": {}}
 
 
 def _needs_care(gang: Gang) -> bool:
