@@ -4,8 +4,7 @@
     RUNS=50 .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py          so many
     SEEDS="17 4711" .venv/bin/python -m pytest -s tests/cluster/test_random_faults.py  these runs again
 
-STORM_LOG names a file that gets a line on each run as it ends. Not part of `make test` yet: a watcher that begins
-while pods run whose Job was deleted without them does not count these for their lease (SEEDS=3943442478).
+STORM_LOG names a file that gets a line on each run as it ends.
 """
 
 from __future__ import annotations
