@@ -35,6 +35,8 @@ for name in ("{version}", "well"):
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), SimpleHTTPRequestHandler).serve_forever()
 '"""
 
+PATIENT = {"readiness_failures": 30}  # a machine that is slow to answer is no gap
+
 
 @pytest.fixture
 def lab(settings: LazySettings, tmp_path: Path) -> Iterator[World]:
@@ -98,11 +100,11 @@ def living(service: Service) -> list[Job]:
 
 
 def test_replicas_answer_are_scaled_and_change_to_another_revision_without_a_gap(lab: World) -> None:
-    service = serve(lab, 2)
+    service = serve(lab, 2, spec=spec(**PATIENT))
     until(lab, service, lambda: ready(service, "one") == 2, "two answer")
     change_service(actor=lab.people.bob, service=service, replicas=3)
     until(lab, service, lambda: ready(service, "one") == 3, "three answer")
-    change_service(actor=lab.people.bob, service=service, spec=spec("two"))
+    change_service(actor=lab.people.bob, service=service, spec=spec("two", **PATIENT))
     least = 3
 
     def changed() -> bool:
@@ -126,22 +128,20 @@ def test_a_replica_that_is_not_well_is_not_ready_until_it_is(lab: World) -> None
     first, second = living(service)
     well = JobFiles(backend_for(lab.cluster).root, first.pk).folder / "work" / "rank-0" / "well"
     well.unlink()  # which is answered with 404
-    until(lab, service, lambda: ready(service, "one") == 1, "one is not ready")
-    [left] = Lease.objects.ready().filter(job__service=service)
-    assert left.job == second
+    leases = Lease.objects.ready().filter(job__service=service)
+    until(lab, service, lambda: [lease.job for lease in leases.all()] == [second], "one is not ready")
     well.touch()
     until(lab, service, lambda: ready(service, "one") == 2, "it is ready again")
-    assert [event.kind for event in first.events.filter(kind__in=["ready", "unready"])] == [
-        "ready",
-        "unready",
-        "ready",
-    ]
+    changes = [event.kind for event in first.events.filter(kind__in=["ready", "unready"]).order_by("id")]
+    # On a slow machine it may have been late to answer, too.
+    assert changes == ["ready", "unready"] * (len(changes) // 2) + ["ready"]
+    assert len(changes) >= 3
 
 
 def test_a_revision_that_crashes_is_rolled_back_and_the_good_one_answers_all_the_time(lab: World) -> None:
-    service = serve(lab, 2, progress_deadline_seconds=600)
+    service = serve(lab, 2, progress_deadline_seconds=600, spec=spec(**PATIENT))
     until(lab, service, lambda: ready(service, "one") == 2, "two answer")
-    change_service(actor=lab.people.bob, service=service, spec=spec(command="echo broken; exit 3"))
+    change_service(actor=lab.people.bob, service=service, spec=spec(command="echo broken; exit 3", **PATIENT))
     bad = Job.objects.filter(service=service, revision__number=2)
     until(lab, service, lambda: bad.filter(state=Job.State.FAILED).exists(), "it crashes")
     assert ready(service, "one") == 2
