@@ -66,6 +66,9 @@ class Component:
         """SIGSTOP: connections stay open and nothing is answered, as behind a network that has gone."""
         assert self.process
         self.process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        # On a busy machine some of them go on for a while.
+        wait_for(lambda: all(map(is_stopped, threads.iterdir())), what=f"{self.name} is frozen")
 
     def thaw(self) -> None:
         assert self.process
@@ -78,6 +81,10 @@ class Component:
         if not self.running:
             raise AssertionError(f"{self.name} ended at its start:\n{self.last_words()}")
         return self.ready()
+
+
+def is_stopped(thread: Path) -> bool:
+    return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def as_arguments(flags: Flags) -> list[str]:

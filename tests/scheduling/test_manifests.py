@@ -76,7 +76,7 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
     only_tenants = {"matchExpressions": [{"key": namespaces.TENANT, "operator": "Exists"}]}
     if name == "fairlot-namespaces":
         assert spec["matchConstraints"]["objectSelector"] == only_tenants
-    elif name == "fairlot-account":
+    elif name in ("fairlot-account", "fairlot-services"):  # they judge Fairlot alone, wherever it is
         [condition] = spec["matchConditions"]
         assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
     else:
