@@ -137,6 +137,8 @@ def test_sigterm_reaches_the_program_and_its_last_words_are_in_the_log(container
             said.append(line)
             if len(said) == 3:
                 containers.api.delete(f"{containers.pods}/training")
+    if said[-1].startswith("rpc error: "):  # the kubelet's own words, where the container has gone by then
+        said.pop()
     steps = [line.split()[1] for line in said if line.startswith("step ")]
     assert steps == [str(step + 1) for step in range(len(steps))]
     assert len(steps) >= 3
