@@ -75,18 +75,9 @@ def _posted(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     choices = _choices(request, schedule, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
     timing = Timing.from_post(request.POST).checked()
-    match request.POST.get("do"):
-        case "form":
-            return _page(
-                request, choices, draft.use_form().checked_for(request.user), timing, schedule=schedule
-            )
-        case "yaml":
-            return _page(
-                request, choices, draft.use_yaml().checked_for(request.user), timing, schedule=schedule
-            )
-    draft = draft.settle()
-    if draft.tenant is None:
-        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        return _page(request, choices, rewritten, timing, schedule=schedule)
+    draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant and not timing.problems:
         spec, where = draft.spec, {"cluster": draft.cluster, "terms": timing.read()}
         try:

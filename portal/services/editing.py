@@ -49,16 +49,9 @@ def update(request: HttpRequest, pk: int) -> HttpResponse:
 def _posted(request: HttpRequest, service: Service | None) -> HttpResponse:
     choices = _choices(request, service)
     draft, rules = Draft.from_post(request.POST, choices), Rules.from_post(request.POST)
-    match request.POST.get("do"):
-        case "form":
-            draft = draft.use_form().checked_for(request.user)
-            return _page(request, choices, draft, rules, service=service)
-        case "yaml":
-            draft = draft.use_yaml().checked_for(request.user)
-            return _page(request, choices, draft, rules, service=service)
-    draft = draft.settle()
-    if draft.tenant is None:
-        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        return _page(request, choices, rewritten, rules, service=service)
+    draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant:
         try:
             return redirect("service", _saved(request, draft, rules, service).pk)

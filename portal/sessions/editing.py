@@ -58,14 +58,9 @@ def new(request: HttpRequest) -> HttpResponse:
         return _page(request, choices, Draft.new(choices, fields=preset(choices.cluster)), Limits())
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft, limits = Draft.from_post(request.POST, choices), Limits.from_post(request.POST)
-    match request.POST.get("do"):
-        case "form":
-            return _page(request, choices, draft.use_form().checked_for(request.user), limits)
-        case "yaml":
-            return _page(request, choices, draft.use_yaml().checked_for(request.user), limits)
-    draft = draft.settle()
-    if draft.tenant is None:
-        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        return _page(request, choices, rewritten, limits)
+    draft = draft.ready_to_send()
     if draft.spec and draft.cluster and draft.tenant:
         try:
             session = start_session(

@@ -170,6 +170,22 @@ class Draft:
             return self.use_yaml()
         return replace(self, spec=None, yaml_problems={"": CHANGED_BOTH})
 
+    def ready_to_send(self) -> Self:
+        """Settled, and with a word about a team where none is chosen."""
+        draft = self.settle()
+        if draft.tenant is None:
+            return draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+        return draft
+
+    def rewritten(self, asked: str | None, user: User) -> Self | None:
+        """With one side rewritten from the other where that is `asked`, form or yaml; None where it is not."""
+        match asked:
+            case "form":
+                return self.use_form().checked_for(user)
+            case "yaml":
+                return self.use_yaml().checked_for(user)
+        return None
+
     def checked_for(self, user: User) -> Self:
         """With the answer of the pre-flight check, once there is a right spec and a place for it."""
         if self.spec is None or self.tenant is None or self.cluster is None:

@@ -28,14 +28,9 @@ def submit(request: HttpRequest) -> HttpResponse:
         return _first_page(request)
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
-    match request.POST.get("do"):
-        case "form":
-            return _page(request, choices, draft.use_form().checked_for(request.user))
-        case "yaml":
-            return _page(request, choices, draft.use_yaml().checked_for(request.user))
-    draft = draft.settle()
-    if draft.tenant is None:
-        draft = draft.with_problems(SpecError({"tenant": "Choose one of your teams."}))
+    if rewritten := draft.rewritten(request.POST.get("do"), request.user):
+        return _page(request, choices, rewritten)
+    draft = draft.ready_to_send()
     if draft.spec and draft.cluster:
         try:
             job = submit_job(
