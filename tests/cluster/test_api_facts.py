@@ -97,7 +97,7 @@ def test_suspending_takes_the_start_time_back(work: Work, nodes: list[str]) -> N
     job = work.create("clock")
     work.start(job, nodes[0])
     work.wait_for_pods("clock", 1, "Running")
-    assert work.read("clock")["status"]["startTime"]
+    wait_for(lambda: work.read("clock")["status"].get("startTime"), what="the Job controller says since when")
     work.suspend(job, epoch=1)
     assert "startTime" not in work.wait_until_drained("clock")["status"]
 

@@ -144,7 +144,9 @@ def test_a_node_that_is_no_longer_ready_is_told_to_who_runs_there(
     rig.wait(here, Phase.RUNNING)
     rig.wait(elsewhere, Phase.RUNNING)
     node = admin.get(f"{NODES}/{nodes[0]}")
-    began = rig.admin.get(f"{JOBS.format(rig.namespace)}/{objects.job_name(1)}")["status"]["startTime"]
+    job = f"{JOBS.format(rig.namespace)}/{objects.job_name(1)}"
+    # Written only after the pods were made, so they may run before it is there.
+    began = wait_for(lambda: rig.admin.get(job)["status"].get("startTime"), what="the Job has begun")
     event = {
         "metadata": {"generateName": "oom-"},
         "involvedObject": {"kind": "Node", "name": nodes[0], "uid": node["metadata"]["uid"]},

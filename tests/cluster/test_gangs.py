@@ -161,7 +161,7 @@ def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_goes_on_elsewhere(
     gang = Gang(admin, namespace, workers=1)
     gang.start(0, 1, nodes[7])
     gang.wait_for_pods(1, "Running")
-    assert objects.holds_gpus(gang.read())
+    wait_for(lambda: objects.holds_gpus(gang.read()), what="the Job controller has counted the pod")
     gang.stop(1)
     gang.wait_until_left()
     gang.start(1, 2, nodes[8])
