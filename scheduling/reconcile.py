@@ -15,6 +15,7 @@ from scheduling.actions.offers import apply_offers
 from scheduling.actions.remarks import note_remarks
 from scheduling.backends import backend_for
 from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
+from scheduling.bulk import update_rows
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.models.leases import FROZEN
@@ -40,11 +41,12 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 def follow(cluster: Cluster, backend: Backend) -> None:
     """Writes down what is new, and goes on with what orders have begun; for who looks at every change."""
-    _note_heard(cluster, backend.staleness())
+    heard = now_from_database() - timedelta(seconds=backend.staleness())
     offers = backend.offers()
     if offers is not None:
         apply_offers(cluster_id=cluster.pk, offers=offers)
     _write_down(cluster, backend, backend.news())
+    _note_heard(cluster, heard)
     remarks = backend.remarks()
     if remarks:
         note_remarks(cluster_id=cluster.pk, remarks=remarks)
@@ -54,11 +56,10 @@ def follow(cluster: Cluster, backend: Backend) -> None:
         logger.warning("%s: %s", cluster.name, error)
 
 
-def _note_heard(cluster: Cluster, staleness: float) -> None:
-    """Until when all is known of an attached cluster; not each time, to spare the disk."""
+def _note_heard(cluster: Cluster, heard: datetime) -> None:
+    """Until when all is written down of an attached cluster; not each time, to spare the disk."""
     if cluster.backend == Cluster.Backend.LOCAL:
         return
-    heard = now_from_database() - timedelta(seconds=staleness)
     if cluster.last_observed_at is None or heard - cluster.last_observed_at >= HEARD_EVERY:
         cluster.last_observed_at = heard
         Cluster.objects.filter(pk=cluster.pk).update(last_observed_at=heard)
@@ -102,6 +103,7 @@ def _repeat_orders(
     now = now_from_database()
     never_started: list[int] = []
     lost: list[Observation] = []
+    missed: list[Lease] = []
     leases = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     for lease in leases.select_related("job").prefetch_related("operations"):
         operations = {operation.verb: operation for operation in lease.operations.all()}
@@ -115,6 +117,8 @@ def _repeat_orders(
             if lease.state == Lease.State.STOPPING:
                 never_started.append(lease.pk)
             continue
+        if lease.missing_since is None:
+            missed.append(_miss(lease, heard=cluster.last_observed_at, now=now))
         known = max(filter(None, [begin.done_at, lease.last_seen_at]), default=None)
         if begin.done_at is None or known is None or looked_at - known < PATIENCE:
             continue
@@ -122,7 +126,16 @@ def _repeat_orders(
             Operation.objects.filter(pk=begin.pk).update(done_at=None, not_before=now)
         else:
             lost.append(_lost(lease, now))
+    update_rows(missed, ["missing_since", "last_seen_at"])
     return never_started, lost
+
+
+def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> Lease:
+    """It was there, if it ever was, as long as everything was `heard`: its end would have been news."""
+    lease.missing_since = now
+    if heard is not None and lease.last_seen_at is not None:
+        lease.last_seen_at = max(heard, lease.last_seen_at)
+    return lease
 
 
 def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetime) -> None:

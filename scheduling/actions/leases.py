@@ -43,7 +43,7 @@ SMOOTHING = 0.2
 # last_seen_at and progress are written at most this often, to spare the disk.
 SEEN_EVERY = timedelta(seconds=2)
 LEASE_FIELDS = [
-    "state", "running_from", "held_until", "last_seen_at", "end_reason", "billed_until",
+    "state", "running_from", "held_until", "last_seen_at", "missing_since", "end_reason", "billed_until",
     "progress_steps", "progress_at", "address", "ready_since", "why_not_ready",
 ]  # fmt: skip
 
@@ -197,6 +197,9 @@ class _Desk:
         self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
             lease.last_seen_at = at
+            self._touched[lease.pk] = lease
+        if lease.missing_since is not None:
+            lease.missing_since = None
             self._touched[lease.pk] = lease
         self._note_progress(lease, seen)
         if seen.phase is Phase.RUNNING and lease.state == Lease.State.STARTING:

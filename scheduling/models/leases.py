@@ -55,6 +55,7 @@ class Lease(models.Model):
     stop_asked_at = models.DateTimeField(null=True)
     held_until = models.DateTimeField(null=True)  # all workers are gone
     last_seen_at = models.DateTimeField(null=True)
+    missing_since = models.DateTimeField(null=True)  # its backend knows of it no more
     billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
     end_reason = models.CharField(max_length=40, blank=True)
     # Last progress seen in this lease, to measure speed from differences.

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from accounting.clock import now_from_database
 from accounting.models import UsageSegment
 from scheduling.actions import cancel_job, submit_job
 from scheduling.backends.base import Remark
@@ -98,11 +97,18 @@ def test_a_job_that_is_deleted_with_kubectl_is_cancelled_and_says_so(lab: Lab, a
     assert not Lease.objects.filter(job=job, state__in=Lease.OPEN).exists()
 
 
-def test_a_watcher_that_was_away_finds_what_ended_meanwhile(lab: Lab) -> None:
+def test_a_watcher_that_was_away_finds_what_ended_meanwhile(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduling.reconcile.HEARD_EVERY", timedelta(0))
     done, lost = lab.send(), lab.send()
     lab.fill()
     lab.reaches(done, Job.State.RUNNING)
     lab.reaches(lost, Job.State.RUNNING)
+    lab.watch()  # nothing new is heard of them, and that is news enough
+    lab.cluster.refresh_from_db()
+    heard = lab.cluster.last_observed_at
+    assert heard
     lab.changes.close()
     lab.annotate(done, run_for="0")
     name = objects.job_name(done.pk)
@@ -115,13 +121,17 @@ def test_a_watcher_that_was_away_finds_what_ended_meanwhile(lab: Lab) -> None:
     )
     wait_for(lambda: not lab.pods(lost), what="the deleted one's pod is gone")
     lab.changes = lab.backend.changes(timeout=0.1)
+    next(lab.changes)
+    monkeypatch.setattr("scheduling.reconcile.PATIENCE", timedelta(hours=1))
+    reconcile(lab.cluster)  # as every watcher begins
     lab.reaches(done, Job.State.SUCCEEDED)
-    # Of what is not there at all only the database knows.
-    Lease.objects.filter(job=lost).update(last_seen_at=now_from_database() - timedelta(seconds=60))
-    lab.lease(lost).operations.update(done_at=now_from_database() - timedelta(seconds=60))
+    assert lab.states([lost]) == [Job.State.RUNNING], "of what is not there at all only the database knows"
+    missed = lab.lease(lost).missing_since
+    assert missed
+    monkeypatch.setattr("scheduling.reconcile.PATIENCE", timedelta(0))
     reconcile(lab.cluster)
-    lost.refresh_from_db()
-    assert lost.state == Job.State.SUSPENDED
+    assert lab.states([lost]) == [Job.State.SUSPENDED]
+    assert heard <= lab.lease(lost).held_until < missed, "when it was last known to be there"
 
 
 def test_pods_hold_their_gpus_for_a_new_watcher_too_though_their_job_was_deleted_without_them(
