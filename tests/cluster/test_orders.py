@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
+from scheduling.backends.base import Secrets
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Invalid, Object, Unreachable
@@ -31,8 +34,11 @@ class Lossy(OwnApi):
     """The network between Fairlot and the API server loses the next request, or its answer."""
 
     lose = ""  # "request", "answer", or nothing
+    overhear: Callable[[str, Object], None] | None = None
 
     def create(self, path: str, thing: Object) -> Object:
+        if self.overhear:
+            self.overhear(path, thing)
         self._before()
         return self._after(super().create(path, thing))
 
@@ -73,8 +79,11 @@ def stop(orders: Orders, epoch: int) -> Outcome:
 
 
 def state(admin: Api, namespace: str) -> tuple[int, bool]:
-    """Epoch, and whether it is suspended."""
-    job = admin.get(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}")
+    """Epoch, and whether it is suspended; as long as there is none it is at none and does not run."""
+    jobs = admin.items(JOBS.format(namespace))
+    if not jobs:
+        return 0, True
+    [job] = jobs
     return objects.epoch_of(job), objects.is_suspended(job)
 
 
@@ -91,6 +100,51 @@ def test_a_job_is_prepared_once_however_often_it_is_asked_for(
     assert there is not None
     assert orders.prepare(JOB_ID, POD, workers=1)["metadata"]["uid"] == there["metadata"]["uid"]
     assert len(admin.items(JOBS.format(namespace))) == 1
+
+
+def test_what_needs_nothing_else_is_made_running_by_one_write_as_two_would_leave_it(
+    admin: Api, namespace: str, orders: Orders, network: Lossy, nodes: list[str]
+) -> None:
+    """But for when it was made and changed, the one Job cannot be told from the other."""
+    network.lose = "answer"
+    with pytest.raises(Unreachable):
+        start(orders, 1, nodes[0])
+    assert start(orders, 1, nodes[0]) is Outcome.DONE
+    made = orders.find(JOB_ID)
+    assert made
+    network.delete(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}", uid=made["metadata"]["uid"])
+    wait_for(lambda: not Work(admin, namespace).pods(objects.job_name(JOB_ID)), what="its pod is gone")
+    wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
+    orders.prepare(JOB_ID, POD, workers=1)
+    assert start(orders, 1, nodes[0]) is Outcome.DONE
+    started = orders.find(JOB_ID)
+    assert started
+    assert made["metadata"]["generation"] == 1
+    assert told(made) == told(started)
+
+
+def told(job: Object) -> object:
+    """What Fairlot has said of a Job: all but what the API server adds to each one."""
+    uid = job["metadata"]["uid"]
+    said = {**{key: job["metadata"][key] for key in ("name", "labels", "annotations")}, "spec": job["spec"]}
+    return json.loads(json.dumps(said).replace(uid, "uid"))
+
+
+@pytest.mark.parametrize("what", ["several workers", "secrets"])
+def test_what_others_must_be_there_for_is_made_suspended(
+    orders: Orders, network: Lossy, nodes: list[str], what: str
+) -> None:
+    pod = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"})) if what == "secrets" else POD
+    seen: list[tuple[str, object]] = []
+    network.overhear = lambda path, thing: seen.append(
+        (path.rsplit("/", 1)[1], thing.get("spec", {}).get("suspend"))
+    )
+    turn = objects.Turn(1, "lease-1", "A100", nodes[: 1 if what == "secrets" else 2])
+    assert orders.start(JOB_ID, pod, turn) is Outcome.DONE
+    assert seen[0] == ("jobs", True)
+    there = orders.find(JOB_ID)
+    assert there
+    assert (objects.epoch_of(there), objects.is_suspended(there)) == (1, False)
 
 
 def test_a_job_of_somebody_else_with_the_same_name_is_not_taken_for_ours(
@@ -195,7 +249,6 @@ def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_on
     """A model of one number and one bit foretells where the Job may be after every step."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
-    orders.prepare(JOB_ID, POD, workers=1)
     epoch, suspended = 0, True
     carried_out = 0
     for _ in range(STEPS):
@@ -220,5 +273,7 @@ def test_random_orders_over_a_bad_network_leave_the_job_where_the_latest_good_on
             carried_out += 1
         elif outcome is Outcome.OVERTAKEN:
             assert overtaken, f"seed {SEED}"
+        elif outcome is Outcome.MISSING:
+            assert (epoch, stops) == (0, True), f"seed {SEED}"
         epoch, suspended = at
     assert carried_out > 10, f"seed {SEED}"

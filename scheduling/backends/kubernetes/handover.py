@@ -21,6 +21,11 @@ MODE = 0o440
 TOO_BUSY = 429
 
 
+def is_needed(secrets: Secrets) -> bool:
+    """Whether there is anything to write."""
+    return any(_texts("", secrets))
+
+
 def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotations: Mapping[str, str]) -> None:
     """All of them as they are now; twice is as good as once. Refused and Unreachable repeat nothing of it."""
     about = job["metadata"]

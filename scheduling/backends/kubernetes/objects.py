@@ -87,13 +87,15 @@ def job_name(job_id: int) -> str:
     return f"fairlot-{number}"
 
 
-def new_job(job_id: int, pod: Pod, *, workers: int, owner: str, epoch: int = 0) -> Object:
-    """A Job that exists and does not run: suspended, with its pods behind a gate if it is a gang.
+def new_job(
+    job_id: int, pod: Pod, *, workers: int, owner: str, epoch: int = 0, begin: Turn | None = None
+) -> Object:
+    """A Job with its pods behind a gate if it is a gang; suspended, or as `start` leaves it for the turn `begin`.
 
     Turns up to `epoch` are void: they were those of a Job before it.
     """
     name = job_name(job_id)
-    annotations = {EPOCH: str(epoch), WORKERS: str(workers)}
+    annotations = {EPOCH: str(epoch), WORKERS: str(workers)} | (_marks(begin) if begin else {})
     if 0 < len(pod.progress_pattern) <= LONGEST_PATTERN:
         annotations[PROGRESS] = pod.progress_pattern
     labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
@@ -103,7 +105,7 @@ def new_job(job_id: int, pod: Pod, *, workers: int, owner: str, epoch: int = 0) 
         "kind": "Job",
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
         "spec": {
-            "suspend": True,
+            "suspend": begin is None,
             "completionMode": "Indexed",
             "completions": workers,
             "parallelism": workers,
@@ -121,8 +123,11 @@ def new_job(job_id: int, pod: Pod, *, workers: int, owner: str, epoch: int = 0) 
             "backoffLimit": 0,
             "ttlSecondsAfterFinished": TOMBSTONE_SECONDS,
             "template": {
-                "metadata": {"labels": labels, "annotations": {EPOCH: str(epoch), GENERATION: ""}},
-                "spec": _pod_spec(job_id, pod, workers),
+                "metadata": {
+                    "labels": labels,
+                    "annotations": _marks_of_pods(begin) if begin else {EPOCH: str(epoch), GENERATION: ""},
+                },
+                "spec": _pod_spec(job_id, pod, workers) | ({"affinity": _on(begin.nodes)} if begin else {}),
             },
         },
     }
@@ -255,12 +260,10 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
 def start(uid: str, *, at: int, turn: Turn) -> list[Operation]:
     """From epoch `at` to the turn's: it runs on its nodes, a gang once its pods are let through one by one."""
     return [
-        *_fenced(uid, at, turn.epoch, turn.token, because=""),
+        *_at(uid, at),
         {"op": "test", "path": "/spec/suspend", "value": True},
-        _put(ANNOTATIONS, RANKS, json.dumps(list(turn.nodes))),
-        _put("/spec/template/metadata/annotations", EPOCH, str(turn.epoch)),
-        _put("/spec/template/metadata/annotations", LEASE, turn.token),
-        _put("/spec/template/metadata/annotations", GENERATION, turn.generation),
+        *_puts(ANNOTATIONS, _marks(turn)),
+        *_puts("/spec/template/metadata/annotations", _marks_of_pods(turn)),
         {"op": "add", "path": f"{TEMPLATE}/affinity", "value": _on(turn.nodes)},
         {"op": "replace", "path": "/spec/suspend", "value": False},
     ]
@@ -272,7 +275,8 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
     `because` is why, when nobody decided it.
     """
     return [
-        *_fenced(uid, at, epoch, token, because=because),
+        *_at(uid, at),
+        *_puts(ANNOTATIONS, _marks_of_lease(epoch, token, because)),
         {"op": "replace", "path": "/spec/suspend", "value": True},
     ]
 
@@ -287,18 +291,30 @@ def let_through(uid: str, *, node: str) -> list[Operation]:
     ]
 
 
-def _fenced(uid: str, at: int, epoch: int, token: str, *, because: str) -> list[Operation]:
+def _at(uid: str, epoch: int) -> list[Operation]:
+    """The fence: it is this Job, and it has come so far."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "test", "path": f"{ANNOTATIONS}/{_escaped(EPOCH)}", "value": str(at)},
-        _put(ANNOTATIONS, EPOCH, str(epoch)),
-        _put(ANNOTATIONS, LEASE, token),
-        _put(ANNOTATIONS, BECAUSE, because),
+        {"op": "test", "path": f"{ANNOTATIONS}/{_escaped(EPOCH)}", "value": str(epoch)},
     ]
 
 
-def _put(path: str, key: str, value: str) -> Operation:
-    return {"op": "add", "path": f"{path}/{_escaped(key)}", "value": value}
+def _marks(turn: Turn) -> dict[str, str]:
+    return _marks_of_lease(turn.epoch, turn.token, "") | {RANKS: json.dumps(list(turn.nodes))}
+
+
+def _marks_of_lease(epoch: int, token: str, because: str) -> dict[str, str]:
+    return {EPOCH: str(epoch), LEASE: token, BECAUSE: because}
+
+
+def _marks_of_pods(turn: Turn) -> dict[str, str]:
+    return {EPOCH: str(turn.epoch), LEASE: turn.token, GENERATION: turn.generation}
+
+
+def _puts(path: str, annotations: Mapping[str, str]) -> list[Operation]:
+    return [
+        {"op": "add", "path": f"{path}/{_escaped(key)}", "value": value} for key, value in annotations.items()
+    ]
 
 
 def _on(nodes: Sequence[str]) -> Object:

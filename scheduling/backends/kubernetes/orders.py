@@ -46,17 +46,20 @@ class Orders:
     namespace: str
     owner: str  # marks what is ours
 
-    def prepare(self, job_id: int, pod: objects.Pod, *, workers: int, epoch: int = 0) -> Object:
-        """The job's Job, made if it is not there; raises NotOurs when its name is taken by another's.
+    def prepare(
+        self, job_id: int, pod: objects.Pod, *, workers: int, epoch: int = 0, begin: Turn | None = None
+    ) -> Object:
+        """The job's Job; made if it is not there, suspended or with the turn `begin`.
 
-        Turns up to `epoch` were another Job's; raises StillThere while pods of that one have outlived it.
+        Turns up to `epoch` were another Job's; raises StillThere while pods of that one have outlived it, and
+        NotOurs when the name is taken by another's.
         """
         there = self.find(job_id)
         if there is not None:
             return there
         if epoch and self._left_behind(job_id):
             raise StillThere(f"pods of job {job_id} have outlived its Job")
-        wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner, epoch=epoch)
+        wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner, epoch=epoch, begin=begin)
         try:
             return self.api.create(JOBS.format(self.namespace), wanted)
         except Taken:
@@ -81,8 +84,10 @@ class Orders:
 
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
         """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
+        # What nothing has to be made ready for is made running: one write, which its name lets through once.
+        begin = None if len(turn.nodes) > 1 or handover.is_needed(pod.secrets) else turn
         for last in _tries():
-            job = self.prepare(job_id, pod, workers=len(turn.nodes), epoch=turn.epoch - 1)
+            job = self.prepare(job_id, pod, workers=len(turn.nodes), epoch=turn.epoch - 1, begin=begin)
             at = objects.epoch_of(job)
             if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
                 return Outcome.OVERTAKEN
