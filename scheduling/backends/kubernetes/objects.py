@@ -156,7 +156,8 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             {
                 "name": "main",
                 "image": pod.image,
-                "command": list(pod.command),
+                # A script comes as it was written: dollar signs would be taken for references to variables.
+                "command": [part.replace("$", "$$") for part in pod.command],
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [mount for mount, _ in volumes],
                 "resources": _resources(pod),
