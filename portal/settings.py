@@ -8,6 +8,8 @@ import environ
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from scheduling import whereabouts
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
 
@@ -203,9 +205,14 @@ FAIRLOT_EXAMPLES_DIR = BASE_DIR / "examples"
 _here = urlsplit(PUBLIC_URL)
 _port = f":{_here.port}" if _here.port else ""
 _usual = f"{_here.scheme}://*.localhost{_port}" if _here.hostname in {"localhost", "127.0.0.1"} else ""
-FAIRLOT_SESSIONS_URL = env.str("FAIRLOT_SESSIONS_URL", _usual).rstrip("/")
+FAIRLOT_SESSIONS_URL = (env.str("FAIRLOT_SESSIONS_URL", "") or _usual).rstrip("/")
 if FAIRLOT_SESSIONS_URL and not re.fullmatch(r"https?://\*\.[a-z0-9.-]+(:\d+)?", FAIRLOT_SESSIONS_URL):
     raise ImproperlyConfigured("FAIRLOT_SESSIONS_URL must be like https://*.sessions.example.org")
+# From where the web servers connect to sessions in pods: nobody else is let through the walls of a team.
+try:
+    FAIRLOT_PORTAL_FROM = whereabouts.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
+except ValueError as error:
+    raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
 # The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 

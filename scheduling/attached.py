@@ -104,7 +104,7 @@ class _Tenancy:
             if self._settled.get(tenant_id, UNSETTLED) == most:
                 return
             gpus = {} if most is None else {NVIDIA: most}
-            walls = namespaces.Walls(gpus=gpus, pods=MOST_PODS)
+            walls = namespaces.Walls(gpus=gpus, pods=MOST_PODS, portal=settings.FAIRLOT_PORTAL_FROM)
             try:
                 namespaces.ensure(api, tenant_id, walls, cluster=self._uid, prefix=self._prefix)
             except namespaces.Unusable as error:

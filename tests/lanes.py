@@ -38,6 +38,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_real_node.py",
         "tests/cluster/test_logs.py",
         "tests/cluster/test_answering_for_real.py",
+        "tests/cluster/test_sessions_for_real.py",
         "tests/cluster/test_brought.py",
     ),
 }

@@ -240,7 +240,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         grace_seconds=spec.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,
-        endpoint=_endpoint(spec, lease.job.service_id),
+        endpoint=_endpoint(spec, lease.job),
         secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
         container=_container(lease.job, spec),
@@ -287,8 +287,8 @@ def _container(job: Job, spec: JobSpec) -> Container:
     )
 
 
-def _endpoint(spec: JobSpec, service_id: int | None) -> Endpoint | None:
+def _endpoint(spec: JobSpec, job: Job) -> Endpoint | None:
     if spec.port is None:
         return None
     how = spec.readiness_path, spec.readiness_period_seconds, spec.readiness_failures
-    return Endpoint(spec.port, *how, service=service_id)
+    return Endpoint(spec.port, *how, service=job.service_id, is_session=job.kind == Job.Kind.SESSION)

@@ -40,6 +40,7 @@ class Endpoint:
     period_seconds: int
     failures: int
     service: int | None = None  # whose replica it is
+    is_session: bool = False  # the portal leads people to it
 
     @property
     def timeout_seconds(self) -> int:

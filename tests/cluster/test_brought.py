@@ -46,6 +46,13 @@ def log(rig: Rig, gang: Gang) -> str:
     return read()[0]
 
 
+def test_a_script_comes_as_it_was_written(rig: Rig, real_node: RealNode) -> None:
+    """Kubernetes would put its own variables in place of some dollar signs, and take others away."""
+    gang = run(rig, real_node, """echo '$(RANK) $$ $$(RANK)' "$RANK" $(echo $$)""")
+    assert rig.wait(gang).end is End.SUCCEEDED, log(rig, gang)
+    assert log(rig, gang) == "$(RANK) $$ $$(RANK) 0 1\n"
+
+
 def test_a_container_reads_its_secrets(rig: Rig, real_node: RealNode) -> None:
     secrets = Secrets({"HF_TOKEN": TEXT}, [SecretFolder("hf", "/secrets/hf", {"token": f"{TEXT}\n"})])
     script = (

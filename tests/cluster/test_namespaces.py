@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from scheduling import whereabouts
 from scheduling.backends.kubernetes import namespaces
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Refused
@@ -20,10 +22,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 WALLS = Walls(gpus={"nvidia.com/gpu": 64}, pods=500)
 NETWORK = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies/fairlot"
+SESSIONS = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies/fairlot-sessions"
 QUOTA = "/api/v1/namespaces/{}/resourcequotas/fairlot"
 ACCOUNT = "/api/v1/namespaces/{}/serviceaccounts/fairlot-job"
 BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings/fairlot"
-PLACES = ("/api/v1/namespaces/{}", NETWORK, QUOTA, ACCOUNT, BINDING)
+PLACES = ("/api/v1/namespaces/{}", NETWORK, SESSIONS, QUOTA, ACCOUNT, BINDING)
 
 
 class Ours:
@@ -66,7 +69,7 @@ def ours(own: OwnApi, admin: Api) -> Iterator[Ours]:
 
 def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
     assert ours.ensure() == ours.name == f"fairlot-{ours.tenant}"
-    namespace, network, quota, account, binding = ours.there()
+    namespace, network, sessions, quota, account, binding = ours.there()
     labels = namespace["metadata"]["labels"]
     assert labels["fairlot.io/tenant"] == str(ours.tenant)
     assert {labels[f"pod-security.kubernetes.io/{level}"] for level in ("enforce", "warn", "audit")} == {
@@ -83,6 +86,38 @@ def test_it_is_walled_in_from_its_first_moment(ours: Ours) -> None:
     beside, names = spec["egress"]
     assert beside == {"to": [{"podSelector": {}}]}
     assert {port["port"] for port in names["ports"]} == {53}
+    # Nobody said where the portal is: not even sessions let anybody in.
+    assert not sessions["spec"].get("ingress")
+
+
+def test_the_portal_is_let_in_to_the_ports_of_sessions_and_nowhere_else(ours: Ours) -> None:
+    places = whereabouts.read(["fairlot/app.kubernetes.io/name=fairlot-web", "10.20.0.7", "fd00:20::/64"])
+    ours.ensure(replace(WALLS, portal=places))
+    before = ours.versions()
+    spec = ours.admin.get(SESSIONS.format(ours.name))["spec"]
+    assert spec == {
+        "podSelector": {"matchLabels": {"fairlot.io/session": "true"}},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {
+                "from": [
+                    {
+                        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "fairlot"}},
+                        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "fairlot-web"}},
+                    },
+                    {"ipBlock": {"cidr": "10.20.0.7/32"}},
+                    {"ipBlock": {"cidr": "fd00:20::/64"}},
+                ],
+                "ports": [{"protocol": "TCP", "port": "main"}],
+            }
+        ],
+    }
+    # All others are as closed as before.
+    assert ours.admin.get(NETWORK.format(ours.name))["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
+    ours.ensure(replace(WALLS, portal=places))
+    assert ours.versions() == before
+    ours.ensure()
+    assert not ours.admin.get(SESSIONS.format(ours.name))["spec"].get("ingress")
 
 
 def test_asking_again_changes_nothing(ours: Ours) -> None:
@@ -135,7 +170,7 @@ def test_what_somebody_loosened_is_mended_and_what_he_added_stays(ours: Ours) ->
     ours.admin.delete(BINDING.format(ours.name))
     ours.admin.merge(ACCOUNT.format(ours.name), {"automountServiceAccountToken": True})
     ours.ensure()
-    namespace, _, quota, account, _ = ours.there()
+    namespace, _, _, quota, account, _ = ours.there()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/warn"] == "restricted"
     assert namespace["metadata"]["labels"]["site"] == "berlin"
     assert quota["spec"]["hard"]["pods"] == "500"

@@ -9,8 +9,12 @@ from scheduling.backends.base import Endpoint
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
 
 SERVICE, OWNER = "fairlot.io/service", "fairlot.io/owner"
+# By which a tenant's walls tell the pods that the portal leads people to.
+SESSION = {"fairlot.io/session": "true"}
 INDEX = "batch.kubernetes.io/job-completion-index"
 SERVICES = "/api/v1/namespaces/{}/services"
+# The container's own, by which Services and walls name it.
+PORT_NAME = "main"
 # Of every service, so that its name is all that callers must know; pods listen where their revision says.
 PORT = 80
 # Between a pod's leaving the endpoints, which is at once, and its SIGTERM: until all who send to it know.
@@ -30,7 +34,7 @@ def of_container(endpoint: Endpoint | None) -> Object:
         {"httpGet": {"path": endpoint.path, "port": port}} if endpoint.path else {"tcpSocket": {"port": port}}
     )
     return {
-        "ports": [{"name": "main", "containerPort": port}],
+        "ports": [{"name": PORT_NAME, "containerPort": port}],
         "readinessProbe": asked
         | {
             "periodSeconds": endpoint.period_seconds,
@@ -42,8 +46,11 @@ def of_container(endpoint: Endpoint | None) -> Object:
 
 
 def labels(endpoint: Endpoint | None) -> dict[str, str]:
-    """By which a Service finds its pods."""
-    return {SERVICE: str(endpoint.service)} if endpoint and endpoint.service is not None else {}
+    """By which a Service finds its pods, and the walls find sessions."""
+    if endpoint is None:
+        return {}
+    of_service = {} if endpoint.service is None else {SERVICE: str(endpoint.service)}
+    return of_service | (SESSION if endpoint.is_session else {})
 
 
 def announce(api: Api, namespace: str, name: str, *, service: int, owner: str) -> None:
@@ -85,7 +92,7 @@ def _service(name: str, *, service: int, owner: str) -> Object:
         "spec": {
             "type": "ClusterIP",
             "selector": {**ours, INDEX: "0"},  # of a gang its first worker answers
-            "ports": [{"name": "http", "port": PORT, "targetPort": "main"}],
+            "ports": [{"name": "http", "port": PORT, "targetPort": PORT_NAME}],
         },
     }
 

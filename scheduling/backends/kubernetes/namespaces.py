@@ -10,7 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scheduling.backends.kubernetes import answering
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
+from scheduling.whereabouts import Place, Pods
 
 TENANT, CLUSTER = "fairlot.io/tenant", "fairlot.io/cluster"
 MANAGED = {"app.kubernetes.io/managed-by": "fairlot"}
@@ -36,6 +38,7 @@ class Walls:
     gpus: Mapping[str, int]  # at most so many of each resource, e.g. {"nvidia.com/gpu": 64}
     pods: int
     reachable: Sequence[str] = ()  # ranges of addresses in CIDR notation, e.g. "10.20.0.0/16"
+    portal: Sequence[Place] = ()  # from where its web servers reach sessions
 
 
 def name_of(tenant_id: int, prefix: str = "fairlot") -> str:
@@ -56,6 +59,7 @@ def ensure(api: Api, tenant_id: int, walls: Walls, *, cluster: str, prefix: str 
     for path, thing in (
         (f"/api/v1/namespaces/{name}/resourcequotas", _quota(walls)),
         (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _network(walls)),
+        (f"/apis/networking.k8s.io/v1/namespaces/{name}/networkpolicies", _sessions(walls)),
         (f"/api/v1/namespaces/{name}/serviceaccounts", _job_account()),
     ):
         api.apply(f"{path}/{thing['metadata']['name']}", thing)
@@ -189,6 +193,38 @@ def _network(walls: Walls) -> Object:
             "ingress": [{"from": each_other}],
             "egress": [{"to": each_other}, names, *outside],
         },
+    }
+
+
+def _sessions(walls: Walls) -> Object:
+    """The portal's web servers come in to sessions, each at its own port, and nowhere else.
+
+    It is there when nobody may come in, too: there is no right to delete it.
+    """
+    # A rule whose "from" is empty would let everybody in.
+    rule = {"from": [_peer(place) for place in walls.portal], "ports": [_PORT]}
+    let_in = {"ingress": [rule]} if walls.portal else {}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "fairlot-sessions", "labels": MANAGED},
+        "spec": {
+            "podSelector": {"matchLabels": answering.SESSION},
+            "policyTypes": ["Ingress"],
+            **let_in,
+        },
+    }
+
+
+_PORT = {"protocol": "TCP", "port": answering.PORT_NAME}
+
+
+def _peer(place: Place) -> Object:
+    if not isinstance(place, Pods):
+        return {"ipBlock": {"cidr": place.cidr}}
+    return {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}},
+        "podSelector": {"matchLabels": {place.label: place.value}},
     }
 
 
