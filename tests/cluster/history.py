@@ -193,6 +193,15 @@ class AuditTail:
         return [json.loads(line) for line in lines if about in line]
 
 
+def last_words(events: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """By the pod's name, the last moment at which anybody did anything to it, as Unix time."""
+    return {
+        event["objectRef"].get("name", ""): datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+        for event in events
+        if event.get("objectRef", {}).get("resource") == "pods" and event["responseStatus"]["code"] < 300
+    }
+
+
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
     """Of each pod that was bound, when, and when its containers had ended; moments as Unix time."""
     bound: dict[str, float] = {}

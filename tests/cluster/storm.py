@@ -45,7 +45,15 @@ from scheduling.spec import JobSpec
 from tests.cluster.api import JOBS, NODES, PODS, Api, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.faulty import Proxy, Seeded, no_faults
-from tests.cluster.history import AuditTail, Held, Moment, Witness, check_every_moment, held_by_pods
+from tests.cluster.history import (
+    AuditTail,
+    Held,
+    Moment,
+    Witness,
+    check_every_moment,
+    held_by_pods,
+    last_words,
+)
 from tests.cluster.kubelets import Kubelets
 from tests.cluster.mortal import Fate, Killed, MortalApi
 from tests.make import Cast
@@ -553,10 +561,16 @@ class Storm:
             self._check_job(job, [one for one in last.values() if one.job == job.pk])
         # Of a pod that is gone, the last word that has its node.
         bound = {moment.uid: moment for moment in moments if moment.node}
-        held = held_by_pods(bound.values(), self.lab.audit.events(about=f'"namespace":"{self.lab.prefix}-'))
+        events = self.lab.audit.events(about=f'"namespace":"{self.lab.prefix}-')
+        held, words = held_by_pods(bound.values(), events), last_words(events)
         for lease in Lease.objects.filter(job__in=self.jobs).exclude(held_from=None):
             turn = lease.job_id, lease.epoch
-            self._check_lease(lease, [one for one in held if one.turn == turn])
+            waited = [
+                words.get(one.pod["metadata"]["name"], 0.0)
+                for uid, one in last.items()
+                if uid not in bound and (one.job, objects.epoch_of(one.pod)) == turn
+            ]
+            self._check_lease(lease, [one for one in held if one.turn == turn], waited)
 
     def _check_job(self, job: Job, pods: list[Moment]) -> None:
         state = job.state
@@ -575,13 +589,14 @@ class Storm:
             told = job.end_reason in ("start_failed", "lost") or job.pk in self.failed
             assert told, f"job {job.pk} failed: {job.end_reason} {job.end_message}"
 
-    def _check_lease(self, lease: Lease, pods: list[Held]) -> None:
+    def _check_lease(self, lease: Lease, pods: list[Held], waited: list[float]) -> None:
         """Billed is what was held; and held is what ran, but for what could not be seen.
 
         A lease is held from its decision, so before any pod of it is bound. It ends when its last pod has, to the
         second (Kubernetes tells no less), unless the watcher was away or deaf: then at the earliest when it had
-        last seen it, and at the latest when it had looked again. A request that came late may bring up pods of a
-        lease that has ended: those are strays, which nobody pays for and which were stopped.
+        last seen it, and at the latest when it had looked again. `waited`: until when pods of it were there that
+        found no node, as its GPUs are theirs, too. A request that came late may bring up pods of a lease that has
+        ended: those are strays, which nobody pays for and which were stopped.
         """
         assert lease.state == Lease.State.CLOSED
         assert lease.held_from
@@ -600,11 +615,12 @@ class Storm:
         slow = SECOND + self.slowness()
         known = [look for look in self.looks if look.everything or lease.end_reason != "lost"]
         before = max((look.known for look in known if look.done <= gone), default=begins)
-        after = min((look.done for look in self.looks if look.known >= gone + slow), default=None)
+        left = max([gone, *waited])
+        after = min((look.done for look in self.looks if look.known >= left + slow), default=None)
         earliest = min(gone, before) - slow
         assert earliest <= ends, f"lease {lease.pk} ({lease.end_reason}) ended {gone - ends:.3f} s too early"
         if after is not None:
-            assert ends <= after, f"lease {lease.pk} ({lease.end_reason}) ended {ends - gone:.3f} s too late"
+            assert ends <= after, f"lease {lease.pk} ({lease.end_reason}) ended {ends - left:.3f} s too late"
 
     def slowness(self) -> float:
         """How late words of the API server have come in this run, at most."""
