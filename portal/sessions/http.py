@@ -50,15 +50,15 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 async def relay(door: Door, admitted: Admitted, *, notes: bool) -> None:
     """Until either side has had enough, or who is there may not be there any more."""
     exchange = _Exchange(door, admitted, notes=notes)
-    await first_of(exchange.run(), exchange.until_gone(), until_barred(door))
+    await first_of(exchange.run(), exchange.until_gone(), until_barred(door, admitted))
     await exchange.end()
 
 
-async def until_barred(door: Door) -> None:
-    """Returns as soon as the login, the right or the session has ended."""
+async def until_barred(door: Door, admitted: Admitted) -> None:
+    """Returns as soon as the login, the right or the session has ended, or its program runs elsewhere."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if not isinstance(await door.admit(), Admitted):
+        if await door.admit() != admitted:
             return
 
 

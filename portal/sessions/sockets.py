@@ -53,7 +53,7 @@ async def relay(door: Door, admitted: Admitted) -> None:
             ) as program,
         ):
             await door.send({"type": "websocket.accept", "subprotocol": program.protocol})
-            await _Talk(door, program).run()
+            await _Talk(door, admitted, program).run()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         logger.info("session %s: %r", admitted.session_id, error)
         await door.send({"type": "websocket.close", "code": TROUBLE})
@@ -62,13 +62,13 @@ async def relay(door: Door, admitted: Admitted) -> None:
 class _Talk:
     """Both directions of one WebSocket, and who has ended it."""
 
-    def __init__(self, door: Door, program: aiohttp.ClientWebSocketResponse) -> None:
-        self.door, self.program = door, program
+    def __init__(self, door: Door, admitted: Admitted, program: aiohttp.ClientWebSocketResponse) -> None:
+        self.door, self.admitted, self.program = door, admitted, program
         self.browser_left = False
 
     async def run(self) -> None:
         try:
-            await first_of(self._from_browser(), self._from_program(), until_barred(self.door))
+            await first_of(self._from_browser(), self._from_program(), until_barred(self.door, self.admitted))
         finally:
             await self._close()
 

@@ -465,10 +465,17 @@ def test_the_target_is_what_the_backend_observed_of_the_running_lease(
     assert no_longer(browser) == 410
 
 
-def test_open_streams_and_sockets_end_with_the_login(
-    monkeypatch: pytest.MonkeyPatch, bobs: Client, browser: Browser
+@pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere"])
+def test_open_streams_and_sockets_end_with_the_login_and_with_the_turn(
+    monkeypatch: pytest.MonkeyPatch, bobs: Client, browser: Browser, what: str
 ) -> None:
     monkeypatch.setattr(http, "CHECK_SECONDS", 0.2)
+
+    def happens() -> None:
+        if what == "the login ends":
+            bobs.post(reverse("logout"))
+        else:  # a node that was cut off says no goodbye: what was open to it would stay so
+            Lease.objects.update(address="127.0.0.1:1")
 
     async def stay(link: aiohttp.ClientSession) -> object:
         ws = await link.ws_connect(browser.url("socket"), headers=browser.headers())
@@ -476,7 +483,7 @@ def test_open_streams_and_sockets_end_with_the_login(
         await ws.receive()
         async with link.get(browser.url("drip"), headers=browser.headers()) as answer:
             await answer.content.readexactly(6)
-            await asyncio.to_thread(let_go, bobs.post, reverse("logout"))
+            await asyncio.to_thread(let_go, happens)
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
         said = await ws.receive()

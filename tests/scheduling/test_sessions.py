@@ -86,6 +86,17 @@ def test_a_session_is_a_job_with_its_address_and_a_token_of_which_nobody_reads(l
     token = gang.secrets.variables["FAIRLOT_SESSION_TOKEN"]
     assert len(token) == 64
     assert token not in repr(gang)
+    assert gang.endpoint is not None
+    assert gang.endpoint.is_session
+
+
+def test_a_job_that_only_has_a_port_is_no_session(lab: World) -> None:
+    job = lab.submit(lab.people.bob, lab.people.astro, port=8000)
+    lab.fill()
+    lease = Lease.objects.select_related("job__cluster").get(job=job)
+    endpoint = describe_gang(lease, JobSpec.parse(job.spec), 1000).endpoint
+    assert endpoint is not None
+    assert not endpoint.is_session
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ from scheduling.whereabouts import Addresses, Pods, read
 
 
 def test_addresses_and_pods_are_told_apart() -> None:
-    asked = [" 10.20.0.7", "10.20.0.0/28", "fd00:20::/64", "fairlot/app=web", "web/example.org/tier=front", ""]
+    asked = [
+        " 10.20.0.7",
+        "10.20.0.0/28",
+        "fd00:20::/64",
+        "fairlot/app=web",
+        "web/example.org/tier=front",
+        "",
+    ]
     assert read(asked) == (
         Addresses("10.20.0.7/32"),
         Addresses("10.20.0.0/28"),
