@@ -54,7 +54,7 @@ bench: bootstrap ## timings; never part of a test that must pass
 
 bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real control plane; SCALE=0.1 is a tenth
 	@$(python) -m tests.cluster.binaries
-	@exec $(python) -m pytest -q -s tests/cluster/bench_cluster.py
+	@exec $(python) -m pytest -q -s tests/cluster/bench_cluster.py tests/cluster/bench_workloads.py
 
 lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml
 	.venv/bin/uv lock

@@ -82,6 +82,10 @@ class Api:
         """Merge-Patch (RFC 7386)."""
         return self._patch(path, "merge-patch", content)
 
+    def replace(self, path: str, content: Object) -> Object:
+        """409 if it was changed since it was read."""
+        return self._answer("PUT", path, json=content)
+
     def delete(self, path: str, **options: Any) -> Object:
         return self._answer("DELETE", path, json=options or None)
 

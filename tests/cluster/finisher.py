@@ -1,0 +1,146 @@
+"""Stands in for Jobs' controller, scheduler and nodes where only who lets workloads begin is measured.
+
+As in Kueue's own measurement there are no pods: a Job that may run is complete when its time is over.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import yaml
+
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.api import Gone, Stream, Unreachable
+from tests.cluster.api import Api, Object, Refused
+from tests.cluster.controlplane import ControlPlane
+
+# Whose word on how a Job fares counts, in Fairlot's policies as in Kubernetes' rights.
+USER = "system:serviceaccount:kube-system:job-controller"
+ALL_JOBS = "/apis/batch/v1/jobs"
+
+
+class Finisher:
+    """`seconds_of` tells how long a Job's program runs. `began`: by job, when it was first seen to be let run."""
+
+    def __init__(self, plane: ControlPlane, seconds_of: Callable[[Object], float]) -> None:
+        config = plane.kubeconfig(USER)
+        self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
+        self._seconds_of = seconds_of
+        self._seen: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        self._stream: Stream | None = None
+        self.began: dict[int, float] = {}
+        self.trouble: BaseException | None = None
+
+    @contextmanager
+    def started(self) -> Iterator[Finisher]:
+        threads = [
+            threading.Thread(target=self._run, args=(does,), daemon=True)
+            for does in (self._watch, self._play)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._stopped.set()
+            self._seen.put(None)
+            if self._stream is not None:
+                self._stream.cut()
+            for thread in threads:
+                thread.join()
+            self._api.close()
+            self._watching.close()
+
+    def check(self) -> None:
+        """Raises what has ended it, if anything has."""
+        if self.trouble is not None:
+            raise self.trouble
+
+    def _run(self, does: Callable[[], None]) -> None:
+        try:
+            does()
+        except BaseException as trouble:
+            if not self._stopped.is_set():
+                self.trouble = trouble
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            jobs, version = self._watching.list_all(ALL_JOBS)
+            for job in jobs:
+                self._seen.put(job)
+            asked = {"resourceVersion": version, "timeoutSeconds": 24 * 3600}
+            try:
+                with self._watching.watch(ALL_JOBS, read_seconds=24 * 3600, **asked) as stream:
+                    self._stream = stream
+                    for event in stream:
+                        if event["type"] in ("ADDED", "MODIFIED"):
+                            self._seen.put(event["object"])
+            except (Gone, Unreachable):
+                continue
+
+    def _play(self) -> None:
+        """Each Job as often as it is let run; what has changed since comes by the watch, and is played then."""
+        due: list[tuple[float, int, Object]] = []
+        numbers, known = itertools.count(), set[tuple[str, int]]()
+        while not self._stopped.is_set():
+            try:
+                job = self._seen.get(timeout=max(0.0, due[0][0] - time.monotonic()) if due else None)
+            except queue.Empty:
+                self._say(heapq.heappop(due)[2])
+                continue
+            if job is None or not self._concerns(job) or (turn := _turn(job)) in known:
+                continue
+            known.add(turn)
+            seconds = 0.0
+            if not objects.is_suspended(job):
+                self.began.setdefault(objects.job_id_of(job), time.time())
+                seconds = self._seconds_of(job)
+            heapq.heappush(due, (time.monotonic() + seconds, next(numbers), job))
+
+    @staticmethod
+    def _concerns(job: Object) -> bool:
+        return objects.epoch_of(job) > 0 and not objects.condition(job, "Complete")
+
+    def _say(self, job: Object) -> None:
+        about = job["metadata"]
+        path = f"/apis/batch/v1/namespaces/{about['namespace']}/jobs/{about['name']}/status"
+        say = _suspended if objects.is_suspended(job) else _complete
+        try:
+            self._api.replace(path, {**job, "status": say()})
+        except Refused as refusal:
+            if refusal.code not in (404, 409):  # it was deleted or changed
+                raise
+
+
+def _turn(job: Object) -> tuple[str, int]:
+    """Every order makes another generation of the Job."""
+    return job["metadata"]["uid"], job["metadata"]["generation"]
+
+
+def _complete() -> Object:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "startTime": now,
+        "completionTime": now,
+        "succeeded": 1,
+        "completedIndexes": "0",
+        "uncountedTerminatedPods": {},
+        "conditions": [_condition("SuccessCriteriaMet", now), _condition("Complete", now)],
+    }
+
+
+def _suspended() -> Object:
+    return {"conditions": [_condition("Suspended", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))]}
+
+
+def _condition(kind: str, now: str) -> Object:
+    return {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}

@@ -1,0 +1,109 @@
+"""What measurements on a control plane of their own share: the cluster, its clock, and who spent what."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from scheduling.actions import cancel_job
+from scheduling.models import Job, Lease
+from tests.cluster import deployed
+from tests.cluster.attached_lab import Lab, attached_lab
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.history import AuditTail
+from tests.cluster.orders_process import at_work
+from tests.waiting import wait_for
+
+SCALE = float(os.environ.get("SCALE", "1"))
+WORKERS = int(os.environ.get("WORKERS", "1"))
+# As the peers' measurements have it, so that nothing is measured but what asks.
+INFLIGHT = {"max-requests-inflight": 5000, "max-mutating-requests-inflight": 2500}
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process, all of its threads, until now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Bench:
+    """A lab whose orders are carried out by other processes, and its clock."""
+
+    def __init__(self, lab: Lab, plane: ControlPlane, workers: Sequence[int]) -> None:
+        self.lab, self.plane, self.workers = lab, plane, workers
+        self._spent: dict[str, float] = {}
+        self.audit = AuditTail(plane.audit_log)
+
+    def spent(self) -> str:
+        """CPU seconds since this was last asked: where cores are shared and slow, they say more than a clock."""
+        now = {"Fairlot": self._own_seconds(), "Kubernetes": self._seconds_of_components()}
+        said = ", ".join(
+            f"{name} {seconds - self._spent.get(name, 0.0):.1f}" for name, seconds in now.items()
+        )
+        self._spent = now
+        return f"{said} CPU seconds"
+
+    def _own_seconds(self) -> float:
+        return time.process_time() + sum(map(cpu_seconds, self.workers))
+
+    def _seconds_of_components(self) -> float:
+        running = [one.process for one in self.plane.components if one.running and one.process]
+        return sum(cpu_seconds(process.pid) for process in running)
+
+    def writes(self) -> int:
+        """Of Fairlot's, since this was last asked."""
+        ours = self.audit.events(about=f'"username":"{deployed.FAIRLOT}"')
+        return sum(event["verb"] in ("create", "patch", "update", "delete") for event in ours)
+
+    def until_run(self, jobs: list[int]) -> None:
+        running = Job.objects.filter(pk__in=jobs, state=Job.State.RUNNING)
+        wait_for(lambda: (self.lab.watch(), running.count() == len(jobs))[1], what="all run", every=0.0)
+
+    def until_empty(self) -> None:
+        held = Lease.objects.filter(cluster=self.lab.cluster, state__in=Lease.HOLDING)
+        wait_for(lambda: (self.lab.watch(), not held.exists())[1], what="no GPU is held", every=0.0)
+
+    def end_all(self) -> None:
+        for job in Job.objects.filter(cluster=self.lab.cluster).unfinished():
+            cancel_job(actor=self.lab.people.olga, job=job)
+        self.until_empty()
+
+
+@contextmanager
+def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
+    """A control plane with so many nodes, and Fairlot's manifests in force."""
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-bench-"))
+    try:
+        with ControlPlane(folder, apiserver=INFLIGHT).started() as plane:
+            plane.add_nodes(nodes, gpus=gpus)
+            deployed.install(plane)
+            yield plane
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def attached(plane: ControlPlane, *, writes_per_second: float) -> Iterator[Bench]:
+    """Fairlot at work there, with WORKERS processes that carry out orders; bursts are of two seconds' writes."""
+    kubeconfig = deployed.flattened(plane.kubeconfig(deployed.FAIRLOT))
+    limits = {"writes_per_second": writes_per_second, "writes_at_once": 2 * writes_per_second}
+    with (
+        attached_lab(kubeconfig, plane.admin, clean_up=False, **limits) as lab,
+        at_work(lab.cluster.pk, WORKERS) as workers,
+    ):
+        bench = Bench(lab, plane, workers)
+        try:
+            yield bench
+        finally:
+            bench.audit.close()
