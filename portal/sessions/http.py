@@ -21,7 +21,12 @@ CONNECT_SECONDS = 10.0
 # How often it is asked whether who is in there for long may still be.
 CHECK_SECONDS = 15.0
 PIECE = 64 * 1024
-NO_BODY = {"GET", "HEAD", "OPTIONS", "TRACE"}
+SILENT = (502, "The session's program did not answer.")
+# As a network does that drops what its policies do not let through.
+OUT_OF_REACH = (
+    504,
+    "Nothing answers at the session's address. If it stays so, the network keeps the portal out.",
+)
 
 
 def client() -> aiohttp.ClientSession:
@@ -86,6 +91,7 @@ class _Exchange:
     def __init__(self, door: Door, admitted: Admitted, *, notes: bool) -> None:
         self.door, self.admitted, self.notes = door, admitted, notes
         self.begun = self.ended = False
+        self.trouble = SILENT
         self.sent_all = asyncio.Event()
 
     async def run(self) -> None:
@@ -112,6 +118,8 @@ class _Exchange:
             logger.debug("the browser of session %s went away", self.admitted.session_id)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             logger.info("session %s: %r", self.admitted.session_id, error)
+            if isinstance(error, aiohttp.ConnectionTimeoutError):
+                self.trouble = OUT_OF_REACH
 
     async def _answer(self, answer: aiohttp.ClientResponse) -> None:
         passed = headers.to_browser(answer.raw_headers, base=self.admitted.base)
@@ -148,7 +156,7 @@ class _Exchange:
     async def end(self) -> None:
         """What is cut off must look so: only an answer that has not begun can still say what is wrong."""
         if not self.begun:
-            await say(self.door.send, 502, "The session's program did not answer.")
+            await say(self.door.send, *self.trouble)
         elif not self.ended:
             raise CutOff(f"the answer of session {self.admitted.session_id} was cut off")
 

@@ -8,6 +8,7 @@ import resource
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -463,6 +464,26 @@ def test_the_target_is_what_the_backend_observed_of_the_running_lease(
 
     wait_for(ended, what="it has ended")
     assert no_longer(browser) == 410
+
+
+def test_a_network_that_keeps_the_portal_out_is_told_from_a_program_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, browser: Browser
+) -> None:
+    monkeypatch.setattr(http, "CONNECT_SECONDS", 0.2)
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        # When nobody takes them off its hands the kernel drops further connections, as a policy would.
+        while True:
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(1)
+            try:
+                waiting.connect(full.getsockname())
+            except TimeoutError:
+                break
+        Lease.objects.update(address=f"127.0.0.1:{full.getsockname()[1]}")
+        answer = browser.ask("headers")
+    assert answer.status == 504
+    assert b"the network keeps the portal out" in answer.body
 
 
 @pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere"])
