@@ -14,6 +14,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_reflector.py",
         "tests/cluster/test_gangs.py",
         "tests/cluster/test_orders.py",
+        "tests/cluster/test_podgroups.py",
         "tests/cluster/test_discovery.py",
         "tests/cluster/test_attaching.py",
         "tests/cluster/test_namespaces.py",

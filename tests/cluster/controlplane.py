@@ -47,7 +47,8 @@ DEFAULTS_OF_KUBERNETES = Limits(20, 30, 5, 50, 100)
 class ControlPlane:
     """`users` are people and their groups, who have tokens; service accounts are made by manifests.
 
-    `apiserver` and `controller_manager` are further flags of the two, e.g. `{"max-requests-inflight": 5000}`.
+    `apiserver`, `controller_manager` and `scheduler` are further flags of the three, e.g.
+    `{"max-requests-inflight": 5000}`.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ControlPlane:
         limits: Limits | None = None,
         apiserver: Mapping[str, Any] | None = None,
         controller_manager: Mapping[str, Any] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder.resolve()
         self.credentials = Credentials(self.folder / "credentials", users or {})
@@ -69,7 +71,7 @@ class ControlPlane:
         self.server = f"https://127.0.0.1:{port}"
         self.apiserver = self._apiserver(port, apiserver or {})
         self.controller_manager = self._controller_manager(controller_manager or {})
-        self.scheduler = self._scheduler()
+        self.scheduler = self._scheduler(scheduler or {})
         self.kwok = self._kwok()
         self.components = (self.etcd, self.apiserver, self.controller_manager, self.scheduler, self.kwok)
         self._apis: dict[str, Api] = {}
@@ -229,7 +231,7 @@ class ControlPlane:
         }
         return Component("kube-controller-manager", self.folder, flags | dict(more), ready)
 
-    def _scheduler(self) -> Component:
+    def _scheduler(self, more: Mapping[str, Any]) -> Component:
         serving, ready = self._serving("kube-scheduler", "readyz")
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -244,7 +246,8 @@ class ControlPlane:
         }
         path = self.folder / "scheduler.yaml"
         path.write_text(yaml.safe_dump(config))
-        return Component("kube-scheduler", self.folder, {**serving, "config": path}, ready)
+        flags: dict[str, Any] = {**serving, "config": path}
+        return Component("kube-scheduler", self.folder, flags | dict(more), ready)
 
     def _kwok(self) -> Component:
         config = self.folder / "stages.yaml"

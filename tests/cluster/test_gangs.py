@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
-from scheduling.backends.kubernetes import objects
+import pytest
+import yaml
+
+from scheduling.backends.kubernetes import objects, podgroups
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.orders import Orders, Outcome, StillThere
 from tests.cluster.api import Api, Object, Refused
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
 from tests.waiting import wait_for
 
@@ -168,3 +174,93 @@ def test_it_stops_holds_its_gpus_until_its_pods_are_gone_and_goes_on_elsewhere(
     [pod] = gang.wait_for_pods(1, "Running")
     assert pod["spec"]["nodeName"] == nodes[8]
     assert objects.epoch_of(pod) == objects.epoch_of(gang.read()) == 2
+
+
+# --- by orders -------------------------------------------------------------------------------------------
+
+
+class Heard(OwnApi):
+    """What is asked of the API server, and where."""
+
+    paths: list[str]
+
+    def get(self, path: str, **query: object) -> Object:
+        self.paths.append(f"GET {path}")
+        return super().get(path, **query)
+
+    def create(self, path: str, thing: Object) -> Object:
+        self.paths.append(f"POST {path}")
+        return super().create(path, thing)
+
+
+@pytest.fixture
+def orders(plane: ControlPlane, namespace: str) -> Iterator[Orders]:
+    api = Heard(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
+    api.paths = []
+    yield Orders(api, namespace, "test")
+    api.close()
+
+
+def begin(orders: Orders, epoch: int, *nodes: str, job_id: int = 7) -> Outcome:
+    return orders.start(job_id, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", nodes))
+
+
+def heard(orders: Orders) -> list[str]:
+    assert isinstance(orders.api, Heard)
+    return orders.api.paths
+
+
+def test_where_no_podgroups_are_offered_gangs_start_without_and_it_is_asked_for_once(
+    orders: Orders, nodes: list[str]
+) -> None:
+    for job_id in (7, 8):
+        assert begin(orders, 1, *nodes[:2], job_id=job_id) is Outcome.DONE
+        job = orders.find(job_id)
+        assert job
+        assert "schedulingGroup" not in job["spec"]["template"]["spec"]
+    about_groups = [asked for asked in heard(orders) if podgroups.GROUP in asked]
+    assert about_groups == ["GET /apis/scheduling.k8s.io"]
+    made = [asked.rsplit("/", 1)[1] for asked in heard(orders) if asked.startswith("POST")]
+    assert made == ["jobs", "services", "configmaps"] * 2
+
+
+def test_a_group_that_an_api_server_knows_nothing_of_is_not_made(
+    orders: Orders, namespace: str, nodes: list[str]
+) -> None:
+    """It leaves the field away: so it is when one of several API servers has been updated already."""
+    wanted = objects.new_job(7, POD, workers=2, owner="test", grouped=True)
+    assert podgroups.named_by(wanted)
+    made = orders.api.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", wanted)
+    assert podgroups.named_by(made) == ""
+    before = len(heard(orders))
+    assert begin(orders, 1, *nodes[:2]) is Outcome.DONE
+    assert not [asked for asked in heard(orders)[before:] if podgroups.GROUP in asked]
+
+
+def test_a_gang_that_is_made_anew_waits_until_the_names_of_its_former_workers_are_gone(
+    plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
+) -> None:
+    """Else it would take them for its own, and lose them: the garbage collector comes later."""
+    assert begin(orders, 1, *nodes[:2]) is Outcome.DONE
+    assert orders.stop(7, epoch=1, token="lease-1") is Outcome.DONE
+    work = Work(plane.admin, namespace)
+    work.wait_until_drained(objects.job_name(7))
+    plane.controller_manager.freeze()
+    try:
+        plane.admin.delete(f"{work.jobs}/{objects.job_name(7)}", propagationPolicy="Background")
+        with pytest.raises(StillThere, match="names of workers"):
+            begin(orders, 2, *nodes[:2])
+    finally:
+        plane.controller_manager.thaw()
+
+    def goes() -> bool:
+        try:
+            return begin(orders, 2, *nodes[:2]) is Outcome.DONE
+        except StillThere:
+            return False
+
+    wait_for(goes, what="the names are gone")
+    uid = work.read(objects.job_name(7))["metadata"]["uid"]
+    for kind in ("services", "configmaps"):
+        told = plane.admin.get(f"/api/v1/namespaces/{namespace}/{kind}/{objects.job_name(7)}")
+        assert [owner["uid"] for owner in told["metadata"]["ownerReferences"]] == [uid]

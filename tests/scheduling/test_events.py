@@ -57,6 +57,13 @@ def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **mor
             "no node takes it: 0/20 nodes are available: 20 Insufficient nvidia.com/gpu.",
         ),
         (
+            "FailedScheduling",
+            "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
+            "one or more plugins asked to wait and no plugin rejected pod",
+            "",
+        ),
+        ("FailedScheduling", "skip schedule deleting pod: a/b", ""),
+        (
             "Evicted",
             "The node was low on resource: memory.",
             "it was evicted: The node was low on resource: memory.",

@@ -109,12 +109,16 @@ class Api:
         query = {"fieldManager": "fairlot", "force": "true"}
         return self._write("PATCH", path, thing, "application/apply-patch+yaml", query)
 
-    def delete(self, path: str, *, uid: str, grace_seconds: int | None = None) -> Object:
+    def delete(
+        self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
+    ) -> Object:
         """The object with this uid, and what it owns; Refused when another has its name by now.
 
-        `grace_seconds` is for pods: how long they may take to stop, instead of their own grace.
+        `version` is the resourceVersion that it must still have. `grace_seconds` is for pods: how long they may
+        take to stop, instead of their own grace.
         """
-        options: Object = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        conditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
+        options: Object = {"propagationPolicy": "Background", "preconditions": conditions}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         return self._write("DELETE", path, options, "application/json")

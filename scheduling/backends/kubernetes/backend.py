@@ -22,6 +22,7 @@ from scheduling.backends.kubernetes.listening import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
 from scheduling.backends.kubernetes.orders import FORBIDDEN, JOBS, NotOurs, Orders, Outcome, StillThere
+from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.remarks import SELECTORS, Remarks
 from scheduling.backends.kubernetes.tender import Tender
@@ -116,6 +117,7 @@ class KubernetesBackend:
         self._checkpoint_claim = checkpoint_claim
         self.patience_seconds = objects.PATIENCE_SECONDS
         self._tender = tender or Tender()
+        self._groups = PodGroups()
         self._lock = threading.Lock()
         self._known_api: Api | None = None
         self._watch: _Watch | None = None
@@ -285,7 +287,7 @@ class KubernetesBackend:
     # --- how -----------------------------------------------------------------------------------
 
     def _orders(self, job_id: int) -> Orders:
-        return Orders(self.api, self._namespace_of(job_id), self._owner)
+        return Orders(self.api, self._namespace_of(job_id), self._owner, self._groups)
 
     def _told_to_stop(self, job_id: int, epoch: int, token: str) -> Outcome:
         orders = self._orders(job_id)

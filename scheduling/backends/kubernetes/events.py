@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from scheduling.backends.kubernetes import podgroups
 from scheduling.backends.kubernetes.api import Object
 
 LONGEST = 500  # characters of a note
@@ -97,7 +98,9 @@ def moment_of(event: Object) -> datetime:
 def of_a_pod(event: Object) -> str:
     """What became of a pod, in plain words; empty when it is nothing to people."""
     reason, said = event.get("reason", ""), _said(event)
-    if reason in NOISE or said.startswith("Cancelling deletion"):
+    if reason in NOISE or said.startswith(("Cancelling deletion", "skip schedule deleting pod")):
+        return ""
+    if reason == "FailedScheduling" and podgroups.only_waits(said):  # for another, of which it is said why
         return ""
     if found := IMAGE.match(said):
         return _short(f"the image {found[1]} cannot be pulled", found[2])

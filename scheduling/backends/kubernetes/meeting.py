@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.backends.kubernetes.api import Api, Object, Taken
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
 
 RENDEZVOUS_PORT = 29500
 # DeepSpeed's launcher looks for its hostfile here when it is told no other place.
@@ -36,8 +36,11 @@ def host(name: str, rank: int) -> str:
     return f"{name}-{rank}.{name}"
 
 
-def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> None:
-    """The names of a gang's workers and the list of them; they go when the Job does. Twice is as good as once."""
+def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
+    """The names of a gang's workers and the list of them; they go when the Job does. Twice is as good as once.
+
+    False while those of a Job before it are there, which are about to go with that.
+    """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
     metadata = {
@@ -61,10 +64,26 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
     }
     hosts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {HOSTFILE: slots}}
     for kind, thing in (("services", service), ("configmaps", hosts)):
+        path = f"/api/v1/namespaces/{namespace}/{kind}"
         try:
-            api.create(f"/api/v1/namespaces/{namespace}/{kind}", thing)
+            api.create(path, thing)
         except Taken:
-            continue
+            if _is_going(api, f"{path}/{name}", job):
+                return False
+    return True
+
+
+def _is_going(api: Api, path: str, job: Object) -> bool:
+    """Whether what is there belongs to a Job of the same name that was deleted: it is collected soon."""
+    try:
+        owners = api.get(path)["metadata"].get("ownerReferences", ())
+    except Missing:
+        return True
+    return any(
+        (owner["kind"], owner["name"]) == ("Job", job["metadata"]["name"])
+        and owner["uid"] != job["metadata"]["uid"]
+        for owner in owners
+    )
 
 
 def volume(name: str) -> Object:

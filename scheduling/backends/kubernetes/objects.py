@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from scheduling.backends.base import NO_SECRETS, USUAL, Container, Endpoint, Mount, Secrets
-from scheduling.backends.kubernetes import answering, claims, handover, meeting
+from scheduling.backends.kubernetes import answering, claims, handover, meeting, podgroups
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.namespaces import JOB_ACCOUNT
 
@@ -88,11 +88,18 @@ def job_name(job_id: int) -> str:
 
 
 def new_job(
-    job_id: int, pod: Pod, *, workers: int, owner: str, epoch: int = 0, begin: Turn | None = None
+    job_id: int,
+    pod: Pod,
+    *,
+    workers: int,
+    owner: str,
+    epoch: int = 0,
+    begin: Turn | None = None,
+    grouped: bool = False,
 ) -> Object:
     """A Job with its pods behind a gate if it is a gang; suspended, or as `start` leaves it for the turn `begin`.
 
-    Turns up to `epoch` are void: they were those of a Job before it.
+    Turns up to `epoch` are void: they were those of a Job before it. `grouped`: its pods name a PodGroup.
     """
     name = job_name(job_id)
     annotations = {EPOCH: str(epoch), WORKERS: str(workers)} | (_marks(begin) if begin else {})
@@ -127,7 +134,9 @@ def new_job(
                     "labels": labels,
                     "annotations": _marks_of_pods(begin) if begin else {EPOCH: str(epoch), GENERATION: ""},
                 },
-                "spec": _pod_spec(job_id, pod, workers) | ({"affinity": _on(begin.nodes)} if begin else {}),
+                "spec": _pod_spec(job_id, pod, workers)
+                | ({"affinity": _on(begin.nodes)} if begin else {})
+                | (podgroups.of_pods(podgroups.name_of(name, epoch)) if grouped else {}),
             },
         },
     }

@@ -7,18 +7,19 @@ order whose answer was lost is simply given again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from scheduling.backends.kubernetes import handover, meeting, objects
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.objects import Turn
+from scheduling.backends.kubernetes.podgroups import PodGroups
 
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 PODS = "/api/v1/namespaces/{}/pods"
 # Between reading a Job and patching it others may have patched it; who loses so often gives way.
 TRIES = 4
-FORBIDDEN = 403
+FORBIDDEN, CONFLICT = 403, 409
 
 
 class Outcome(Enum):
@@ -45,21 +46,37 @@ class Orders:
     api: Api
     namespace: str
     owner: str  # marks what is ours
+    groups: PodGroups = field(default_factory=PodGroups)
 
     def prepare(
-        self, job_id: int, pod: objects.Pod, *, workers: int, epoch: int = 0, begin: Turn | None = None
+        self,
+        job_id: int,
+        pod: objects.Pod,
+        *,
+        workers: int,
+        epoch: int = 0,
+        begin: Turn | None = None,
+        grouped: bool = False,
     ) -> Object:
         """The job's Job; made if it is not there, suspended or with the turn `begin`.
 
         Turns up to `epoch` were another Job's; raises StillThere while pods of that one have outlived it, and
-        NotOurs when the name is taken by another's.
+        NotOurs when the name is taken by another's. `grouped`: its pods name a PodGroup, where there are any.
         """
         there = self.find(job_id)
         if there is not None:
             return there
         if epoch and self._left_behind(job_id):
             raise StillThere(f"pods of job {job_id} have outlived its Job")
-        wanted = objects.new_job(job_id, pod, workers=workers, owner=self.owner, epoch=epoch, begin=begin)
+        wanted = objects.new_job(
+            job_id,
+            pod,
+            workers=workers,
+            owner=self.owner,
+            epoch=epoch,
+            begin=begin,
+            grouped=grouped and bool(self.groups.version(self.api)),
+        )
         try:
             return self.api.create(JOBS.format(self.namespace), wanted)
         except Taken:
@@ -85,9 +102,12 @@ class Orders:
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
         """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
         # What nothing has to be made ready for is made running: one write, which its name lets through once.
-        begin = None if len(turn.nodes) > 1 or handover.is_needed(pod.secrets) else turn
+        grouped = len(turn.nodes) > 1
+        begin = None if grouped or handover.is_needed(pod.secrets) else turn
         for last in _tries():
-            job = self.prepare(job_id, pod, workers=len(turn.nodes), epoch=turn.epoch - 1, begin=begin)
+            job = self.prepare(
+                job_id, pod, workers=len(turn.nodes), epoch=turn.epoch - 1, begin=begin, grouped=grouped
+            )
             at = objects.epoch_of(job)
             if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
                 return Outcome.OVERTAKEN
@@ -95,15 +115,6 @@ class Orders:
                 return Outcome.DONE
             if objects.condition(job, "Complete") or objects.condition(job, "Failed"):
                 return Outcome.FINISHED
-            if not objects.has_begun(job) and len(turn.nodes) > 1:
-                meeting.prepare(
-                    self.api,
-                    self.namespace,
-                    job,
-                    job_label=objects.JOB,
-                    workers=len(turn.nodes),
-                    gpus=pod.gpus,
-                )
             if not objects.is_suspended(job):
                 # Nobody waits for its end any more.
                 old = str(job["metadata"]["annotations"][objects.LEASE])
@@ -115,6 +126,11 @@ class Orders:
                 # It would run without the workers that it takes for done, or fail for those that it takes for failed.
                 self._delete(job)
                 continue
+            if not self.groups.ensure(self.api, self.namespace, job):
+                # Its pods would wait for that group for ever: those of a Job made anew need none.
+                self._delete(job)
+                grouped = False
+                continue
             self._hand_over(job, pod, turn)
             try:
                 self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, turn=turn))
@@ -123,7 +139,7 @@ class Orders:
                     raise
             else:
                 return Outcome.DONE
-        raise AssertionError("unreachable")
+        raise StillThere(f"the Job of job {job_id} has to be made anew again and again")
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """The job's pods go, and the lease `epoch` starts no more, even if its start comes later than this."""
@@ -148,14 +164,31 @@ class Orders:
 
     def _hand_over(self, job: Object, pod: objects.Pod, turn: Turn) -> None:
         """What the turn's pods find there, before there is any."""
+        if len(turn.nodes) > 1 and not objects.has_begun(job):
+            self._introduce(job, len(turn.nodes), pod.gpus)
         marks = {objects.EPOCH: str(turn.epoch)}
         handover.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
+    def _introduce(self, job: Object, workers: int, gpus: int) -> None:
+        """The workers of a gang to each other; raises StillThere while what tells of them is that of a Job before."""
+        is_told = meeting.prepare(
+            self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
+        )
+        if not is_told:
+            raise StillThere(
+                f"names of workers of {job['metadata']['name']} before it was made anew are still there"
+            )
+
     def _delete(self, job: Object) -> None:
+        """As it was read; one that others have changed or deleted meanwhile is to be looked at again."""
+        path, version = self._path(objects.job_id_of(job)), job["metadata"]["resourceVersion"]
         try:
-            self.api.delete(self._path(objects.job_id_of(job)), uid=_uid(job))
+            self.api.delete(path, uid=_uid(job), version=version)
         except Missing:
-            return  # by others
+            return
+        except Refused as refusal:
+            if refusal.code != CONFLICT:
+                raise
 
     def _left_behind(self, job_id: int) -> bool:
         """Whether pods run on whose Job was deleted without them."""

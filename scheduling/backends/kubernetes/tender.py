@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 from scheduling.backends.base import End, Phase
-from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes import objects, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
 from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders
 from scheduling.backends.kubernetes.sight import Sight, because, hindrance, taken_away
@@ -145,6 +145,8 @@ def _unplaced(pods: Sequence[Object]) -> str:
     """What the scheduler says of a pod that it could not place."""
     for pod in pods:
         for found in pod.get("status", {}).get("conditions", ()):
-            if found["type"] == "PodScheduled" and found["status"] == "False" and found.get("message"):
-                return f": {found['message']}"
+            said = str(found.get("message", ""))
+            is_unplaced = found["type"] == "PodScheduled" and found["status"] == "False"
+            if is_unplaced and said and not podgroups.only_waits(said):
+                return f": {said}"
     return ""

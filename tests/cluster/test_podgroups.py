@@ -1,0 +1,358 @@
+"""Gangs as PodGroups, on a control plane of their own that offers them (Kubernetes 1.36, alpha)."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduling.backends.base import BackendError, End, Gang, Phase, Unanswered
+from scheduling.backends.kubernetes import namespaces, objects
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.api import Missing, Unreachable
+from scheduling.backends.kubernetes.orders import Orders, Outcome
+from scheduling.backends.kubernetes.podgroups import PodGroups
+from tests.cluster import deployed
+from tests.cluster.api import JOBS, Api, Object
+from tests.cluster.backend_rig import Rig
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.emptying import remove
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+GATES = {"feature-gates": "GenericWorkload=true,GangScheduling=true"}
+OFFERED = {"runtime-config": "scheduling.k8s.io/v1alpha2=true"}
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups"
+POD = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
+JOB_ID = 12
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    folder = Path(tempfile.mkdtemp(prefix="fairlot-podgroups-"))
+    flags: dict[str, Any] = {
+        "apiserver": GATES | OFFERED,
+        "controller_manager": GATES,
+        "scheduler": GATES,
+    }
+    try:
+        with ControlPlane(folder, **flags).started() as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def nodes(plane: ControlPlane) -> list[str]:
+    return plane.add_nodes(4)
+
+
+@pytest.fixture(scope="module")
+def fairlot(plane: ControlPlane) -> Path:
+    deployed.install(plane)
+    return plane.kubeconfig(deployed.FAIRLOT)
+
+
+class Lossy(OwnApi):
+    """Loses the next request for a PodGroup, its answer, or the sight of one that is there."""
+
+    lose = ""
+
+    def create(self, path: str, thing: Object) -> Object:
+        if not path.endswith("/podgroups"):
+            return super().create(path, thing)
+        if self._loses("request"):
+            raise Unreachable("the request was lost")
+        answer = super().create(path, thing)
+        if self._loses("answer"):
+            raise Unreachable("the answer was lost")
+        return answer
+
+    def get(self, path: str, **query: Any) -> Object:
+        if "/podgroups/" in path and self._loses("sight"):
+            raise Missing(404, {})
+        return super().get(path, **query)
+
+    def _loses(self, what: str) -> bool:
+        is_lost = self.lose == what
+        if is_lost:
+            self.lose = ""
+        return is_lost
+
+
+@pytest.fixture(scope="module")
+def own(fairlot: Path) -> Iterator[Lossy]:
+    api = Lossy(yaml.safe_load(fairlot.read_text()))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def tenant(admin: Api, own: Lossy) -> Iterator[str]:
+    walls = namespaces.Walls(gpus={"nvidia.com/gpu": 100}, pods=100)
+    name = namespaces.ensure(own, secrets.randbelow(10**9), walls, cluster="tests")
+    yield name
+    remove(admin, name)
+
+
+@pytest.fixture
+def rig(admin: Api, fairlot: Path, tenant: str, tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(admin, fairlot, tenant, tmp_path)
+    with rig.watching():
+        yield rig
+
+
+@pytest.fixture
+def orders(own: Lossy, tenant: str) -> Orders:
+    return Orders(own, tenant, "ours")
+
+
+def start(orders: Orders, epoch: int, *nodes: str) -> Outcome:
+    return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", nodes))
+
+
+def group_of(pod: Object) -> str:
+    return str(pod["spec"].get("schedulingGroup", {}).get("podGroupName", ""))
+
+
+def verdict(group: Object) -> str:
+    """What the scheduler says of it."""
+    found = group.get("status", {}).get("conditions", ())
+    return next((one["status"] for one in found if one["type"] == "PodGroupScheduled"), "")
+
+
+def test_a_gang_is_one_podgroup_in_all_its_turns_and_that_goes_with_its_job(
+    admin: Api, tenant: str, rig: Rig, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(*nodes[:3], gpus=8))
+    rig.wait(gang, Phase.RUNNING)
+    [group] = admin.items(GROUPS.format(tenant))
+    [job] = admin.items(JOBS.format(tenant))
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+    assert [owner["uid"] for owner in group["metadata"]["ownerReferences"]] == [job["metadata"]["uid"]]
+    assert {group_of(pod) for pod in rig.pods(gang)} == {group["metadata"]["name"]}
+    wait_for(lambda: verdict(admin.items(GROUPS.format(tenant))[0]) == "True", what="the scheduler knows it")
+    rig.stop(gang)
+    rig.wait(gang)
+    again = rig.start(rig.gang(*nodes[1:], gpus=8, epoch=2))
+    rig.wait(again, Phase.RUNNING)
+    assert [pod["spec"]["nodeName"] for pod in rig.pods(again)] == nodes[1:]
+    [same] = admin.items(GROUPS.format(tenant))
+    assert same["metadata"]["uid"] == group["metadata"]["uid"]
+    # That the first of them to be let through waited for the others is nothing to people.
+    assert [remark.text for remark in rig.remarks] == []
+    rig.stop(again)
+    rig.wait(again)
+    admin.delete(f"{JOBS.format(tenant)}/{job['metadata']['name']}", propagationPolicy="Background")
+    wait_for(lambda: not admin.items(GROUPS.format(tenant)), what="its PodGroup has gone with it")
+
+
+def test_who_works_alone_needs_no_group(admin: Api, tenant: str, rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    assert [group_of(pod) for pod in rig.pods(gang)] == [""]
+    assert admin.items(GROUPS.format(tenant)) == []
+    rig.stop(gang)
+    rig.wait(gang)
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_of_a_gang_that_does_not_fit_nothing_is_bound_and_without_a_group_a_part_is(
+    plane: ControlPlane, rig: Rig, nodes: list[str], grouped: bool
+) -> None:
+    if not grouped:
+        rig.backend._groups = without_groups()
+    gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[1], gpus=5))
+
+    def is_tried() -> bool:
+        """All are through their gates, and the scheduler has found one that it cannot place."""
+        pods = rig.pods(gang)
+        if len(pods) < 3 or any(map(objects.is_gated, pods)) or not any(map(is_unplaced, pods)):
+            return False
+        return grouped or sum("nodeName" in pod["spec"] for pod in pods) == 2
+
+    wait_for(is_tried, what=lambda: str([pod["status"] for pod in rig.pods(gang)]))
+    bound = plane.audited(resource="pods", subresource="binding", namespace=rig.namespace, verb="create")
+    assert bool(bound) is not grouped
+    rig.backend._tender._start_seconds = 0.0
+    ended = rig.wait(gang)
+    assert ended.end is End.START_FAILED
+    assert "Insufficient nvidia.com/gpu" in ended.message, "not what is said of those that wait for it"
+    assert bool(plane.audited(resource="pods", subresource="binding", namespace=rig.namespace)) is not grouped
+
+
+def without_groups() -> PodGroups:
+    """Of an API server that offers none."""
+    groups = PodGroups(kept_seconds=math.inf)
+    groups._keep("")
+    return groups
+
+
+def is_unplaced(pod: Object) -> bool:
+    return any(
+        one["type"] == "PodScheduled" and "Insufficient" in one.get("message", "")
+        for one in pod["status"].get("conditions", ())
+    )
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_a_group_whose_making_was_lost_on_the_way_is_there_once_when_the_order_is_given_again(
+    admin: Api, own: Lossy, orders: Orders, nodes: list[str], lost: str
+) -> None:
+    own.lose, tenant = lost, orders.namespace
+    with pytest.raises(Unreachable):
+        start(orders, 1, *nodes[:2])
+    [job] = admin.items(JOBS.format(tenant))
+    assert objects.is_suspended(job), "no pod of it is there before its group"
+    assert start(orders, 1, *nodes[:2]) is Outcome.DONE
+    [started] = admin.items(JOBS.format(tenant))
+    assert started["metadata"]["uid"] == job["metadata"]["uid"]
+    [group] = admin.items(GROUPS.format(tenant))
+    assert group["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+
+
+def test_a_group_that_the_same_order_has_made_meanwhile_is_taken(
+    admin: Api, own: Lossy, orders: Orders, nodes: list[str]
+) -> None:
+    own.lose, tenant = "answer", orders.namespace
+    with pytest.raises(Unreachable):
+        start(orders, 1, *nodes[:2])
+    own.lose = "sight"
+    assert start(orders, 1, *nodes[:2]) is Outcome.DONE
+    [pod, _] = wait_for(lambda: pods_of(admin, tenant, 2), what="its pods")
+    [group] = admin.items(GROUPS.format(tenant))
+    assert group_of(pod) == group["metadata"]["name"]
+
+
+def pods_of(admin: Api, tenant: str, count: int) -> list[Object]:
+    """When so many are there."""
+    found = admin.items(f"/api/v1/namespaces/{tenant}/pods", labelSelector=f"{objects.JOB}={JOB_ID}")
+    return found if len(found) == count else []
+
+
+def test_a_group_that_somebody_has_deleted_is_made_again_for_the_next_turn(
+    admin: Api, tenant: str, rig: Rig, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(*nodes[:2]))
+    rig.wait(gang, Phase.RUNNING)
+    [group] = admin.items(GROUPS.format(tenant))
+    rig.stop(gang)
+    rig.wait(gang)
+    admin.delete(f"{GROUPS.format(tenant)}/{group['metadata']['name']}")
+    wait_for(lambda: not admin.items(GROUPS.format(tenant)), what="it is gone")
+    again = rig.start(rig.gang(*nodes[:2], epoch=2))
+    rig.wait(again, Phase.RUNNING)
+    [anew] = admin.items(GROUPS.format(tenant))
+    assert anew["metadata"]["name"] == group["metadata"]["name"]
+
+
+def test_a_group_of_somebody_else_in_its_place_does_not_keep_a_gang(
+    admin: Api, tenant: str, rig: Rig, nodes: list[str]
+) -> None:
+    name = f"{objects.job_name(1)}-0"
+    theirs = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 99}}}}
+    admin.create(GROUPS.format(tenant), theirs)
+    gang = rig.start(rig.gang(*nodes[:2]))
+    rig.wait(gang, Phase.RUNNING)
+    assert {group_of(pod) for pod in rig.pods(gang)} == {""}
+    other = rig.start(rig.gang(*nodes[2:], job=2))
+    rig.wait(other, Phase.RUNNING)
+    assert {group_of(pod) for pod in rig.pods(other)} == {f"{objects.job_name(2)}-0"}
+
+
+def test_without_the_right_gangs_run_without_groups(
+    plane: ControlPlane, own: Lossy, rig: Rig, nodes: list[str]
+) -> None:
+    """Also one that had a group in the turn before."""
+    admin, tenant = rig.admin, rig.namespace
+    gang = rig.start(rig.gang(*nodes[:2]))
+    rig.wait(gang, Phase.RUNNING)
+    assert {group_of(pod) for pod in rig.pods(gang)} != {""}
+    rig.stop(gang)
+    rig.wait(gang)
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/fairlot-tenant"
+    rules = admin.get(role)["rules"]
+    admin.merge(role, {"rules": [rule for rule in rules if "podgroups" not in rule["resources"]]})
+    try:
+        wait_for(lambda: not may_make_groups(own, tenant), what="the right is gone")
+        again = start_anew(rig, rig.gang(*nodes[:2], epoch=2))
+        rig.wait(again, Phase.RUNNING)
+        assert {group_of(pod) for pod in rig.pods(again)} == {""}
+        others = [rig.start(rig.gang(*nodes[2:], job=job)) for job in (2, 3)]
+        for other in others:
+            rig.wait(other, Phase.RUNNING)
+            assert {group_of(pod) for pod in rig.pods(other)} == {""}
+        asked = plane.audited(resource="podgroups", namespace=tenant, user=deployed.FAIRLOT)
+        refused = [event for event in asked if event["responseStatus"]["code"] == 403]
+        assert len(refused) == 1, "it is not tried for each gang anew"
+    finally:
+        admin.merge(role, {"rules": rules})
+        wait_for(lambda: may_make_groups(own, tenant), what="the right is back")
+
+
+def start_anew(rig: Rig, gang: Gang) -> Gang:
+    """With a Job made anew, which goes on when what the one before it owned is gone."""
+    troubles: list[BackendError] = []
+
+    def is_started() -> bool:
+        try:
+            rig.start(gang)
+        except BackendError as trouble:
+            troubles.append(trouble)
+            return False
+        return True
+
+    wait_for(is_started, what=lambda: f"the gang is started: {troubles[-1]}")
+    answered = [str(trouble) for trouble in troubles if not isinstance(trouble, Unanswered)]
+    assert all("before it was made anew are still there" in trouble for trouble in answered), answered
+    return gang
+
+
+def may_make_groups(own: OwnApi, tenant: str) -> bool:
+    attributes = {
+        "verb": "create",
+        "group": "scheduling.k8s.io",
+        "resource": "podgroups",
+        "namespace": tenant,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = own.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer["status"].get("allowed"))
+
+
+def test_a_gang_goes_on_when_its_api_server_offers_groups_no_more_and_again(
+    plane: ControlPlane, admin: Api, tenant: str, rig: Rig, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(*nodes[:2]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.stop(gang)
+    rig.wait(gang)
+    flags = plane.apiserver.flags
+    for name in GATES | OFFERED:
+        del flags[name]
+    plane.apiserver.restart()
+    try:
+        again = start_anew(rig, rig.gang(*nodes[:2], epoch=2))
+        rig.wait(again, Phase.RUNNING)
+        [job] = admin.items(JOBS.format(tenant))
+        assert "schedulingGroup" not in job["spec"]["template"]["spec"]
+    finally:
+        flags.update(GATES | OFFERED)
+        plane.apiserver.restart()
+    rig.stop(again)
+    rig.wait(again)
+    third = rig.start(rig.gang(*nodes[:2], epoch=3))
+    rig.wait(third, Phase.RUNNING)
+    assert {group_of(pod) for pod in rig.pods(third)} == {""}, "which is what its Job says"
