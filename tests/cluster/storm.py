@@ -503,9 +503,18 @@ class Storm:
             )
         )
         bound: Counter[tuple[int, int, str]] = Counter()
-        for one in self.lab.witness.alive():
+        for one in self._of_gangs_there():
             bound[one.job, objects.rank_of(one.pod), one.node] += one.gpus
         return "" if held == bound else f"the database has {held}, the cluster has {bound}"
+
+    def _of_gangs_there(self) -> Iterator[Moment]:
+        """Pods that are alive; and that have done their part, as long as others of their gang have not."""
+        last = self.lab.witness.last().values()
+        there = {(one.job, objects.epoch_of(one.pod)) for one in last if one.is_alive}
+        for one in last:
+            did_its_part = one.kind != "DELETED" and one.pod["status"]["phase"] == "Succeeded"
+            if one.is_alive or (did_its_part and (one.job, objects.epoch_of(one.pod)) in there):
+                yield one
 
     def end_all(self) -> None:
         """Every program ends well, one after the other if there is no room for all: no job is lost."""
