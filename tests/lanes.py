@@ -15,6 +15,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_gangs.py",
         "tests/cluster/test_orders.py",
         "tests/cluster/test_podgroups.py",
+        "tests/cluster/test_older_servers.py",
         "tests/cluster/test_discovery.py",
         "tests/cluster/test_attaching.py",
         "tests/cluster/test_namespaces.py",

@@ -134,8 +134,10 @@ class Orders:
             self._hand_over(job, pod, turn)
             try:
                 self.api.patch(self._path(job_id), objects.start(_uid(job), at=at, turn=turn))
-            except (Invalid, Missing):
-                if last:
+            except (Invalid, Missing) as refusal:
+                if _stays_where_it_was(job, refusal):
+                    self._delete(job)
+                elif last:
                     raise
             else:
                 return Outcome.DONE
@@ -204,6 +206,11 @@ class Orders:
 
     def _path(self, job_id: int) -> str:
         return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id)}"
+
+
+def _stays_where_it_was(job: Object, refusal: Refused) -> bool:
+    """Before Kubernetes 1.36 a Job that has run once is not to be moved, though nothing of it is left."""
+    return "field is immutable" in refusal.message and objects.condition(job, "Suspended") is not None
 
 
 def _uid(job: Object) -> str:
