@@ -101,7 +101,9 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
     found = get_object_or_404(_found(), pk=pk)
     access = getattr(found, "access", None)
     rows = rights_of(access) if access else []
-    asked = [there for row in rows for _, there in row.verbs if there is not None]
+    asked = [
+        there for row in rows for _, there in row.verbs if there is not None and not row.need.is_optional
+    ]
     context = {
         "tab": "clusters",
         "cluster": found,
@@ -110,6 +112,9 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
             ("In the whole cluster", [row for row in rows if not row.need.in_team]),
             ("In the namespaces of teams", [row for row in rows if row.need.in_team]),
         ],
+        "may_group": all(
+            there is not False for row in rows if row.need.is_optional for _, there in row.verbs
+        ),
         "rights_there": sum(asked),
         "rights_asked": len(asked),
         "volumes": found.volumes.select_related("tenant").order_by("name", "tenant__name"),

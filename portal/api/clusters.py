@@ -90,6 +90,7 @@ def _show(cluster: Cluster) -> dict[str, Any]:
         "trouble",
         "rights",
         "beyond",
+        "podgroups",
     )
     return {
         "name": cluster.name,

@@ -224,7 +224,7 @@ def _see(access: ClusterAccess, found: Findings) -> None:
     access.user, access.version = found.user[:300], found.version[:60]
     access.identity = found.identity[:60] or access.identity
     # Rights in teams' namespaces can be asked for only while there is one.
-    access.rights, access.beyond = found.rights, found.beyond
+    access.rights, access.beyond, access.podgroups = found.rights, found.beyond, found.podgroups
 
 
 def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAccess:

@@ -123,6 +123,8 @@ class ClusterAccess(models.Model):
     # Each right that Fairlot needs (its name in backends/kubernetes/rights.py): whether it is there.
     rights = models.JSONField(default=dict, blank=True)
     beyond = models.JSONField(default=list, blank=True, db_default=[])  # rights that it should not have
+    # The version of PodGroups (scheduling.k8s.io) that its API server offers and Fairlot knows; empty: none.
+    podgroups = models.CharField(max_length=20, blank=True, default="", db_default="")
 
     class Meta:
         constraints = [

@@ -13,7 +13,7 @@ from accounting.errors import Refused
 from accounting.models import AuditEvent
 from scheduling.actions import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
 from scheduling.actions.attach import opened_kubeconfig
-from scheduling.backends.kubernetes.rights import needed
+from scheduling.backends.kubernetes.rights import OPTIONAL, needed
 from scheduling.models import Cluster, ClusterAccess
 from scheduling.tasks import check_clusters
 from tests import make
@@ -119,6 +119,26 @@ def test_one_missing_right_is_told_when_it_goes_and_no_more_when_it_is_back(
     wait_for(lambda: trouble() == "", what=trouble)
     told = AuditEvent.objects.filter(verb="cluster.check").order_by("id")
     assert [event.after["trouble"] for event in told][-2:] == [said, None]
+
+
+def test_a_right_that_is_not_needed_may_be_missing(
+    admin: Api, cluster: Cluster, tenant: str, ada: Any
+) -> None:
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/fairlot-tenant"
+    rules = admin.get(role)["rules"]
+    admin.merge(role, {"rules": [rule for rule in rules if "podgroups" not in rule["resources"]]})
+
+    def rights() -> set[str]:
+        """Those that are missing."""
+        return {key for key, there in check_cluster(actor=None, cluster=cluster).rights.items() if not there}
+
+    try:
+        wait_for(lambda: rights() == OPTIONAL, what=lambda: str(rights()))
+        access = ClusterAccess.objects.get()
+        assert (access.trouble, access.podgroups) == ("", "")
+    finally:
+        admin.merge(role, {"rules": rules})
+    wait_for(lambda: not rights(), what=lambda: str(rights()))
 
 
 def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from scheduling.backends.base import BackendError, End, Gang, Phase, Unanswered
 from scheduling.backends.kubernetes import namespaces, objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Missing, Unreachable
+from scheduling.backends.kubernetes.checking import Findings, look
+from scheduling.backends.kubernetes.kubeconfig import parse
 from scheduling.backends.kubernetes.orders import Orders, Outcome
 from scheduling.backends.kubernetes.podgroups import PodGroups
+from scheduling.backends.kubernetes.rights import OPTIONAL
 from tests.cluster import deployed
 from tests.cluster.api import JOBS, Api, Object
 from tests.cluster.backend_rig import Rig
@@ -273,6 +277,7 @@ def test_without_the_right_gangs_run_without_groups(
 ) -> None:
     """Also one that had a group in the turn before."""
     admin, tenant = rig.admin, rig.namespace
+    assert checked(plane).rights["create podgroups.scheduling.k8s.io of a team"]
     gang = rig.start(rig.gang(*nodes[:2]))
     rig.wait(gang, Phase.RUNNING)
     assert {group_of(pod) for pod in rig.pods(gang)} != {""}
@@ -283,6 +288,9 @@ def test_without_the_right_gangs_run_without_groups(
     admin.merge(role, {"rules": [rule for rule in rules if "podgroups" not in rule["resources"]]})
     try:
         wait_for(lambda: not may_make_groups(own, tenant), what="the right is gone")
+        found = checked(plane)
+        assert {key for key, there in found.rights.items() if not there} == OPTIONAL
+        assert (found.trouble, found.podgroups) == ("", "v1alpha2")
         again = start_anew(rig, rig.gang(*nodes[:2], epoch=2))
         rig.wait(again, Phase.RUNNING)
         assert {group_of(pod) for pod in rig.pods(again)} == {""}
@@ -314,6 +322,12 @@ def start_anew(rig: Rig, gang: Gang) -> Gang:
     answered = [str(trouble) for trouble in troubles if not isinstance(trouble, Unanswered)]
     assert all("before it was made anew are still there" in trouble for trouble in answered), answered
     return gang
+
+
+def checked(plane: ControlPlane) -> Findings:
+    """What the admin pages show of the cluster."""
+    kubeconfig = parse(deployed.flattened(plane.kubeconfig(deployed.FAIRLOT)))
+    return look(kubeconfig, namespace_prefix="fairlot", now=datetime.now(UTC))
 
 
 def may_make_groups(own: OwnApi, tenant: str) -> bool:

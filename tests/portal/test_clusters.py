@@ -14,7 +14,7 @@ from django.test import Client
 
 from accounting.models import AuditEvent
 from portal.tokens.actions import create_token
-from scheduling.backends.kubernetes.rights import needed
+from scheduling.backends.kubernetes.rights import OPTIONAL, needed
 from scheduling.models import Cluster, ClusterAccess
 from tests.portal.scene import Scene
 from tests.scheduling.stand_in import TOKEN, USER, Answer, StandIn, stand_in
@@ -30,7 +30,7 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 
 @pytest.fixture
 def api_server(plays: StandIn) -> StandIn:
-    plays.instead = None
+    plays.instead, plays.podgroups = None, ""
     needs = {(right.verb, right.resource.partition("/")[0]) for right in needed(in_teams=True)}
     needs -= {("create", "pods"), ("create", "secrets")}  # which are too much outside of teams
     plays.allows = lambda right: (
@@ -68,6 +68,36 @@ def test_a_pasted_kubeconfig_attaches_and_its_rights_are_shown(
     assert USER in page
     assert f"Rights all {asked} that were asked for are there" in page
     assert "In the whole cluster nodes get list watch finds GPUs" in page
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        (True, "start by Fairlot's gate, and are PodGroups (v1alpha2) of its scheduler"),
+        (None, "start by Fairlot's gate, and are PodGroups (v1alpha2) of its scheduler"),
+        (
+            False,
+            "start by Fairlot's gate alone; it offers PodGroups (v1alpha2), for which Fairlot has no right",
+        ),
+    ],
+)
+def test_whether_gangs_are_podgroups_there_is_told_and_why_not(
+    ada: Client, east: Cluster, api_server: StandIn, right: bool | None, said: str
+) -> None:
+    path = f"/admin/clusters/{east.pk}/"
+    assert "Gangs start by Fairlot's gate; it offers no PodGroups that Fairlot knows" in text_of(
+        ada.get(path)
+    )
+    api_server.podgroups = "v1alpha2"
+    assert ada.post(f"{path}check/").status_code == 302
+    access = ClusterAccess.objects.get()
+    if right is not None:
+        access.rights |= dict.fromkeys(OPTIONAL, right)
+        access.save()
+    page = text_of(ada.get(path))
+    assert f"Gangs {said} Changes" in page
+    asked = len(list(needed(in_teams=False)))
+    assert f"Rights all {asked} that were asked for are there" in page, "those that are needed"
 
 
 def test_a_chosen_file_does_as_well(ada: Client, api_server: StandIn) -> None:
@@ -201,7 +231,7 @@ def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
     made = client.post(api, new, content_type="application/json")
     assert made.status_code == 201
     access = made.json()["access"]
-    assert (access["user"], access["trouble"], access["beyond"]) == (USER, "", [])
+    assert (access["user"], access["trouble"], access["beyond"], access["podgroups"]) == (USER, "", [], "")
     assert access["rights"]["list nodes"] is True
     refused = client.post(api, new, content_type="application/json")
     assert refused.status_code == 409

@@ -43,6 +43,7 @@ class StandIn:
     instead: Answer | None = None
     identity: str = "the-uid-of-kube-system"
     version: str = "v1.36.3"
+    podgroups: str = ""  # the version that it offers
     asked: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
 
@@ -75,6 +76,10 @@ class StandIn:
                 found = {"gitVersion": self.version}
             case "kube-system":
                 found = {"metadata": {"uid": self.identity}}
+            case "scheduling.k8s.io" if self.podgroups:
+                found = {"versions": [{"version": self.podgroups}]}
+            case self.podgroups:
+                found = {"resources": [{"name": "podgroups", "verbs": ["create", "get"]}]}
             case "namespaces" if said:
                 return Answer(403, b'{"message": "ValidatingAdmissionPolicy denied request"}')
             case _:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, TENANT_ROLE, Need, needed
+from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, OPTIONAL, TENANT_ROLE, Need, needed
 
 RBAC = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "rbac.yaml"
 # Verb, group, resource, and the one name that it is limited to.
@@ -43,6 +43,11 @@ def test_the_role_for_the_whole_cluster_grants_what_is_needed_there_and_no_more(
 
 def test_the_role_for_teams_namespaces_grants_what_is_needed_there_and_no_more() -> None:
     assert sorted(granted(TENANT_ROLE)) == sorted(asked(IN_TEAMS))
+
+
+def test_only_what_no_job_needs_is_optional() -> None:
+    assert {key.partition(" ")[2] for key in OPTIONAL} == {"podgroups.scheduling.k8s.io of a team"}
+    assert {right.key for right in needed(in_teams=True)} > OPTIONAL
 
 
 def test_every_right_has_a_name_of_its_own() -> None:

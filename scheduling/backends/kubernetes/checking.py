@@ -12,7 +12,8 @@ import urllib3
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
 from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
 from scheduling.backends.kubernetes.namespaces import ACCOUNT, HOME, TENANT
-from scheduling.backends.kubernetes.rights import ANYTHING, BEYOND, Right, needed
+from scheduling.backends.kubernetes.podgroups import offered
+from scheduling.backends.kubernetes.rights import ANYTHING, BEYOND, OPTIONAL, Right, needed
 
 # The only user whom the policies of deploy/kubernetes let do Fairlot's work.
 FAIRLOT = f"system:serviceaccount:{HOME}:{ACCOUNT}"
@@ -36,6 +37,7 @@ class Findings:
     identity: str  # tells clusters apart; empty when it may not be read
     rights: dict[str, bool]  # each one that Fairlot needs, by its key
     beyond: list[str] = field(default_factory=list)  # in words, what we may do and should not
+    podgroups: str = ""  # their version that it offers and Fairlot knows; empty when there is none
     trouble: str = ""  # in words; empty when jobs can run
 
 
@@ -71,6 +73,7 @@ def _look(api: Api, kubeconfig: Kubeconfig, namespace_prefix: str, now: datetime
         identity=_identity(api),
         rights=rights,
         beyond=beyond,
+        podgroups=offered(api),
         trouble=" ".join(filter(None, troubles)),
     )
 
@@ -170,10 +173,10 @@ def _policies(api: Api) -> str:
 
 
 def _missing(rights: dict[str, bool]) -> str:
-    missing = [key for key, there in rights.items() if not there]
+    missing = [key for key, there in rights.items() if not there and key not in OPTIONAL]
     if not missing:
         return ""
-    if len(missing) == len(rights):
+    if not any(rights.values()):
         return "All rights are missing: apply deploy/kubernetes there."
     named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     return f"Rights are missing: {named}. Apply deploy/kubernetes there."

@@ -40,6 +40,7 @@ class Need:
     why: str
     name: str = ""
     in_team: bool = False
+    is_optional: bool = False  # without it jobs run as well
 
     def rights(self) -> Iterator[Right]:
         for verb in self.verbs:
@@ -73,10 +74,23 @@ _IN_TEAMS = (
     ("", "resourcequotas", ("create", "patch"), "bounds what the namespace may hold"),
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
     ("networking.k8s.io", "networkpolicies", ("create", "patch"), "keeps teams' pods apart"),
-    ("scheduling.k8s.io", "podgroups", ("get", "create", "delete"), "uses gangs of Kubernetes itself"),
 )
 # Of the ClusterRole fairlot-tenant.
-IN_TEAMS = tuple(Need(group, resource, verbs, why, in_team=True) for group, resource, verbs, why in _IN_TEAMS)
+IN_TEAMS = (
+    *(Need(group, resource, verbs, why, in_team=True) for group, resource, verbs, why in _IN_TEAMS),
+    Need(
+        "scheduling.k8s.io",
+        "podgroups",
+        ("get", "create"),
+        "has gangs bound all or none by Kubernetes, too, where it offers that; they run without it as well",
+        in_team=True,
+        is_optional=True,
+    ),
+)
+# Rights, by their names, whose absence is no trouble.
+OPTIONAL = frozenset(
+    right.key for need in (*EVERYWHERE, *IN_TEAMS) if need.is_optional for right in need.rights()
+)
 # (verb, group, resource, in words); whoever may do this may do far more than run jobs.
 _BEYOND = (
     ("get", "", "secrets", "read every secret of the cluster"),
