@@ -429,7 +429,9 @@ class ClusterAccess(Schema):
     trouble: str = Field(description="In plain words; empty when all is well.")
     rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")
     beyond: list[str] = Field(description="What Fairlot may do there and should not.")
-    podgroups: str = Field(description="Version of PodGroups that it offers for gangs; empty when there are none.")
+    podgroups: str = Field(
+        description="Version of PodGroups that it offers for gangs; empty when there are none."
+    )
 
 
 class AttachedCluster(Schema):
