@@ -14,7 +14,7 @@ from scheduling import live
 from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
 from scheduling.lifecycle import Event
-from scheduling.models import Job, JobEvent, Lease, Operation, RoundRecord
+from scheduling.models import Job, JobEvent, Lease, Operation, RoundRecord, ScheduleRun, ServiceEvent
 
 logger = logging.getLogger(__name__)
 
@@ -22,20 +22,28 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 1000
 # A job under contention has some at every quantum; what remains tells how it began and ended.
 TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
+# A service has these as often as its replicas come and go; what people did to it stays.
+DAILY = ("replaced", "trouble", "proved")
 
 
 def prune(*, records: timedelta, turns: timedelta) -> int:
-    """Deletes inputs of rounds older than `records`, and orders and turns older than `turns`; returns how many.
+    """Deletes inputs of rounds older than `records`, and what repeats and is older than `turns`; returns how many.
 
-    A round without its record can no longer be drawn again; its trades, shares and figures stay.
+    The latter are orders, turns of jobs, replicas' coming and going, and due times of schedules without a job,
+    but for a schedule's last. A round without its record can no longer be drawn again; its trades, shares and
+    figures stay.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - turns, lease__state=Lease.State.CLOSED)
     old_turns = JobEvent.objects.filter(at__lt=now - turns, kind__in=[str(kind) for kind in TURNS])
+    later = ScheduleRun.objects.filter(schedule=models.OuterRef("schedule"), pk__gt=models.OuterRef("pk"))
+    old_runs = ScheduleRun.objects.filter(models.Exists(later), at__lt=now - turns, job=None)
     return (
         _delete(RoundRecord.objects.filter(round__at__lt=now - records))
         + _delete(old_orders)
         + _delete(old_turns)
+        + _delete(old_runs)
+        + _delete(ServiceEvent.objects.filter(at__lt=now - turns, kind__in=DAILY))
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.clock import now_from_database
 from scheduling import actions
 from scheduling.actions import schedule_runs
 from scheduling.models import Cluster, ScheduleRun
@@ -52,6 +53,20 @@ def test_all_that_was_missed_within_the_window_is_made_up_for(lab: World, clock:
         ("06.05. 12:00", "06.05. 12:00", "submitted"),
         ("07.05. 12:00", "07.05. 12:00", "submitted"),
     ]
+
+
+def test_old_runs_without_a_job_are_let_go_but_for_the_last(lab: World, clock: Clock) -> None:
+    schedule = make(lab, terms(missed="skip"))
+    for days in (3, 6, 9):
+        clock(NOON + days * DAY + HOUR)
+        tick()
+    everything = told(schedule)
+    assert [outcome for *_, outcome in everything] == ["skipped"] * 3
+    ScheduleRun.objects.update(at=now_from_database() - timedelta(hours=1))
+    actions.prune(records=timedelta(days=1), turns=timedelta(days=1))
+    assert told(schedule) == everything
+    actions.prune(records=timedelta(days=1), turns=timedelta(0))
+    assert told(schedule) == everything[-1:]
 
 
 def test_what_was_missed_too_long_ago_is_not_made_up_for(lab: World, clock: Clock) -> None:

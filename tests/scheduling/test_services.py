@@ -16,6 +16,7 @@ from scheduling.actions import (
     cancel_job,
     change_service,
     create_service,
+    prune,
     remove_service,
     replicas,
     roll_back_service,
@@ -442,3 +443,13 @@ def test_many_controllers_at_once_make_no_replica_twice(lab: World) -> None:
     assert troubles == []
     assert names(service) == ["api-0-1", "api-1-1", "api-2-1"]
     assert Job.objects.filter(service=service).count() == 3
+
+
+def test_what_people_did_to_a_service_outlasts_its_replicas_coming_and_going(lab: World) -> None:
+    service = service_of(lab)
+    for kind in ("replaced", "trouble", "proved", "failed"):
+        replicas.note(service, kind, "of old")
+    prune(records=timedelta(days=1), turns=timedelta(days=1))
+    assert service.events.filter(text="of old").count() == 4
+    prune(records=timedelta(days=1), turns=timedelta(0))
+    assert set(service.events.values_list("kind", flat=True)) == {"created", "failed"}
