@@ -24,10 +24,12 @@ from scheduling.backends.kubernetes.orders import Orders, Outcome
 from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.rights import OPTIONAL
 from tests.cluster import deployed
-from tests.cluster.api import JOBS, Api, Object
+from tests.cluster.api import JOBS, PODS, Api, Object
 from tests.cluster.backend_rig import Rig
+from tests.cluster.conftest import PEOPLE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.emptying import remove
+from tests.cluster.tenancy import pod, refused
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -43,6 +45,7 @@ JOB_ID = 12
 def plane() -> Iterator[ControlPlane]:
     folder = Path(tempfile.mkdtemp(prefix="fairlot-podgroups-"))
     flags: dict[str, Any] = {
+        "users": PEOPLE,
         "apiserver": GATES | OFFERED,
         "controller_manager": GATES,
         "scheduler": GATES,
@@ -258,18 +261,42 @@ def test_a_group_that_somebody_has_deleted_is_made_again_for_the_next_turn(
     assert anew["metadata"]["name"] == group["metadata"]["name"]
 
 
-def test_a_group_of_somebody_else_in_its_place_does_not_keep_a_gang(
-    admin: Api, tenant: str, rig: Rig, nodes: list[str]
+def test_a_group_of_another_kind_in_its_place_does_not_keep_a_gang(
+    own: Lossy, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     name = f"{objects.job_name(1)}-0"
     theirs = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 99}}}}
-    admin.create(GROUPS.format(tenant), theirs)
+    own.create(GROUPS.format(tenant), theirs)  # others are not let
     gang = rig.start(rig.gang(*nodes[:2]))
     rig.wait(gang, Phase.RUNNING)
     assert {group_of(pod) for pod in rig.pods(gang)} == {""}
     other = rig.start(rig.gang(*nodes[2:], job=2))
     rig.wait(other, Phase.RUNNING)
     assert {group_of(pod) for pod in rig.pods(other)} == {f"{objects.job_name(2)}-0"}
+
+
+def test_nobody_of_the_team_touches_the_groups_of_gangs(
+    bob: Api, tenant: str, rig: Rig, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(*nodes[:2]))
+    rig.wait(gang, Phase.RUNNING)
+    groups, name = GROUPS.format(tenant), f"{objects.job_name(1)}-0"
+    spec = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    for about in ({"name": "fairlot-mine"}, {"name": "mine", "labels": {objects.JOB: "1"}}):
+        refused(
+            lambda about=about: bob.create(groups, {"metadata": about, "spec": spec}), by="fairlot-podgroups"
+        )
+    mark = {"metadata": {"annotations": {"some": "mark"}}}
+    refused(lambda: bob.merge(f"{groups}/{name}", mark), "by Fairlot alone", by="fairlot-podgroups")
+    slipped = pod("slipped", schedulingGroup={"podGroupName": name})
+    refused(lambda: bob.create(PODS.format(tenant), slipped), "for those jobs alone", by="fairlot-pods")
+    # His own he may have.
+    bob.create(groups, {"metadata": {"name": "mine"}, "spec": spec})
+    bob.create(PODS.format(tenant), pod("mine", schedulingGroup={"podGroupName": "mine"}))
+    wait_for(
+        lambda: bob.get(f"{PODS.format(tenant)}/mine")["status"].get("phase") == "Running",
+        what="his pod runs",
+    )
 
 
 def test_without_the_right_gangs_run_without_groups(
@@ -326,8 +353,8 @@ def start_anew(rig: Rig, gang: Gang) -> Gang:
 
 def checked(plane: ControlPlane) -> Findings:
     """What the admin pages show of the cluster."""
-    kubeconfig = parse(deployed.flattened(plane.kubeconfig(deployed.FAIRLOT)))
-    return look(kubeconfig, namespace_prefix="fairlot", now=datetime.now(UTC))
+    lasting = plane.kubeconfig(deployed.FAIRLOT, seconds=7 * 24 * 3600)
+    return look(parse(deployed.flattened(lasting)), namespace_prefix="fairlot", now=datetime.now(UTC))
 
 
 def may_make_groups(own: OwnApi, tenant: str) -> bool:
