@@ -28,14 +28,15 @@ UNSETTLED = -1  # no quota is this
 
 @dataclass(frozen=True)
 class _Places:
-    """Names of what lies in the cluster."""
+    """Names of what lies in the cluster, and what jobs reach from there."""
 
     prefix: str
     checkpoint_claim: str
+    reachable: tuple[str, ...]
 
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:
-        return cls(access.namespace_prefix, access.checkpoint_claim)
+        return cls(access.namespace_prefix, access.checkpoint_claim, tuple(access.reachable))
 
 
 def attached_backend(cluster: Cluster) -> KubernetesBackend:
@@ -55,7 +56,7 @@ def _backend(
     places: _Places,
     limit: Limit,
 ) -> KubernetesBackend:
-    tenancy = _Tenancy(cluster_id, uid, places.prefix)
+    tenancy = _Tenancy(cluster_id, uid, places)
 
     def api() -> Api:
         try:
@@ -79,8 +80,8 @@ def _backend(
 class _Tenancy:
     """Whose a job is, and the namespaces of tenants: each is made what it must be once a process and quota."""
 
-    def __init__(self, cluster_id: int, uid: str, prefix: str) -> None:
-        self._cluster_id, self._uid, self._prefix = cluster_id, uid, prefix
+    def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:
+        self._cluster_id, self._uid, self._places = cluster_id, uid, places
         self._tenants: dict[int, int] = {}  # of each job; it never changes
         self._most: dict[int, int | None] = {}  # GPUs of each tenant
         self._settled: dict[int, int | None] = {}
@@ -93,7 +94,7 @@ class _Tenancy:
         self._most[tenant_id] = int(quota.limit) if quota else None
 
     def namespace_of(self, job_id: int) -> str:
-        return namespaces.name_of(self._tenant_of(job_id), self._prefix)
+        return namespaces.name_of(self._tenant_of(job_id), self._places.prefix)
 
     def settle(self, api: Api, job_id: int) -> None:
         tenant_id = self._tenant_of(job_id)
@@ -104,9 +105,14 @@ class _Tenancy:
             if self._settled.get(tenant_id, UNSETTLED) == most:
                 return
             gpus = {} if most is None else {NVIDIA: most}
-            walls = namespaces.Walls(gpus=gpus, pods=MOST_PODS, portal=settings.FAIRLOT_PORTAL_FROM)
+            walls = namespaces.Walls(
+                gpus=gpus,
+                pods=MOST_PODS,
+                reachable=self._places.reachable,
+                portal=settings.FAIRLOT_PORTAL_FROM,
+            )
             try:
-                namespaces.ensure(api, tenant_id, walls, cluster=self._uid, prefix=self._prefix)
+                namespaces.ensure(api, tenant_id, walls, cluster=self._uid, prefix=self._places.prefix)
             except namespaces.Unusable as error:
                 raise BackendError(str(error)) from None
             self._settled[tenant_id] = most

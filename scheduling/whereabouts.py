@@ -1,4 +1,4 @@
-"""Where the portal's web servers are, as pods of a Kubernetes cluster see them: so that walls can let them in."""
+"""Who is where, as pods of a Kubernetes cluster see it: so that walls can let the portal in, and jobs out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ PODS = re.compile(
     rf"(?P<namespace>[a-z0-9](?:[-a-z0-9]{{0,61}}[a-z0-9])?)/"
     rf"(?P<label>(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_WORD})=(?P<value>{_WORD})"
 )
+
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+# Where clouds tell their machines secrets: by link-local addresses, and Amazon by one of its own as well.
+HIDDEN = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128")))
+MOST_RANGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,39 @@ Place: TypeAlias = Addresses | Pods
 def read(texts: Iterable[str]) -> tuple[Place, ...]:
     """As settings have them: "10.20.0.7", "10.20.0.0/28" or "namespace/label=value"; ValueError in plain words."""
     return tuple(_read(text.strip()) for text in texts if text.strip())
+
+
+def read_ranges(text: str) -> list[str]:
+    """Ranges of addresses, as people list them, each once and in order; ValueError in plain words."""
+    found: list[str] = []
+    for word in re.split(r"[\s,;]+", text.strip()):
+        if not word:
+            continue
+        try:
+            network = ipaddress.ip_network(word)
+        except ValueError as error:
+            raise ValueError(f"{error}; accepted: ranges such as 10.20.0.0/16, one a line") from None
+        if any(_is_within(network, hidden) for hidden in HIDDEN):
+            raise ValueError(f"{word} is where clouds keep their machines' secrets: no job may reach it")
+        if str(network) not in found:
+            found.append(str(network))
+    if len(found) > MOST_RANGES:
+        raise ValueError(f"{len(found)} ranges; accepted are {MOST_RANGES} at most: join some of them")
+    return found
+
+
+def hidden_in(cidr: str) -> list[str]:
+    """What of a range nobody may reach, though the range is open."""
+    network = ipaddress.ip_network(cidr)
+    return [str(hidden) for hidden in HIDDEN if _is_within(hidden, network)]
+
+
+def _is_within(inner: Network, outer: Network) -> bool:
+    if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
+        return inner.subnet_of(outer)
+    if isinstance(inner, ipaddress.IPv6Network) and isinstance(outer, ipaddress.IPv6Network):
+        return inner.subnet_of(outer)
+    return False
 
 
 def _read(text: str) -> Place:

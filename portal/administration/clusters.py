@@ -118,6 +118,7 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
         "rights_there": sum(asked),
         "rights_asked": len(asked),
         "volumes": found.volumes.select_related("tenant").order_by("name", "tenant__name"),
+        "reachable": "\n".join(access.reachable) if access else "",
         "teams": Tenant.objects.active(),
         "topics": f"cluster:{found.pk}",
     }
@@ -168,6 +169,20 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
             actor=request.user, cluster=found, kubeconfig=_kubeconfig(request)
         ),
         done=f"{found.name} has a new kubeconfig.",
+        to=("admin_cluster", pk),
+        page=partial(cluster_page, pk=pk),
+    )
+
+
+@admins_only
+@posted_from("admin_cluster", "pk")
+def reachable(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(Cluster, pk=pk)
+    return perform(
+        request,
+        "reachable",
+        lambda post: actions.set_reachable(actor=request.user, cluster=found, ranges=post.get("ranges", "")),
+        done=f"What jobs of {found.name} may reach is saved.",
         to=("admin_cluster", pk),
         page=partial(cluster_page, pk=pk),
     )

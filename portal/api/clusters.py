@@ -54,6 +54,14 @@ def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> di
     return _show(_found(request, name))
 
 
+@router.put("/clusters/{name}/reachable", response=schemas.AttachedCluster, url_name="cluster_reachable")
+def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
+    """Which addresses jobs may reach there from now on. For admins."""
+    _admins_only(request)
+    actions.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
+    return _show(_found(request, name))
+
+
 @router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
 def detach(request: HttpRequest, name: str) -> dict[str, Any]:
     """Forgets the kubeconfig; refused (409) while jobs have not ended there. For admins."""
@@ -86,6 +94,7 @@ def _show(cluster: Cluster) -> dict[str, Any]:
         "version",
         "namespace_prefix",
         "checkpoint_claim",
+        "reachable",
         "checked_at",
         "trouble",
         "rights",

@@ -419,12 +419,17 @@ class NewCluster(NewKubeconfig):
     checkpoint_claim: str = Field("", description="In each team's namespace; each job gets a folder in it.")
 
 
+class Reachable(Schema):
+    ranges: list[str] = Field(description="In CIDR notation; none: nothing outside of the team's namespace.")
+
+
 class ClusterAccess(Schema):
     server: str
     user: str = Field(description="As the API server names Fairlot.")
     version: str
     namespace_prefix: str
     checkpoint_claim: str
+    reachable: list[str] = Field(description="Ranges of addresses that jobs may reach from there.")
     checked_at: datetime | None
     trouble: str = Field(description="In plain words; empty when all is well.")
     rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")

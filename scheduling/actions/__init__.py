@@ -1,7 +1,13 @@
 """Every write of the scheduling room, one function a verb."""
 
 from scheduling.actions.announcements import announce_service
-from scheduling.actions.attach import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig
+from scheduling.actions.attach import (
+    attach_cluster,
+    check_cluster,
+    detach_cluster,
+    replace_kubeconfig,
+    set_reachable,
+)
 from scheduling.actions.clusters import (
     create_cluster,
     declare_node,
@@ -74,6 +80,7 @@ __all__ = [
     "run_round",
     "run_schedule",
     "run_schedule_now",
+    "set_reachable",
     "start_session",
     "step_service",
     "step_session",

@@ -21,6 +21,7 @@ from scheduling.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.sealing import SealError, seal, unseal
 from scheduling.wake import wake_rounds
+from scheduling.whereabouts import read_ranges
 
 if TYPE_CHECKING:  # the client takes a second to import, which few processes need
     from scheduling.backends.kubernetes.checking import Findings
@@ -159,6 +160,31 @@ def _note(
     if actor is not None or before != after:  # a look every few minutes would bury what matters
         audit.record(actor=actor, verb="cluster.check", target=cluster, before=before, after=after)
         live.publish(f"cluster:{cluster.pk}")
+    return access
+
+
+@transaction.atomic(durable=True)
+def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> ClusterAccess:
+    """Which addresses jobs may reach from now on, as ranges in CIDR notation, separated by blanks or commas.
+
+    A team's namespace follows when its next job starts. Refused with the field at fault.
+    """
+    require_admin(actor)
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    try:
+        found = read_ranges(ranges)
+    except ValueError as error:
+        raise Refused(f"{error}.", "ranges") from None
+    before, access.reachable = access.reachable, found
+    access.save(update_fields=["reachable"])
+    audit.record(
+        actor=actor,
+        verb="cluster.set_reachable",
+        target=cluster,
+        before={"reachable": before},
+        after={"reachable": found},
+    )
+    live.publish(f"cluster:{cluster.pk}")
     return access
 
 

@@ -110,6 +110,8 @@ class ClusterAccess(models.Model):
     namespace_prefix = models.CharField(max_length=40, default="fairlot")
     # The claim that a team's namespace has for checkpoints; each job gets a folder in it. Empty: there is none.
     checkpoint_claim = models.CharField(max_length=253, blank=True, default="", db_default="")
+    # Ranges of addresses that jobs may reach, beside each other and the cluster's name service.
+    reachable = models.JSONField(default=list, blank=True, db_default=[])
     # Requests that change something, of all workers together.
     writes_per_second = models.FloatField(default=50)
     writes_at_once = models.PositiveIntegerField(default=100)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from accounting.models import UsageSegment
-from scheduling.actions import cancel_job, submit_job
+from scheduling.actions import cancel_job, set_reachable, submit_job
 from scheduling.backends.base import Remark
 from scheduling.backends.kubernetes import objects
 from scheduling.models import HeldGpu, Job, Lease, Node
@@ -160,6 +160,20 @@ def test_pods_hold_their_gpus_for_a_new_watcher_too_though_their_job_was_deleted
 
 def is_told_to_go(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
+
+
+def test_the_next_job_finds_the_addresses_open_that_an_admin_has_opened(lab: Lab, admin: Api) -> None:
+    set_reachable(actor=lab.people.ada, cluster=lab.cluster, ranges="0.0.0.0/0, 2001:db8::/32")
+    job = lab.send()
+    lab.fill()
+    lab.reaches(job, Job.State.RUNNING)
+    network = admin.get(f"/apis/networking.k8s.io/v1/namespaces/{lab.home(job)}/networkpolicies/fairlot")
+    assert network["spec"]["egress"][-1] == {
+        "to": [
+            {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+            {"ipBlock": {"cidr": "2001:db8::/32"}},
+        ]
+    }
 
 
 def test_an_image_must_be_named(lab: Lab) -> None:

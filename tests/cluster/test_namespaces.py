@@ -153,7 +153,7 @@ def test_a_quota_and_a_network_that_changed_in_fairlot_change_there(ours: Ours) 
             {"ipBlock": {"cidr": "10.1.0.0/16"}},
             # Where clouds tell machines their secrets.
             {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
-            {"ipBlock": {"cidr": "::/0"}},
+            {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]}},
         ]
     }
     ours.ensure()

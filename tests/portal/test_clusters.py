@@ -172,6 +172,30 @@ def test_for_everybody_else_the_forms_do_not_exist(
     assert Cluster.objects.attached().filter(name="east").exists()
 
 
+def test_an_admin_says_what_jobs_may_reach_and_everybody_else_finds_no_such_form(
+    scene: Scene, browser_of, ada: Client, east: Cluster
+) -> None:
+    path = f"/admin/clusters/{east.pk}/"
+    assert "Jobs reach each other within a team, and nothing else Gangs" in text_of(ada.get(path))
+    assert ada.post(f"{path}reachable/", {"ranges": "10.20.0.0/16\n 2001:db8::/32"}).status_code == 302
+    page = ada.get(path)
+    assert "within a team, and 10.20.0.0/16, 2001:db8::/32 Gangs" in text_of(page)
+    assert ">10.20.0.0/16\n2001:db8::/32</textarea>" in page.content.decode()
+    refused = ada.post(f"{path}reachable/", {"ranges": "the internet"})
+    assert refused.status_code == 422
+    assert "'the' does not appear to be an IPv4 or IPv6 network" in text_of(refused)
+    assert ">the internet</textarea>" in refused.content.decode()
+    for who in (scene.people.alice, scene.people.olga):
+        assert browser_of(who).post(f"{path}reachable/", {"ranges": ""}).status_code == 404
+    assert "reachable" not in browser_of(scene.people.olga).get(path).content.decode()
+    assert ClusterAccess.objects.get().reachable == ["10.20.0.0/16", "2001:db8::/32"]
+    event = AuditEvent.objects.get(verb="cluster.set_reachable")
+    assert (event.before, event.after) == (
+        {"reachable": []},
+        {"reachable": ["10.20.0.0/16", "2001:db8::/32"]},
+    )
+
+
 def test_trouble_shows_on_the_cluster_pages_and_its_words_to_operators_alone(
     scene: Scene, browser_of, ada: Client, east: Cluster, api_server: StandIn
 ) -> None:
@@ -240,6 +264,11 @@ def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
     assert client.post(f"{api}/east/check").json()["access"]["trouble"] == ""
     given = {"kubeconfig": api_server.kubeconfig()}
     assert client.put(f"{api}/east/kubeconfig", given, content_type="application/json").status_code == 200
+    ranges = {"ranges": ["10.20.0.0/16"]}
+    opened = client.put(f"{api}/east/reachable", ranges, content_type="application/json")
+    assert opened.json()["access"]["reachable"] == ["10.20.0.0/16"]
+    refused = client.put(f"{api}/east/reachable", {"ranges": ["x"]}, content_type="application/json")
+    assert (refused.status_code, set(refused.json()["problems"])) == (409, {"ranges"})
     assert client.post(f"{api}/east/detach").json()["detached_at"] is not None
     assert client.get(f"{api}/east").json()["access"] is None
     assert client.post(f"{api}/west/check").status_code == 404

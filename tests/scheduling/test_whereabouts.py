@@ -1,10 +1,10 @@
-"""Where the portal's web servers are, as settings say it."""
+"""Where the portal's web servers are, as settings say it; and what jobs may reach, as admins say it."""
 
 from __future__ import annotations
 
 import pytest
 
-from scheduling.whereabouts import Addresses, Pods, read
+from scheduling.whereabouts import Addresses, Pods, hidden_in, read, read_ranges
 
 
 def test_addresses_and_pods_are_told_apart() -> None:
@@ -41,3 +41,30 @@ def test_addresses_and_pods_are_told_apart() -> None:
 def test_what_names_nobody_or_everybody_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read([text])
+
+
+def test_ranges_are_read_as_people_list_them() -> None:
+    asked = " 10.20.0.0/16, 2001:db8::/32;10.1.2.3\n10.20.0.0/16\n"
+    assert read_ranges(asked) == ["10.20.0.0/16", "2001:db8::/32", "10.1.2.3/32"]
+    assert read_ranges(" \n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("example.org", "accepted: ranges such as"),
+        ("10.20.0.1/16", "has host bits set"),
+        ("169.254.169.254", "where clouds keep"),
+        ("10.0.0.0/8 fd00:ec2::254", "where clouds keep"),
+        (" ".join(f"10.0.{number}.0/24" for number in range(101)), "100 at most"),
+    ],
+)
+def test_ranges_that_cannot_be_opened_are_refused_in_plain_words(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_ranges(text)
+
+
+def test_of_a_wide_range_what_clouds_hide_stays_hidden() -> None:
+    assert hidden_in("0.0.0.0/0") == hidden_in("169.0.0.0/8") == ["169.254.0.0/16"]
+    assert hidden_in("fd00::/8") == ["fd00:ec2::254/128"]
+    assert hidden_in("10.0.0.0/8") == []

@@ -5,14 +5,13 @@ All of it may be asked for again at any time and by several at once; what is the
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.backends.kubernetes import answering
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
-from scheduling.whereabouts import Place, Pods
+from scheduling.whereabouts import Place, Pods, hidden_in
 
 TENANT, CLUSTER = "fairlot.io/tenant", "fairlot.io/cluster"
 MANAGED = {"app.kubernetes.io/managed-by": "fairlot"}
@@ -22,8 +21,6 @@ ACCOUNT, HOME, ROLE = "fairlot", "fairlot", "fairlot-tenant"
 JOB_ACCOUNT = "fairlot-job"
 # Seconds until an API server knows of rights that it has granted; usually much less than one.
 RIGHTS_WITHIN = 10.0
-# Where clouds tell their machines secrets: never reachable, whatever range is.
-LINK_LOCAL = ipaddress.IPv4Network("169.254.0.0/16")
 NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
@@ -229,9 +226,8 @@ def _peer(place: Place) -> Object:
 
 
 def _block(cidr: str) -> Object:
-    network = ipaddress.ip_network(cidr)
-    inside = isinstance(network, ipaddress.IPv4Network) and LINK_LOCAL.subnet_of(network)
-    return {"cidr": cidr, "except": [str(LINK_LOCAL)]} if inside else {"cidr": cidr}
+    hidden = hidden_in(cidr)
+    return {"cidr": cidr, "except": hidden} if hidden else {"cidr": cidr}
 
 
 def _job_account() -> Object:

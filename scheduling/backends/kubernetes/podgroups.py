@@ -26,13 +26,11 @@ class PodGroups:
     def __init__(self, *, kept_seconds: float = KEPT_SECONDS) -> None:
         self._kept_seconds = kept_seconds
         self._known: tuple[str, float] | None = None  # and until when
+        self._refused_until = 0.0
 
     def version(self, api: Api) -> str:
-        """As `offered`, or empty where it was of no use lately."""
-        known = self._known
-        if known is None or time.monotonic() >= known[1]:
-            known = self._keep(offered(api))
-        return known[0]
+        """As `offered`; empty where a PodGroup was refused lately."""
+        return "" if time.monotonic() < self._refused_until else self._offered(api)
 
     def ensure(self, api: Api, namespace: str, job: Object) -> bool:
         """The PodGroup that the Job's pods name is there, and the Job's own; False when it cannot be had.
@@ -42,7 +40,8 @@ class PodGroups:
         name = named_by(job)
         if not name:
             return True
-        version = self.version(api)
+        # One that was made before is as good as ever, though no other may be made now.
+        version = self._offered(api)
         if not version:
             return False
         try:
@@ -50,15 +49,18 @@ class PodGroups:
         except Refused as refusal:
             if may_pass(refusal):
                 raise
-            self._keep("")  # no right, no such resource, or not what is taken for a PodGroup there
+            # No right, no such resource, or not what is taken for a PodGroup there.
+            self._refused_until = time.monotonic() + self._kept_seconds
             return False
         about = there["metadata"]
         owners = {owner["uid"] for owner in about.get("ownerReferences", ())}
         return job["metadata"]["uid"] in owners and "deletionTimestamp" not in about
 
-    def _keep(self, version: str) -> tuple[str, float]:
-        self._known = known = (version, time.monotonic() + self._kept_seconds)
-        return known
+    def _offered(self, api: Api) -> str:
+        known = self._known
+        if known is None or time.monotonic() >= known[1]:
+            self._known = known = (offered(api), time.monotonic() + self._kept_seconds)
+        return known[0]
 
 
 def offered(api: Api) -> str:
