@@ -210,6 +210,9 @@ class _Desk:
             self._ended(lease, seen)
         if seen.phase is Phase.RUNNING and lease.state == Lease.State.RUNNING:
             self._note_readiness(lease, seen)
+        if lease.pk in self._touched and lease.state in Lease.HOLDING:
+            # It is written anyway; and what ran was there at least until it was seen to.
+            lease.last_seen_at = max(lease.last_seen_at or at, at)
 
     def frozen_are_gone(self, lease: Lease) -> None:
         """Frozen processes of a waiting job ended: it will start from its checkpoint.

@@ -74,6 +74,7 @@ HASTE: Mapping[str, Any] = {
     "scheduling.actions.operations.RETRY_SECONDS": (0.1, 0.2, 0.4),
     "scheduling.actions.operations.CANCEL_GRACE_SECONDS": GRACE,
     "scheduling.actions.leases.BACK_OFF_SECONDS": (0.1, 0.2, 0.4),
+    "scheduling.actions.leases.SEEN_EVERY": timedelta(seconds=0.2),
     "scheduling.reconcile.PATIENCE": timedelta(seconds=2),
     "scheduling.reconcile.HEARD_EVERY": timedelta(seconds=0.1),
     "scheduling.backends.kubernetes.reflector.FIRST_PAUSE": 0.05,

@@ -56,6 +56,22 @@ def test_what_vanished_is_closed_at_the_moment_it_was_last_seen_alive(lab: World
     assert lab.states([job]) == [Job.State.SUSPENDED]  # it goes on from its checkpoint
 
 
+def test_what_was_seen_to_begin_was_there_until_then_also_if_it_had_been_seen_a_moment_before(
+    lab: World,
+) -> None:
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    lab.fill()
+    lease = lab.age(lab.lease(job), 60)
+    lab.see(lease, Phase.STARTING, seen_age=1.0)
+    lab.see(lease, Phase.RUNNING, running_age=0.3)
+    lease.refresh_from_db()
+    assert lease.running_from <= lease.last_seen_at
+    before = lease.last_seen_at
+    lab.see(lease, Phase.RUNNING, running_age=0.3, seen_age=5.0)
+    lease.refresh_from_db()
+    assert lease.last_seen_at == before, "an older word takes nothing back"
+
+
 def test_an_end_never_lies_before_the_beginning_nor_in_the_future(lab: World) -> None:
     job = start(lab)
     lease = lab.lease(job)
