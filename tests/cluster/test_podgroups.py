@@ -21,7 +21,6 @@ from scheduling.backends.kubernetes.api import Missing, Unreachable
 from scheduling.backends.kubernetes.checking import Findings, look
 from scheduling.backends.kubernetes.kubeconfig import parse
 from scheduling.backends.kubernetes.orders import Orders, Outcome
-from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.rights import OPTIONAL
 from tests.cluster import deployed
 from tests.cluster.api import JOBS, PODS, Api, Object
@@ -176,7 +175,7 @@ def test_of_a_gang_that_does_not_fit_nothing_is_bound_and_without_a_group_a_part
     plane: ControlPlane, rig: Rig, nodes: list[str], grouped: bool
 ) -> None:
     if not grouped:
-        rig.backend._groups = without_groups()
+        rig.backend._groups._refused_until = math.inf
     gang = rig.start(rig.gang(nodes[0], nodes[1], nodes[1], gpus=5))
 
     def is_tried() -> bool:
@@ -194,13 +193,6 @@ def test_of_a_gang_that_does_not_fit_nothing_is_bound_and_without_a_group_a_part
     assert ended.end is End.START_FAILED
     assert "Insufficient nvidia.com/gpu" in ended.message, "not what is said of those that wait for it"
     assert bool(plane.audited(resource="pods", subresource="binding", namespace=rig.namespace)) is not grouped
-
-
-def without_groups() -> PodGroups:
-    """Of an API server that offers none."""
-    groups = PodGroups(kept_seconds=math.inf)
-    groups._keep("")
-    return groups
 
 
 def is_unplaced(pod: Object) -> bool:

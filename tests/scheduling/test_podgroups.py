@@ -115,6 +115,10 @@ def test_an_api_server_that_refuses_groups_is_left_alone_with_them_for_a_while(c
     assert not groups.ensure(server.api, "fairlot-1", JOB)
     assert groups.version(server.api) == ""
     assert PodGroups().version(server.api) == "v1alpha2"
+    # That of another gang, which is there already, is none the worse for it.
+    one = f"{ROOT}/v1alpha2/namespaces/fairlot-2/podgroups/fairlot-aaaaaaab-0"
+    server.answers[one] = {"metadata": {"ownerReferences": [{"kind": "Job", "uid": "uid-1"}]}}
+    assert groups.ensure(server.api, "fairlot-2", JOB)
 
 
 def test_one_that_cannot_do_it_now_is_asked_again() -> None:
