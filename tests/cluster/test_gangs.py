@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from scheduling.backends.kubernetes import objects, podgroups
+from scheduling.backends.kubernetes import meeting, objects, podgroups
 from scheduling.backends.kubernetes.api import Api as OwnApi
-from scheduling.backends.kubernetes.orders import Orders, Outcome, StillThere
+from scheduling.backends.kubernetes.orders import Orders, Outcome
 from tests.cluster.api import Api, Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
@@ -237,30 +237,34 @@ def test_a_group_that_an_api_server_knows_nothing_of_is_not_made(
     assert not [asked for asked in heard(orders)[before:] if podgroups.GROUP in asked]
 
 
-def test_a_gang_that_is_made_anew_waits_until_the_names_of_its_former_workers_are_gone(
+def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_are_collected(
     plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
 ) -> None:
-    """Else it would take them for its own, and lose them: the garbage collector comes later."""
+    """Else it would take them for its own, and lose them."""
     assert begin(orders, 1, *nodes[:2]) is Outcome.DONE
-    assert orders.stop(7, epoch=1, token="lease-1") is Outcome.DONE
     work = Work(plane.admin, namespace)
-    work.wait_until_drained(objects.job_name(7))
+    work.wait_for_pods(objects.job_name(7), 2, "Pending")
+    assert orders.stop(7, epoch=1, token="lease-1") is Outcome.DONE
+    first = work.wait_until_drained(objects.job_name(7))
     plane.controller_manager.freeze()
     try:
         plane.admin.delete(f"{work.jobs}/{objects.job_name(7)}", propagationPolicy="Background")
-        with pytest.raises(StillThere, match="names of workers"):
-            begin(orders, 2, *nodes[:2])
+        assert set(owners(plane.admin, namespace)) == {first["metadata"]["uid"]}, "they are still there"
+        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
     finally:
         plane.controller_manager.thaw()
+    second = work.read(objects.job_name(7))
+    assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]} != {first["metadata"]["uid"]}
+    # Who knows of the first one only, for it was held up, leaves them alone.
+    how = {"job_label": objects.JOB, "workers": 2, "gpus": 2}
+    assert not meeting.prepare(orders.api, namespace, first, **how)
+    assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
 
-    def goes() -> bool:
-        try:
-            return begin(orders, 2, *nodes[:2]) is Outcome.DONE
-        except StillThere:
-            return False
 
-    wait_for(goes, what="the names are gone")
-    uid = work.read(objects.job_name(7))["metadata"]["uid"]
-    for kind in ("services", "configmaps"):
-        told = plane.admin.get(f"/api/v1/namespaces/{namespace}/{kind}/{objects.job_name(7)}")
-        assert [owner["uid"] for owner in told["metadata"]["ownerReferences"]] == [uid]
+def owners(api: Api, namespace: str) -> list[str]:
+    """Of the names of a gang's workers, and of the list of them."""
+    told = [
+        api.get(f"/api/v1/namespaces/{namespace}/{kind}/{objects.job_name(7)}")
+        for kind in ("services", "configmaps")
+    ]
+    return [owner["uid"] for one in told for owner in one["metadata"]["ownerReferences"]]

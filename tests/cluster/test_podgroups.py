@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduling.backends.base import BackendError, End, Gang, Phase, Unanswered
+from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import namespaces, objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Missing, Unreachable
@@ -310,7 +310,7 @@ def test_without_the_right_gangs_run_without_groups(
         found = checked(plane)
         assert {key for key, there in found.rights.items() if not there} == OPTIONAL
         assert (found.trouble, found.podgroups) == ("", "v1alpha2")
-        again = start_anew(rig, rig.gang(*nodes[:2], epoch=2))
+        again = rig.start(rig.gang(*nodes[:2], epoch=2))
         rig.wait(again, Phase.RUNNING)
         assert {group_of(pod) for pod in rig.pods(again)} == {""}
         others = [rig.start(rig.gang(*nodes[2:], job=job)) for job in (2, 3)]
@@ -323,24 +323,6 @@ def test_without_the_right_gangs_run_without_groups(
     finally:
         admin.merge(role, {"rules": rules})
         wait_for(lambda: may_make_groups(own, tenant), what="the right is back")
-
-
-def start_anew(rig: Rig, gang: Gang) -> Gang:
-    """With a Job made anew, which goes on when what the one before it owned is gone."""
-    troubles: list[BackendError] = []
-
-    def is_started() -> bool:
-        try:
-            rig.start(gang)
-        except BackendError as trouble:
-            troubles.append(trouble)
-            return False
-        return True
-
-    wait_for(is_started, what=lambda: f"the gang is started: {troubles[-1]}")
-    answered = [str(trouble) for trouble in troubles if not isinstance(trouble, Unanswered)]
-    assert all("before it was made anew are still there" in trouble for trouble in answered), answered
-    return gang
 
 
 def checked(plane: ControlPlane) -> Findings:
@@ -377,7 +359,7 @@ def test_a_gang_goes_on_when_its_api_server_offers_groups_no_more_and_again(
         del flags[name]
     plane.apiserver.restart()
     try:
-        again = start_anew(rig, rig.gang(*nodes[:2], epoch=2))
+        again = rig.start(rig.gang(*nodes[:2], epoch=2))
         rig.wait(again, Phase.RUNNING)
         [job] = admin.items(JOBS.format(tenant))
         assert "schedulingGroup" not in job["spec"]["template"]["spec"]

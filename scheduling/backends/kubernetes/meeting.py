@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
 
 RENDEZVOUS_PORT = 29500
 # DeepSpeed's launcher looks for its hostfile here when it is told no other place.
 HOSTFILE_FOLDER, HOSTFILE = "/job", "hostfile"
+JOBS = "/apis/batch/v1/namespaces/{}/jobs/{}"
+TRIES = 3  # to make what the cluster collects meanwhile
 
 
 def variables(name: str, *, workers: int, gpus: int) -> dict[str, str]:
@@ -39,7 +43,7 @@ def host(name: str, rank: int) -> str:
 def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: int, gpus: int) -> bool:
     """The names of a gang's workers and the list of them; they go when the Job does. Twice is as good as once.
 
-    False while those of a Job before it are there, which are about to go with that.
+    Those that a Job before it has left make room. False when `job` itself is such a one by now.
     """
     about = job["metadata"]
     name, job_id = about["name"], about["labels"][job_label]
@@ -63,26 +67,36 @@ def prepare(api: Api, namespace: str, job: Object, *, job_label: str, workers: i
         },
     }
     hosts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {HOSTFILE: slots}}
-    for kind, thing in (("services", service), ("configmaps", hosts)):
-        path = f"/api/v1/namespaces/{namespace}/{kind}"
-        try:
+    return all(
+        _put(api, namespace, kind, thing, job)
+        for kind, thing in (("services", service), ("configmaps", hosts))
+    )
+
+
+def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> bool:
+    """Makes it. What a Job before this one has left there goes first: the cluster collects it only later."""
+    path, name = f"/api/v1/namespaces/{namespace}/{kind}", job["metadata"]["name"]
+    for _ in range(TRIES):
+        with suppress(Taken):
             api.create(path, thing)
-        except Taken:
-            if _is_going(api, f"{path}/{name}", job):
+            return True
+        with suppress(Missing):
+            there = api.get(f"{path}/{name}")
+            if not _is_of_another(there, job):
+                return True
+            # The Job is asked for after what was found: else that might be of one that came after it.
+            if api.get(JOBS.format(namespace, name))["metadata"]["uid"] != job["metadata"]["uid"]:
                 return False
-    return True
+            api.delete(f"{path}/{name}", uid=there["metadata"]["uid"])
+    return False
 
 
-def _is_going(api: Api, path: str, job: Object) -> bool:
-    """Whether what is there belongs to a Job of the same name that was deleted: it is collected soon."""
-    try:
-        owners = api.get(path)["metadata"].get("ownerReferences", ())
-    except Missing:
-        return True
+def _is_of_another(thing: Object, job: Object) -> bool:
+    """Whether it belongs to a Job of the same name that is another one."""
+    about = job["metadata"]
     return any(
-        (owner["kind"], owner["name"]) == ("Job", job["metadata"]["name"])
-        and owner["uid"] != job["metadata"]["uid"]
-        for owner in owners
+        (owner["kind"], owner["name"]) == ("Job", about["name"]) and owner["uid"] != about["uid"]
+        for owner in thing["metadata"].get("ownerReferences", ())
     )
 
 

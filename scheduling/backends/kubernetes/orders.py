@@ -172,14 +172,12 @@ class Orders:
         handover.write(self.api, self.namespace, job, pod.secrets, annotations=marks)
 
     def _introduce(self, job: Object, workers: int, gpus: int) -> None:
-        """The workers of a gang to each other; raises StillThere while what tells of them is that of a Job before."""
+        """The workers of a gang to each other; raises StillThere when others have made its Job anew meanwhile."""
         is_told = meeting.prepare(
             self.api, self.namespace, job, job_label=objects.JOB, workers=workers, gpus=gpus
         )
         if not is_told:
-            raise StillThere(
-                f"names of workers of {job['metadata']['name']} before it was made anew are still there"
-            )
+            raise StillThere(f"the Job {job['metadata']['name']} was made anew by others")
 
     def _delete(self, job: Object) -> None:
         """As it was read; one that others have changed or deleted meanwhile is to be looked at again."""
