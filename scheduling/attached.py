@@ -33,14 +33,20 @@ class _Places:
     prefix: str
     checkpoint_claim: str
     reachable: tuple[str, ...]
+    reachable_since: datetime | None  # ranges that come back are written anew: others were written meanwhile
 
     @classmethod
     def of(cls, access: ClusterAccess) -> Self:
-        return cls(access.namespace_prefix, access.checkpoint_claim, tuple(access.reachable))
+        return cls(
+            access.namespace_prefix,
+            access.checkpoint_claim,
+            tuple(access.reachable),
+            access.reachable_since,
+        )
 
 
 def attached_backend(cluster: Cluster) -> KubernetesBackend:
-    """The same one each time, until another kubeconfig or limit is given; BackendError when it is detached."""
+    """The same one until its kubeconfig, limits or what jobs reach change; BackendError when it is detached."""
     access = ClusterAccess.objects.filter(cluster=cluster).first()
     if access is None:
         raise BackendError(f"{cluster.name} is not attached")

@@ -176,7 +176,8 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
     except ValueError as error:
         raise Refused(f"{error}.", "ranges") from None
     before, access.reachable = access.reachable, found
-    access.save(update_fields=["reachable"])
+    access.reachable_since = now_from_database()
+    access.save(update_fields=["reachable", "reachable_since"])
     audit.record(
         actor=actor,
         verb="cluster.set_reachable",

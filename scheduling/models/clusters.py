@@ -112,6 +112,7 @@ class ClusterAccess(models.Model):
     checkpoint_claim = models.CharField(max_length=253, blank=True, default="", db_default="")
     # Ranges of addresses that jobs may reach, beside each other and the cluster's name service.
     reachable = models.JSONField(default=list, blank=True, db_default=[])
+    reachable_since = models.DateTimeField(null=True)  # tells a return to earlier ranges from no change
     # Requests that change something, of all workers together.
     writes_per_second = models.FloatField(default=50)
     writes_at_once = models.PositiveIntegerField(default=100)

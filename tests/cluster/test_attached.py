@@ -176,6 +176,23 @@ def test_the_next_job_finds_the_addresses_open_that_an_admin_has_opened(lab: Lab
     }
 
 
+def test_what_an_admin_closes_again_is_closed_for_the_next_job(lab: Lab, admin: Api) -> None:
+    """Though these very walls have stood there before, and whoever writes them remembers that."""
+
+    def open_ones() -> list[Object]:
+        job = lab.send()
+        lab.fill()
+        lab.reaches(job, Job.State.RUNNING)
+        network = admin.get(f"/apis/networking.k8s.io/v1/namespaces/{lab.home(job)}/networkpolicies/fairlot")
+        return [peer["ipBlock"] for rule in network["spec"]["egress"][2:] for peer in rule["to"]]
+
+    assert open_ones() == []
+    set_reachable(actor=lab.people.ada, cluster=lab.cluster, ranges="10.0.0.0/8")
+    assert open_ones() == [{"cidr": "10.0.0.0/8"}]
+    set_reachable(actor=lab.people.ada, cluster=lab.cluster, ranges="")
+    assert open_ones() == []
+
+
 def test_an_image_must_be_named(lab: Lab) -> None:
     spec = JobSpec(name="none", command="true")
     with pytest.raises(SpecError, match="name the container image"):

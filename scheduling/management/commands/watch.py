@@ -71,7 +71,7 @@ def _watch(cluster_id: int, stop: threading.Event) -> None:
             if time.monotonic() - reconciled_at >= RECONCILE_EVERY:
                 cluster.refresh_from_db()
                 if cluster.detached_at or backend_for(cluster) is not backend:
-                    return  # there is another kubeconfig, or none
+                    return  # another kubeconfig or other ranges were given, or it was detached
                 reconcile(cluster)
                 reconciled_at = time.monotonic()
             follow(cluster, backend)
