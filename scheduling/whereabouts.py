@@ -16,8 +16,25 @@ PODS = re.compile(
 
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-# Where clouds tell their machines secrets: by link-local addresses, and Amazon by one of its own as well.
-HIDDEN = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128")))
+# Where clouds tell their machines secrets: at link-local addresses, and some at others as well.
+HIDDEN = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "169.254.0.0/16",
+            "100.100.100.200/32",  # Alibaba
+            "168.63.129.16/32",  # Azure's host
+            "192.0.0.192/32",  # Oracle Classic
+            "fe80::/10",
+            "fd00:ec2::/32",  # Amazon: metadata at ::254, credentials of pods at ::23
+            "fd20:ce::254/128",  # Google
+            "fd00:c1::a9fe:a9fe/128",  # Oracle
+            "fd00:100::100:200/128",  # Alibaba
+            "fd00:42::42/128",  # Scaleway
+            "fd00:a9fe:a9fe::1/128",  # Akamai
+        ),
+    )
+)
 MOST_RANGES = 100
 
 

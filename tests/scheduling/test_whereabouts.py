@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.whereabouts import Addresses, Pods, hidden_in, read, read_ranges
+from scheduling.whereabouts import HIDDEN, Addresses, Pods, hidden_in, read, read_ranges
 
 
 def test_addresses_and_pods_are_told_apart() -> None:
@@ -56,6 +56,7 @@ def test_ranges_are_read_as_people_list_them() -> None:
         ("10.20.0.1/16", "has host bits set"),
         ("169.254.169.254", "where clouds keep"),
         ("10.0.0.0/8 fd00:ec2::254", "where clouds keep"),
+        ("168.63.129.16", "where clouds keep"),
         (" ".join(f"10.0.{number}.0/24" for number in range(101)), "100 at most"),
     ],
 )
@@ -65,6 +66,8 @@ def test_ranges_that_cannot_be_opened_are_refused_in_plain_words(text: str, why:
 
 
 def test_of_a_wide_range_what_clouds_hide_stays_hidden() -> None:
-    assert hidden_in("0.0.0.0/0") == hidden_in("169.0.0.0/8") == ["169.254.0.0/16"]
-    assert hidden_in("fd00::/8") == ["fd00:ec2::254/128"]
+    assert hidden_in("169.0.0.0/8") == ["169.254.0.0/16"]
+    assert hidden_in("100.64.0.0/10") == ["100.100.100.200/32"]
+    assert hidden_in("fd00:ec0::/28") == ["fd00:ec2::/32"]
+    assert hidden_in("0.0.0.0/0") + hidden_in("::/0") == [str(hidden) for hidden in HIDDEN]
     assert hidden_in("10.0.0.0/8") == []
