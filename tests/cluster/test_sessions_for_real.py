@@ -97,8 +97,12 @@ def is_over(lab: Lab, session: Session, browser: Browser, *, why: str) -> None:
     assert job.end_message == why
     lab.until(lambda: not lab.pods(job), lambda: str(lab.pods(job)))
     assert browser.ask().status == 410
-    log = lab.backend.read_log(job_id=job.pk, rank=0, offset=0, limit=10_000).data.decode()
-    assert log.endswith("told to stop\n")
+    # Its last words may come later than the news of its end.
+    lab.until(lambda: log_of(lab, job).endswith("told to stop\n"), lambda: log_of(lab, job))
+
+
+def log_of(lab: Lab, job: Job) -> str:
+    return lab.backend.read_log(job_id=job.pk, rank=0, offset=0, limit=10_000).data.decode()
 
 
 def test_a_session_in_a_pod_is_for_who_may_and_ends_when_nobody_uses_it(
