@@ -23,7 +23,7 @@ AT_ONCE = 1000
 # A job under contention has some at every quantum; what remains tells how it began and ended.
 TURNS = (Event.PICKED, Event.STARTED, Event.PREEMPTED, Event.RELEASED)
 # A service has these as often as its replicas come and go; what people did to it stays.
-DAILY = ("replaced", "trouble", "proved")
+REPEATED = ("replaced", "trouble", "proved")
 
 
 def prune(*, records: timedelta, turns: timedelta) -> int:
@@ -43,7 +43,7 @@ def prune(*, records: timedelta, turns: timedelta) -> int:
         + _delete(old_orders)
         + _delete(old_turns)
         + _delete(old_runs)
-        + _delete(ServiceEvent.objects.filter(at__lt=now - turns, kind__in=DAILY))
+        + _delete(ServiceEvent.objects.filter(at__lt=now - turns, kind__in=REPEATED))
     )
 
 
