@@ -326,7 +326,7 @@ class Storm:
                 self._changes = self._watcher.changes(timeout=0.05)
                 next(self._changes)
                 with using(self.cluster, self._watcher):
-                    reconcile(self.cluster)  # as `manage.py watch` begins
+                    reconcile(Cluster.objects.get(pk=self.cluster.pk))  # as `manage.py watch` begins
             next(self._changes)
             assert self._watcher
             known = time.time() - self._watcher.staleness()
