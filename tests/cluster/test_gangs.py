@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import yaml
@@ -237,11 +239,12 @@ def test_a_group_that_an_api_server_knows_nothing_of_is_not_made(
     assert not [asked for asked in heard(orders)[before:] if podgroups.GROUP in asked]
 
 
-def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_are_collected(
-    plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
-) -> None:
-    """Else it would take them for its own, and lose them."""
-    assert begin(orders, 1, *nodes[:2]) is Outcome.DONE
+@contextmanager
+def left_behind(
+    plane: ControlPlane, orders: Orders, namespace: str, nodes: Sequence[str]
+) -> Iterator[Object]:
+    """A gang's Job after its first turn, that was deleted; what it owned is there, and not collected meanwhile."""
+    assert begin(orders, 1, *nodes) is Outcome.DONE
     work = Work(plane.admin, namespace)
     work.wait_for_pods(objects.job_name(7), 2, "Pending")
     assert orders.stop(7, epoch=1, token="lease-1") is Outcome.DONE
@@ -249,16 +252,46 @@ def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_ar
     plane.controller_manager.freeze()
     try:
         plane.admin.delete(f"{work.jobs}/{objects.job_name(7)}", propagationPolicy="Background")
-        assert set(owners(plane.admin, namespace)) == {first["metadata"]["uid"]}, "they are still there"
-        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
+        assert set(owners(plane.admin, namespace)) == {first["metadata"]["uid"]}
+        yield first
     finally:
         plane.controller_manager.thaw()
-    second = work.read(objects.job_name(7))
+
+
+def test_a_gang_that_is_made_anew_has_names_of_its_own_before_the_former_ones_are_collected(
+    plane: ControlPlane, orders: Orders, namespace: str, nodes: list[str]
+) -> None:
+    """Else it would take them for its own, and lose them."""
+    with left_behind(plane, orders, namespace, nodes[:2]) as first:
+        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
+    second = Work(plane.admin, namespace).read(objects.job_name(7))
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]} != {first["metadata"]["uid"]}
     # Who knows of the first one only, for it was held up, leaves them alone.
     how = {"job_label": objects.JOB, "workers": 2, "gpus": 2}
     assert not meeting.prepare(orders.api, namespace, first, **how)
     assert set(owners(plane.admin, namespace)) == {second["metadata"]["uid"]}
+
+
+def test_two_who_are_given_the_same_order_make_the_names_anew_once(
+    plane: ControlPlane,
+    orders: Orders,
+    namespace: str,
+    nodes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delete = orders.api.delete
+
+    def late(path: str, **conditions: Any) -> Object:
+        monkeypatch.setattr(orders.api, "delete", delete)
+        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE  # the other one's
+        return delete(path, **conditions)
+
+    with left_behind(plane, orders, namespace, nodes[:2]):
+        monkeypatch.setattr(orders.api, "delete", late)
+        assert begin(orders, 2, *nodes[:2]) is Outcome.DONE
+        assert orders.api.delete == delete, "it was too late"
+    job = Work(plane.admin, namespace).read(objects.job_name(7))
+    assert set(owners(plane.admin, namespace)) == {job["metadata"]["uid"]}
 
 
 def owners(api: Api, namespace: str) -> list[str]:

@@ -53,6 +53,10 @@ class Taken(Refused):
     """409, already exists: an object of this name is there."""
 
 
+class Changed(Refused):
+    """409, conflict: the object is not, or no longer, as the request says that it is."""
+
+
 class Invalid(Refused):
     """422: a `test` of a JSON-Patch failed, or the object would not be what its kind must be."""
 
@@ -112,7 +116,7 @@ class Api:
     def delete(
         self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
     ) -> Object:
-        """The object with this uid, and what it owns; Refused when another has its name by now.
+        """The object with this uid, and what it owns; Changed when it is another one by now.
 
         `version` is the resourceVersion that it must still have. `grace_seconds` is for pods: how long they may
         take to stop, instead of their own grace.
@@ -238,7 +242,7 @@ def _refusal(answer: urllib3.HTTPResponse) -> Refused:
         status = {"message": body[:200].decode(errors="replace")}
     kinds = {401: Unauthorized, 404: Missing, 410: Gone, 422: Invalid}
     kind = kinds.get(answer.status, Refused)
-    if answer.status == 409 and status.get("reason") == "AlreadyExists":
-        kind = Taken
+    if answer.status == 409:
+        kind = {"AlreadyExists": Taken, "Conflict": Changed}.get(status.get("reason", ""), kind)
     said = answer.headers.get("Retry-After", "")
     return kind(answer.status, status, float(said) if said.isdigit() else 0.0)

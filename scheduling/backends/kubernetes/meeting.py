@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from scheduling.backends.kubernetes.api import Api, Missing, Object, Taken
+from scheduling.backends.kubernetes.api import Api, Changed, Missing, Object, Taken
 
 RENDEZVOUS_PORT = 29500
 # DeepSpeed's launcher looks for its hostfile here when it is told no other place.
@@ -80,7 +80,7 @@ def _put(api: Api, namespace: str, kind: str, thing: Object, job: Object) -> boo
         with suppress(Taken):
             api.create(path, thing)
             return True
-        with suppress(Missing):
+        with suppress(Missing, Changed):  # by the same order, given twice at once
             there = api.get(f"{path}/{name}")
             if not _is_of_another(there, job):
                 return True

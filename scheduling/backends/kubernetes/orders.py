@@ -7,11 +7,12 @@ order whose answer was lost is simply given again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
 from scheduling.backends.kubernetes import handover, meeting, objects
-from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused, Taken
+from scheduling.backends.kubernetes.api import Api, Changed, Invalid, Missing, Object, Refused, Taken
 from scheduling.backends.kubernetes.objects import Turn
 from scheduling.backends.kubernetes.podgroups import PodGroups
 
@@ -19,7 +20,7 @@ JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 PODS = "/api/v1/namespaces/{}/pods"
 # Between reading a Job and patching it others may have patched it; who loses so often gives way.
 TRIES = 4
-FORBIDDEN, CONFLICT = 403, 409
+FORBIDDEN = 403
 
 
 class Outcome(Enum):
@@ -182,13 +183,8 @@ class Orders:
     def _delete(self, job: Object) -> None:
         """As it was read; one that others have changed or deleted meanwhile is to be looked at again."""
         path, version = self._path(objects.job_id_of(job)), job["metadata"]["resourceVersion"]
-        try:
+        with suppress(Missing, Changed):
             self.api.delete(path, uid=_uid(job), version=version)
-        except Missing:
-            return
-        except Refused as refusal:
-            if refusal.code != CONFLICT:
-                raise
 
     def _left_behind(self, job_id: int) -> bool:
         """Whether pods run on whose Job was deleted without them."""
