@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
+AT_WORK = "at work"
 PAUSE = 0.1  # seconds between two looks at an outbox that holds nothing that is due
 
 
@@ -24,29 +25,35 @@ def work(cluster_id: int) -> None:
     from scheduling.models import Cluster  # noqa: PLC0415
 
     cluster = Cluster.objects.get(pk=cluster_id)
+    perform_operations(cluster=cluster, log_limit_bytes=10_000_000)  # whatever is imported only then
+    sys.stdout.write(f"{AT_WORK}\n")
+    sys.stdout.flush()
     while not select.select([sys.stdin], [], [], PAUSE)[0]:
         perform_operations(cluster=cluster, log_limit_bytes=10_000_000)
 
 
 @contextmanager
 def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
-    """So many of them, on the database that this process uses; their process numbers."""
+    """So many of them, on the database that this process uses, ready for orders; their process numbers."""
     from django.db import connection  # noqa: PLC0415 - models need settings, which come later
 
     url = urlsplit(os.environ["DATABASE_URL"])
     database = urlunsplit(url._replace(path=f"/{connection.settings_dict['NAME']}"))
     argv = [sys.executable, "-m", "tests.cluster.orders_process", str(cluster_id)]
-    pids = []
+    environment = {**os.environ, "DATABASE_URL": database}
     with ExitStack() as stack:
-        for _ in range(count):
-            process = subprocess.Popen(
-                argv, env={**os.environ, "DATABASE_URL": database}, stdin=subprocess.PIPE
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
             )
-            assert process.stdin
-            stack.callback(process.wait)
-            stack.callback(process.stdin.close)
-            pids.append(process.pid)
-        yield pids
+            for _ in range(count)
+        ]
+        for process in processes:
+            assert process.stdout
+            assert process.stdout.readline().strip() == AT_WORK, "a worker ended at its start"
+        yield [process.pid for process in processes]
 
 
 if __name__ == "__main__":
