@@ -69,7 +69,7 @@ def read_ranges(text: str) -> list[str]:
         if not word:
             continue
         try:
-            network = ipaddress.ip_network(word)
+            network = _network(word)
         except ValueError as error:
             raise ValueError(f"{error}; accepted: ranges such as 10.20.0.0/16, one a line") from None
         if any(_is_within(network, hidden) for hidden in HIDDEN):
@@ -85,6 +85,15 @@ def hidden_in(cidr: str) -> list[str]:
     """What of a range nobody may reach, though the range is open."""
     network = ipaddress.ip_network(cidr)
     return [str(hidden) for hidden in HIDDEN if _is_within(hidden, network)]
+
+
+def _network(text: str) -> Network:
+    """Written as clusters take it, too: what their policies refuse would keep every job from starting."""
+    network = ipaddress.ip_network(text)
+    first = network.network_address
+    if isinstance(first, ipaddress.IPv6Address) and (first.scope_id or first.ipv4_mapped):
+        raise ValueError(f"{text} has another form in the networks of clusters")
+    return network
 
 
 def _is_within(inner: Network, outer: Network) -> bool:
@@ -104,7 +113,7 @@ def _read(text: str) -> Place:
             )
         return Pods(**found.groupdict())
     try:
-        network = ipaddress.ip_network(text)
+        network = _network(text)
     except ValueError as error:
         raise ValueError(f"{error}; accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web") from None
     if network.prefixlen == 0:

@@ -31,6 +31,7 @@ def test_addresses_and_pods_are_told_apart() -> None:
         ("0.0.0.0/0", "is everybody"),
         ("::/0", "is everybody"),
         ("10.20.0.7/28", "has host bits set"),
+        ("::ffff:10.20.0.7", "another form"),
         ("fairlot", "accepted: 10.20.0.7, 10.20.0.0/28 and fairlot/app=fairlot-web"),
         ("app=web", "a namespace and a label"),
         ("fairlot/app=", "a namespace and a label"),
@@ -57,6 +58,8 @@ def test_ranges_are_read_as_people_list_them() -> None:
         ("169.254.169.254", "where clouds keep"),
         ("10.0.0.0/8 fd00:ec2::254", "where clouds keep"),
         ("168.63.129.16", "where clouds keep"),
+        ("::ffff:169.254.0.0/112", "another form"),
+        ("2001:db8::1%eth0", "another form"),
         (" ".join(f"10.0.{number}.0/24" for number in range(101)), "100 at most"),
     ],
 )
