@@ -267,7 +267,8 @@ class View:
         gang = self._gangs.get(job_id)
         if gang is None or gang.job["metadata"]["uid"] != job["metadata"]["uid"]:
             return
-        if gang.sight is None or gang.sight.phase is Phase.ENDED:
+        is_told = job_id not in self._news  # else its end would never be
+        if gang.sight is None or (gang.sight.phase is Phase.ENDED and is_told):
             del self._gangs[job_id]  # its time as a tombstone is over
             if gang.pods:
                 self._homeless[job_id] = gang.pods
@@ -326,7 +327,9 @@ class View:
             gang.ready = self._when(sight.ready_since, gap)
 
     def _deleted(self, gang: Gang) -> Sight | None:
-        if gang.sight is None or any(not objects.has_ended(pod) for pod in gang.pods.values()):
+        if gang.sight is None or gang.sight.phase is Phase.ENDED:
+            return gang.sight
+        if any(not objects.has_ended(pod) for pod in gang.pods.values()):
             return gang.sight
         return replace(gang.sight, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
 
