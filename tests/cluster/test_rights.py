@@ -169,7 +169,9 @@ def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
     account.merge(f"{maps}/gang", {"data": {"hostfile": "gang-1 slots=8"}})
     assert account.get(f"{maps}/gang")["data"]["hostfile"] == "gang-1 slots=8"
     account.delete(f"{maps}/gang")
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gang", "uid": secrets.token_hex(8)}
+    # What belongs to nothing that is there goes at once: a Job that is.
+    uid = account.create(JOBS.format(tenant), fairlots_job("gang"))["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gang", "uid": uid}
     account.create(
         hidden,
         {
