@@ -8,84 +8,38 @@ from __future__ import annotations
 import heapq
 import itertools
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-import yaml
-
 from scheduling.backends.kubernetes import objects
-from scheduling.backends.kubernetes.api import Api as OwnApi
-from scheduling.backends.kubernetes.api import Gone, Stream, Unreachable
-from tests.cluster.api import Api, Object, Refused
+from tests.cluster.api import Object, Refused
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.player import Player
 
 # Whose word on how a Job fares counts, in Fairlot's policies as in Kubernetes' rights.
 USER = "system:serviceaccount:kube-system:job-controller"
 ALL_JOBS = "/apis/batch/v1/jobs"
 
 
-class Finisher:
+class Finisher(Player):
     """`seconds_of` tells how long a Job's program runs. `began`: by job, when it was first seen to be let run."""
 
     def __init__(self, plane: ControlPlane, seconds_of: Callable[[Object], float]) -> None:
-        config = plane.kubeconfig(USER)
-        self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
+        super().__init__(plane.kubeconfig(USER), ALL_JOBS)
         self._seconds_of = seconds_of
-        self._seen: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
-        self._stopped = threading.Event()
-        self._stream: Stream | None = None
         self.began: dict[int, float] = {}
-        self.trouble: BaseException | None = None
 
     @contextmanager
     def started(self) -> Iterator[Finisher]:
-        threads = [
-            threading.Thread(target=self._run, args=(does,), daemon=True)
-            for does in (self._watch, self._play)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
+        with self._playing():
             yield self
-        finally:
-            self._stopped.set()
-            self._seen.put(None)
-            if self._stream is not None:
-                self._stream.cut()
-            for thread in threads:
-                thread.join()
-            self._api.close()
-            self._watching.close()
 
     def check(self) -> None:
         """Raises what has ended it, if anything has."""
         if self.trouble is not None:
             raise self.trouble
-
-    def _run(self, does: Callable[[], None]) -> None:
-        try:
-            does()
-        except BaseException as trouble:
-            if not self._stopped.is_set():
-                self.trouble = trouble
-
-    def _watch(self) -> None:
-        while not self._stopped.is_set():
-            jobs, version = self._watching.list_all(ALL_JOBS)
-            for job in jobs:
-                self._seen.put(job)
-            asked = {"resourceVersion": version, "timeoutSeconds": 24 * 3600}
-            try:
-                with self._watching.watch(ALL_JOBS, read_seconds=24 * 3600, **asked) as stream:
-                    self._stream = stream
-                    for event in stream:
-                        if event["type"] in ("ADDED", "MODIFIED"):
-                            self._seen.put(event["object"])
-            except (Gone, Unreachable):
-                continue
 
     def _play(self) -> None:
         """Each Job as often as it is let run; what has changed since comes by the watch, and is played then."""

@@ -9,21 +9,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import queue
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import yaml
-
-from scheduling.backends.kubernetes.api import Api as OwnApi
-from scheduling.backends.kubernetes.api import Gone, Stream, Unreachable
-from tests.cluster.api import NODES, PODS, Api, Object, Refused
+from tests.cluster.api import NODES, PODS, Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import add_nodes, gpu_node
-from tests.waiting import wait_for
+from tests.cluster.player import Player
 
 # As whom they come: the user who plays pods, by which the audit log knows them too.
 USER = "kwok"
@@ -36,57 +31,26 @@ ALL_PODS = "/api/v1/pods"
 OVERTAKEN = (404, 409, 422)
 
 
-class Kubelets:
+class Kubelets(Player):
     """The kubelets of `names`; they look at pods that `selector` (labels) finds, and at no others."""
 
     def __init__(self, plane: ControlPlane, names: Sequence[str], selector: str) -> None:
-        config = plane.kubeconfig(USER)
+        super().__init__(plane.kubeconfig(USER), ALL_PODS, labelSelector=selector)
         self.names = list(names)
-        self._api = Api(config)
         self._api.http.headers["User-Agent"] = MANAGER
-        self._watching = OwnApi(yaml.safe_load(config.read_text()))
         self._admin = plane.admin
-        self._query = {"labelSelector": selector}
-        self._seen: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
-        self._stopped = threading.Event()
-        self._stream: Stream | None = None
-        self.trouble: BaseException | None = None
 
     @contextmanager
     def started(self, **node: Any) -> Iterator[Kubelets]:
         """Their nodes are there and take pods; `node` as `gpu_node` takes it."""
-        threads = [
-            threading.Thread(target=self._run, args=(does,), daemon=True)
-            for does in (self._watch, self._play, self._beat)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
+        with self._playing(self._beat):
             add_nodes(self._admin, (self._node(name, node) for name in self.names))
             yield self
-        finally:
-            self._stopped.set()
-            self._seen.put(None)
-            wait_for(lambda: self._stream or not threads[0].is_alive(), what="the kubelets watch")
-            if self._stream is not None:
-                self._stream.cut()
-            for thread in threads:
-                thread.join()
-            self._api.close()
-            self._watching.close()
 
     def _node(self, name: str, asked: Mapping[str, Any]) -> Object:
         node = gpu_node(name, **asked)
         node["metadata"]["annotations"] = {}  # else kwok would play it, too
         return node
-
-    def _run(self, does: Any) -> None:
-        try:
-            does()
-        except BaseException as trouble:
-            if not self._stopped.is_set():
-                self.trouble = trouble
-                raise
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -113,21 +77,6 @@ class Kubelets:
             self._api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
 
     # --- pods ------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        while not self._stopped.is_set():
-            pods, version = self._watching.list_all(ALL_PODS, **self._query)
-            for pod in pods:
-                self._seen.put(pod)
-            asked = {**self._query, "resourceVersion": version, "timeoutSeconds": 24 * 3600}
-            try:
-                with self._watching.watch(ALL_PODS, read_seconds=24 * 3600, **asked) as stream:
-                    self._stream = stream
-                    for event in stream:
-                        if event["type"] in ("ADDED", "MODIFIED"):
-                            self._seen.put(event["object"])
-            except (Gone, Unreachable):  # listed anew
-                continue
 
     def _play(self) -> None:
         """Does with each pod what is due, counted from when the pod was last changed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from scheduling.backends.base import End, Phase
-from scheduling.backends.kubernetes import namespaces, objects
+from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Missing, Unreachable
 from scheduling.backends.kubernetes.checking import Findings, look
@@ -27,7 +26,6 @@ from tests.cluster.api import JOBS, PODS, Api, Object
 from tests.cluster.backend_rig import Rig
 from tests.cluster.conftest import PEOPLE
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.emptying import remove
 from tests.cluster.tenancy import pod, refused
 from tests.waiting import wait_for
 
@@ -99,14 +97,6 @@ def own(fairlot: Path) -> Iterator[Lossy]:
     api = Lossy(yaml.safe_load(fairlot.read_text()))
     yield api
     api.close()
-
-
-@pytest.fixture
-def tenant(admin: Api, own: Lossy) -> Iterator[str]:
-    walls = namespaces.Walls(gpus={"nvidia.com/gpu": 100}, pods=100)
-    name = namespaces.ensure(own, secrets.randbelow(10**9), walls, cluster="tests")
-    yield name
-    remove(admin, name)
 
 
 @pytest.fixture

@@ -1,0 +1,78 @@
+"""Who plays a part of a cluster: sees what there is of one kind as it changes, and acts on it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from scheduling.backends.kubernetes.api import Api as OwnApi
+from scheduling.backends.kubernetes.api import Gone, Stream, Unreachable
+from tests.cluster.api import Api, Object
+from tests.waiting import wait_for
+
+A_DAY = 24 * 3600
+
+
+class Player:
+    """Watches `path` as the user of `config`; `_play` takes from `_seen` what is there or has changed, then None."""
+
+    def __init__(self, config: Path, path: str, **query: str) -> None:
+        self._api, self._watching = Api(config), OwnApi(yaml.safe_load(config.read_text()))
+        self._path, self._query = path, query
+        self._seen: queue.SimpleQueue[Object | None] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        self._stream: Stream | None = None
+        self.trouble: BaseException | None = None
+
+    @contextmanager
+    def _playing(self, *more: Callable[[], None]) -> Iterator[None]:
+        """In threads of its own, with what else it does until `_stopped`."""
+        threads = [
+            threading.Thread(target=self._run, args=(does,), daemon=True)
+            for does in (self._watch, self._play, *more)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            self._seen.put(None)
+            wait_for(lambda: self._stream or not threads[0].is_alive(), what="it watches")
+            if self._stream is not None:
+                self._stream.cut()
+            for thread in threads:
+                thread.join()
+            self._api.close()
+            self._watching.close()
+
+    def _run(self, does: Callable[[], None]) -> None:
+        try:
+            does()
+        except BaseException as trouble:
+            if not self._stopped.is_set():
+                self.trouble = trouble
+                raise
+
+    def _watch(self) -> None:
+        while not self._stopped.is_set():
+            found, version = self._watching.list_all(self._path, **self._query)
+            for thing in found:
+                self._seen.put(thing)
+            asked = {**self._query, "resourceVersion": version, "timeoutSeconds": A_DAY}
+            try:
+                with self._watching.watch(self._path, read_seconds=A_DAY, **asked) as stream:
+                    self._stream = stream
+                    for event in stream:
+                        if event["type"] in ("ADDED", "MODIFIED"):
+                            self._seen.put(event["object"])
+            except (Gone, Unreachable):  # listed anew
+                continue
+
+    def _play(self) -> None:
+        raise NotImplementedError
