@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ from scheduling.backends.kubernetes import namespaces
 from scheduling.backends.kubernetes.api import Api as OwnApi
 from tests.cluster import deployed, machine
 from tests.cluster.api import JOBS, Api
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.emptying import remove
 from tests.cluster.jobs import Work
 from tests.cluster.nodes import V100
@@ -40,12 +38,8 @@ subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-cluster-"))
-    try:
-        with ControlPlane(folder, users=PEOPLE).started() as running:
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with control_plane("cluster", users=PEOPLE) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

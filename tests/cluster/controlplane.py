@@ -12,6 +12,8 @@ RBAC decides what everyone may do; the audit log says who did what.
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -269,3 +271,14 @@ class ControlPlane:
         flags = {"bind-address": "127.0.0.1", "secure-port": port, "cert-dir": certificates}
         url = f"https://127.0.0.1:{port}/{health}"
         return flags, answers(url, "ok", authority=certificates / f"{name}.crt")
+
+
+@contextmanager
+def control_plane(name: str, **settings: Any) -> Iterator[ControlPlane]:
+    """One that runs in a folder of its own, which goes with it; `settings` as ControlPlane takes them."""
+    folder = Path(tempfile.mkdtemp(prefix=f"fairlot-{name}-"))
+    try:
+        with ControlPlane(folder, **settings).started() as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from scheduling.actions import cancel_job
 from scheduling.models import Job, Lease
 from tests.cluster import deployed
 from tests.cluster.attached_lab import Lab, attached_lab
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.history import AuditTail
 from tests.cluster.orders_process import at_work
 from tests.waiting import wait_for
@@ -83,14 +81,10 @@ class Bench:
 @contextmanager
 def started(nodes: int, gpus: int) -> Iterator[ControlPlane]:
     """A control plane with so many nodes, and Fairlot's manifests in force."""
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-bench-"))
-    try:
-        with ControlPlane(folder, apiserver=INFLIGHT).started() as plane:
-            plane.add_nodes(nodes, gpus=gpus)
-            deployed.install(plane)
-            yield plane
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with control_plane("bench", apiserver=INFLIGHT) as plane:
+        plane.add_nodes(nodes, gpus=gpus)
+        deployed.install(plane)
+        yield plane
 
 
 @contextmanager

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,7 +12,7 @@ from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Invalid
 from scheduling.backends.kubernetes.orders import Orders, Outcome, StillThere
 from tests.cluster.api import Api, Object
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.jobs import Work
 from tests.waiting import wait_for
 
@@ -30,12 +27,8 @@ NAME = objects.job_name(JOB_ID)
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-older-"))
-    try:
-        with ControlPlane(folder, apiserver=OLDER, controller_manager=OLDER).started() as running:
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with control_plane("older", apiserver=OLDER, controller_manager=OLDER) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +23,7 @@ from tests.cluster import deployed
 from tests.cluster.api import JOBS, PODS, Api, Object
 from tests.cluster.backend_rig import Rig
 from tests.cluster.conftest import PEOPLE
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.tenancy import pod, refused
 from tests.waiting import wait_for
 
@@ -40,18 +38,9 @@ JOB_ID = 12
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-podgroups-"))
-    flags: dict[str, Any] = {
-        "users": PEOPLE,
-        "apiserver": GATES | OFFERED,
-        "controller_manager": GATES,
-        "scheduler": GATES,
-    }
-    try:
-        with ControlPlane(folder, **flags).started() as running:
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    flags = {"apiserver": GATES | OFFERED, "controller_manager": GATES, "scheduler": GATES}
+    with control_plane("podgroups", users=PEOPLE, **flags) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from scheduling.backends.kubernetes.tender import START_SECONDS
 from scheduling.models import HeldGpu, Job, Lease
 from tests.cluster import deployed
 from tests.cluster.attached_lab import Lab, attached_lab
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.nodes import V100
 from tests.cluster.witness import Witness
 
@@ -44,15 +42,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    folder = Path(tempfile.mkdtemp(prefix="fairlot-scale-"))
-    try:
-        with ControlPlane(folder).started() as running:
-            running.add_nodes(NODES - NODES // 4)
-            running.add_nodes(NODES // 4, prefix="old", product=V100)
-            deployed.install(running)
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with control_plane("scale") as running:
+        running.add_nodes(NODES - NODES // 4)
+        running.add_nodes(NODES // 4, prefix="old", product=V100)
+        deployed.install(running)
+        yield running
 
 
 @pytest.fixture
