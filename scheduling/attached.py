@@ -76,6 +76,7 @@ def _backend(
         namespace_of=tenancy.namespace_of,
         settle=tenancy.settle,
         learn=tenancy.learn,
+        is_bare=tenancy.is_bare,
         checkpoint_claim=places.checkpoint_claim,
         logs=settings.FAIRLOT_JOBS_DIR / f"cluster-{cluster_id}",
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
@@ -88,7 +89,7 @@ class _Tenancy:
 
     def __init__(self, cluster_id: int, uid: str, places: _Places) -> None:
         self._cluster_id, self._uid, self._places = cluster_id, uid, places
-        self._tenants: dict[int, int] = {}  # of each job; it never changes
+        self._jobs: dict[int, tuple[int, bool]] = {}  # whose each is, and whether bare; neither ever changes
         self._most: dict[int, int | None] = {}  # GPUs of each tenant
         self._settled: dict[int, int | None] = {}
         self._lock = threading.Lock()
@@ -101,6 +102,9 @@ class _Tenancy:
 
     def namespace_of(self, job_id: int) -> str:
         return namespaces.name_of(self._tenant_of(job_id), self._places.prefix)
+
+    def is_bare(self, job_id: int) -> bool:
+        return self._known(job_id)[1]
 
     def settle(self, api: Api, job_id: int) -> None:
         tenant_id = self._tenant_of(job_id)
@@ -124,10 +128,13 @@ class _Tenancy:
             self._settled[tenant_id] = most
 
     def _tenant_of(self, job_id: int) -> int:
-        if job_id not in self._tenants:
+        return self._known(job_id)[0]
+
+    def _known(self, job_id: int) -> tuple[int, bool]:
+        if job_id not in self._jobs:
             found = Job.objects.filter(pk=job_id, cluster=self._cluster_id)
-            tenant_id = found.values_list("tenant_id", flat=True).first()
-            if tenant_id is None:
+            known = found.values_list("tenant_id", "is_bare_pod").first()
+            if known is None:
                 raise KeyError(job_id)
-            self._tenants[job_id] = tenant_id
-        return self._tenants[job_id]
+            self._jobs[job_id] = known
+        return self._jobs[job_id]

@@ -14,6 +14,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_reflector.py",
         "tests/cluster/test_gangs.py",
         "tests/cluster/test_orders.py",
+        "tests/cluster/test_bare_pods.py",
         "tests/cluster/test_podgroups.py",
         "tests/cluster/test_older_servers.py",
         "tests/cluster/test_discovery.py",

@@ -6,6 +6,7 @@ from scheduling.actions.attach import (
     check_cluster,
     detach_cluster,
     replace_kubeconfig,
+    set_bare_pods,
     set_reachable,
 )
 from scheduling.actions.clusters import (
@@ -80,6 +81,7 @@ __all__ = [
     "run_round",
     "run_schedule",
     "run_schedule_now",
+    "set_bare_pods",
     "set_reachable",
     "start_session",
     "step_service",

@@ -190,6 +190,24 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
 
 
 @transaction.atomic(durable=True)
+def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> ClusterAccess:
+    """Whether jobs of one worker that are submitted from now on run as pods without a Job over them."""
+    require_admin(actor)
+    access = _access(cluster, ClusterAccess.objects.select_for_update())
+    before, access.bare_pods = access.bare_pods, bare_pods
+    access.save(update_fields=["bare_pods"])
+    audit.record(
+        actor=actor,
+        verb="cluster.set_bare_pods",
+        target=cluster,
+        before={"bare_pods": before},
+        after={"bare_pods": bare_pods},
+    )
+    live.publish(f"cluster:{cluster.pk}")
+    return access
+
+
+@transaction.atomic(durable=True)
 def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
     """Forgets the kubeconfig; the cluster stays for its history, and may be attached again by its name.
 

@@ -23,7 +23,7 @@ from scheduling.explain import Explainer
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule, stay_attached
-from scheduling.models import Cluster, Job, Lease, Node, Operation
+from scheduling.models import Cluster, ClusterAccess, Job, Lease, Node, Operation
 from scheduling.spec import JobSpec, SpecError
 from scheduling.wake import wake_operations, wake_rounds
 
@@ -115,6 +115,7 @@ def submit_within(
         spec=spec.to_dict(),
         workers=spec.workers,
         gpus_per_worker=spec.gpus_per_worker,
+        is_bare_pod=_is_bare_pod(cluster, spec, has_secrets=bool(secrets)),
         generation_ids=generation_ids,
         priority=spec.priority,
         request_key=request_key,
@@ -142,6 +143,13 @@ def submit_within(
     live.publish(f"jobs:{tenant.pk}")
     wake_rounds(cluster.pk)
     return job
+
+
+def _is_bare_pod(cluster: Cluster, spec: JobSpec, *, has_secrets: bool) -> bool:
+    """What is over at some time by itself, and needs no other object of Kubernetes."""
+    if spec.workers > 1 or spec.port is not None or has_secrets:
+        return False
+    return ClusterAccess.objects.filter(cluster=cluster, bare_pods=True).exists()
 
 
 @transaction.atomic(durable=True)

@@ -33,6 +33,8 @@ MAX_LOST_STARTS = 8
 BACK_OFF_SECONDS = (5, 30, 120)
 # A run that vanished sooner than this counts as a start that did not last.
 STEADY = timedelta(seconds=60)
+# Of a job whose processes Fairlot has told to go.
+LEAVING = (Job.State.STOPPING, Job.State.CANCELLING)
 BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
 # Whether a program has written a checkpoint, only it knows.
 STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
@@ -272,18 +274,18 @@ class _Desk:
 
     def _ended(self, lease: Lease, seen: Observation) -> None:
         at = self._moment(lease, seen.ended_age or 0.0)
-        job, end = lease.job, seen.end or End.LOST
+        job, end, message = lease.job, seen.end or End.LOST, seen.message
         if lease.running_from is None and seen.running_age is not None:
             lease.running_from = min(self._moment(lease, seen.running_age), at)
         if end is End.START_FAILED and lease.running_from is not None:
             end = End.LOST  # it did start
+        if end is End.STOPPED and job.state not in LEAVING:
+            end, message = End.LOST, "They were stopped by others than Fairlot."
         self.close(lease, at=at, why=str(end))
-        outcome = {"exit_code": seen.exit_code, "end_reason": str(end), "end_message": seen.message}
+        outcome = {"exit_code": seen.exit_code, "end_reason": str(end), "end_message": message}
         turn = lease.epoch
         if end is End.SUCCEEDED:
-            self.history.move(
-                job, Event.SUCCEEDED, at=at, text=seen.message or "Succeeded", turn=turn, **outcome
-            )
+            self.history.move(job, Event.SUCCEEDED, at=at, text=message or "Succeeded", turn=turn, **outcome)
         elif job.state == Job.State.CANCELLING:
             self.history.move(
                 job,
@@ -294,13 +296,13 @@ class _Desk:
                 **(outcome | _cancelled(job)),
             )
         elif end is End.DELETED:
-            self._deleted(job, at=at, turn=turn, message=seen.message, outcome=outcome)
+            self._deleted(job, at=at, turn=turn, message=message, outcome=outcome)
         elif end is End.FAILED:
-            self.history.move(job, Event.FAILED, at=at, text=seen.message or "Failed", turn=turn, **outcome)
+            self.history.move(job, Event.FAILED, at=at, text=message or "Failed", turn=turn, **outcome)
         elif end is End.START_FAILED:
-            self._start_failed(lease, at=at, message=seen.message)
+            self._start_failed(lease, at=at, message=message)
         elif end is End.LOST:
-            self._lost(lease, at=at, message=seen.message)
+            self._lost(lease, at=at, message=message)
         else:
             failed_starts = job.failed_starts if lease.running_from is None else 0
             text = f"Stopped; at its next turn {STARTS_AGAIN}"

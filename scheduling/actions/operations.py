@@ -190,6 +190,7 @@ def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> O
     match operation.verb:
         case Operation.Verb.START | Operation.Verb.THAW if lease.state == Lease.State.STARTING:
             gang = describe_gang(lease, spec, log_limit_bytes)
+            gang = replace(gang, may_have_begun=operation.attempts > 1)
             return partial(backend.thaw if operation.verb == Operation.Verb.THAW else backend.start, gang)
         case Operation.Verb.STOP if not close_never_started(
             cluster_id=operation.cluster_id, lease_ids=[lease.pk]

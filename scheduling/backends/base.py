@@ -118,6 +118,7 @@ class Gang:
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     container: Container = USUAL
+    may_have_begun: bool = False  # it was told to start before, and what became of that is not known
 
 
 class Phase(StrEnum):

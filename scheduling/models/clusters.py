@@ -113,6 +113,8 @@ class ClusterAccess(models.Model):
     # Ranges of addresses that jobs may reach, beside each other and the cluster's name service.
     reachable = models.JSONField(default=list, blank=True, db_default=[])
     reachable_since = models.DateTimeField(null=True)  # tells a return to earlier ranges from no change
+    # Jobs of one worker run as pods without a Job over them, for bursts.
+    bare_pods = models.BooleanField(default=False, db_default=False)
     # Requests that change something, of all workers together.
     writes_per_second = models.FloatField(default=50)
     writes_at_once = models.PositiveIntegerField(default=100)

@@ -67,6 +67,8 @@ class Job(models.Model):
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
     workers = models.PositiveIntegerField()
     gpus_per_worker = models.PositiveIntegerField()
+    # On Kubernetes: its worker is a pod without a Job over it. Decided when it is submitted, for good.
+    is_bare_pod = models.BooleanField(default=False, db_default=False)
     # Ids of acceptable generations; empty: any.
     generation_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     priority = models.IntegerField(default=0)
@@ -128,6 +130,10 @@ class Job(models.Model):
                 condition=~models.Q(state__in=["succeeded", "failed", "cancelled"]),
             ),
             models.UniqueConstraint(name="one_replica_an_attempt", fields=["service", "slot", "attempt"]),
+            models.CheckConstraint(
+                name="a_bare_pod_is_one_worker_that_ends",
+                condition=models.Q(is_bare_pod=False) | models.Q(workers=1, kind="training"),
+            ),
             models.CheckConstraint(
                 name="a_replica_is_of_a_service",
                 condition=models.Q(

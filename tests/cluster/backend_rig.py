@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 
 
 class Rig:
-    """`seen` is what the watcher has been told last, by lease."""
+    """`seen` is what the watcher has been told last, by lease. `bare`: its jobs are pods without Jobs."""
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Rig:
         logs: Path,
         *,
         log_streams: int = 8,
+        bare: bool = False,
         **tender: Any,
     ) -> None:
         self.admin, self.namespace = admin, namespace
@@ -40,6 +41,7 @@ class Rig:
             api=lambda: OwnApi(content),
             owner=namespace,  # so that tests beside this one are strangers
             namespace_of=lambda job_id: namespace,
+            is_bare=lambda job_id: bare,
             logs=logs,
             log_limit_bytes=10_000_000,
             log_streams=log_streams,

@@ -368,6 +368,8 @@ class Storm:
         if Job.objects.filter(cluster=self.cluster).unfinished().count() >= MOST_JOBS:
             return
         people = self.lab.people
+        # One worker may be a pod without a Job, beside others that have one.
+        ClusterAccess.objects.filter(cluster=self.cluster).update(bare_pods=self.dice.random() < 0.5)
         owner, tenant = self.dice.choice([(people.bob, people.astro), (people.charlie, people.bio)])
         workers, gpus = self.dice.choice(SHAPES)
         spec = JobSpec(
@@ -547,7 +549,7 @@ class Storm:
         seen = self._watcher.observe() if self._watcher else None
         there = [one.pod for one in self.lab.witness.alive()]
         orders = list(
-            Operation.objects.filter(cluster=self.cluster)
+            Operation.objects.filter(lease__job__in=self.jobs)
             .order_by("id")
             .values_list("lease__job", "verb", "attempts", "done_at", "lease__state", "lease__last_seen_at")
         )

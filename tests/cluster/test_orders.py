@@ -236,6 +236,20 @@ def test_a_job_is_not_made_anew_while_pods_have_outlived_the_one_before(
     assert start(orders, 2, nodes[0]) is Outcome.DONE
 
 
+def test_a_first_start_that_is_given_again_begins_nothing_beside_what_it_began_before(
+    admin: Api, namespace: str, orders: Orders, nodes: list[str]
+) -> None:
+    """Who gave it has died before that was written down, and then the Job was deleted without its pods."""
+    turn = objects.Turn(1, "lease-1", "A100", [nodes[0]])
+    assert orders.start(JOB_ID, POD, turn) is Outcome.DONE
+    Work(admin, namespace).wait_for_pods(objects.job_name(JOB_ID), 1, "Running")
+    admin.delete(f"{JOBS.format(namespace)}/{objects.job_name(JOB_ID)}", propagationPolicy="Orphan")
+    wait_for(lambda: not admin.items(JOBS.format(namespace)), what="it is gone")
+    with pytest.raises(StillThere, match="have outlived its Job"):
+        orders.start(JOB_ID, POD, replace(turn, may_have_begun=True))
+    assert admin.items(JOBS.format(namespace)) == []
+
+
 def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(
     own: OwnApi, admin: Api, nodes: list[str]
 ) -> None:

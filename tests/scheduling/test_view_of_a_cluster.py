@@ -57,3 +57,40 @@ def test_a_job_that_is_deleted_before_its_end_was_ended_by_that() -> None:
     view = view_of(job())
     view.jobs.remove(job())
     assert [seen.end for seen in view.news()] == [End.DELETED]
+
+
+def pod(made: dict[str, Any], rank: int, uid: str, *, gated: bool = False, phase: str = "") -> dict[str, Any]:
+    """As the Job controller makes it of the Job's template."""
+    template = made["spec"]["template"]
+    metadata = {
+        "name": f"{made['metadata']['name']}-{rank}-{uid}",
+        "namespace": "fairlot-1",
+        "uid": uid,
+        "labels": template["metadata"]["labels"] | {objects.CONTROLLER: made["metadata"]["uid"]},
+        "annotations": template["metadata"]["annotations"] | {objects.INDEX: str(rank)},
+    }
+    gates = [{"name": objects.GATE}] if gated else []
+    began = {"startedAt": "2026-01-01T00:00:00Z"}
+    boxes = [{"state": {"terminated": began | {"finishedAt": "2026-01-01T00:01:00Z", "exitCode": 0}}}]
+    status = {"phase": phase or "Pending", "containerStatuses": boxes if phase else []}
+    spec = {"schedulingGates": gates, "containers": [{"name": "main"}]}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one_made_anew() -> None:
+    """Its pods were left to themselves and have ended; the order was given again, and the new pods are gated."""
+    turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-1"])
+    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
+    made["metadata"] |= {"uid": "first", "namespace": "fairlot-1"}
+    again = {**made, "metadata": made["metadata"] | {"uid": "second"}, "status": {"active": 2}}
+    view = View()
+    view.jobs.replace([again])
+    view.pods.replace(
+        [pod(made, rank, f"old-{rank}", phase="Succeeded") for rank in (0, 1)]
+        + [pod(again, rank, f"new-{rank}", gated=True) for rank in (0, 1)]
+    )
+    [seen] = view.news()
+    assert (seen.phase, seen.running_age) == (Phase.STARTING, None)
+    [(gang, _)] = view.unsettled()
+    found = objects.of_turn(gang.job, list(gang.pods.values()))
+    assert {one["metadata"]["uid"] for one in found} == {"new-0", "new-1"}, "whose gates are to be opened"

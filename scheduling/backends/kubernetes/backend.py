@@ -17,11 +17,22 @@ from kubernetes.config import ConfigException
 from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered
 from scheduling.backends.kubernetes import answering, claims, objects
 from scheduling.backends.kubernetes.answering import NameTaken
-from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Unauthorized, Unreachable
+from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
+from scheduling.backends.kubernetes.barepods import BareOrders
 from scheduling.backends.kubernetes.listening import Desk, files_of
 from scheduling.backends.kubernetes.logs import SILENCE_SECONDS, Follower
 from scheduling.backends.kubernetes.objects import JOB, OWNER
-from scheduling.backends.kubernetes.orders import FORBIDDEN, JOBS, NotOurs, Orders, Outcome, StillThere
+from scheduling.backends.kubernetes.orders import (
+    FORBIDDEN,
+    JOBS,
+    PODS,
+    Commands,
+    NotOurs,
+    Orders,
+    Outcome,
+    StillThere,
+    delete_pod,
+)
 from scheduling.backends.kubernetes.podgroups import PodGroups
 from scheduling.backends.kubernetes.reflector import Mirror, Reflector
 from scheduling.backends.kubernetes.remarks import SELECTORS, Remarks
@@ -34,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 ALL_JOBS, ALL_PODS, NODES = "/apis/batch/v1/jobs", "/api/v1/pods", "/api/v1/nodes"
 EVENTS = "/api/v1/events"
-PODS = "/api/v1/namespaces/{}/pods"
 # Until the first lists are there, nothing is known; a large cluster's take a while.
 FILL_SECONDS = 120.0
 # Signals are sent by kubelets; a grace of 0 would make the API server forget a pod that still runs.
@@ -87,9 +97,9 @@ class KubernetesBackend:
     """Orders go to the API server from any process; one process at a time watches, by `changes`.
 
     `owner` marks this Fairlot's objects. Logs lie under `logs`, one folder for each job; `log_streams` of them are
-    followed at once. `settle` is asked before each start: it makes the namespace of the job's
-    tenant, where it is not there yet; `learn` before orders
-    are given from threads.
+    followed at once. `settle` is asked before each start: it makes the namespace of the job's tenant, where it is
+    not there yet; `learn` before orders are given from threads. `is_bare` says of a job, always the same, whether
+    it runs as a pod without a Job.
     """
 
     orders_at_once = AT_ONCE
@@ -102,6 +112,7 @@ class KubernetesBackend:
         namespace_of: Tenancy,
         settle: Callable[[Api, int], None] = lambda api, job_id: None,
         learn: Callable[[int], None] = lambda job_id: None,
+        is_bare: Callable[[int], bool] = lambda job_id: False,
         logs: Path,
         log_limit_bytes: int,
         log_streams: int,
@@ -113,6 +124,7 @@ class KubernetesBackend:
         self._namespace_of = namespace_of
         self._settle = settle
         self._learn = learn
+        self._is_bare = is_bare
         self.logs, self._log_limit, self._log_streams = logs, log_limit_bytes, log_streams
         self._checkpoint_claim = checkpoint_claim
         self.patience_seconds = objects.PATIENCE_SECONDS
@@ -167,7 +179,9 @@ class KubernetesBackend:
             container=gang.container,
         )
         nodes = [worker.node for worker in sorted(gang.workers, key=lambda worker: worker.rank)]
-        turn = objects.Turn(gang.epoch, str(gang.token), gang.generation, nodes)
+        turn = objects.Turn(
+            gang.epoch, str(gang.token), gang.generation, nodes, may_have_begun=gang.may_have_begun
+        )
         with _plainly(f"the start of job {gang.job_id}"):
             self._settle(self.api, gang.job_id)
             claims.check(self.api, self._namespace_of(gang.job_id), gang.mounts)
@@ -191,7 +205,7 @@ class KubernetesBackend:
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """The Job stays for a day as a tombstone; what is kept here of a deleted one goes."""
+        """The Job stays for a day as a tombstone, a bare pod for an hour; what is kept here of a deleted one goes."""
         if self._watch:
             self._watch.view.finished_with(job_id, token)
 
@@ -200,9 +214,9 @@ class KubernetesBackend:
         with _plainly(f"the removal of job {job_id}"):
             there = self._orders(job_id).find(job_id)
             if there is not None:
-                if objects.holds_gpus(there) or not objects.is_suspended(there):
+                if not objects.is_at_rest(there):
                     raise BackendError(f"job {job_id} is still running")
-                self.api.delete(self._job_path(there), uid=there["metadata"]["uid"])
+                self.api.delete(self._path(there), uid=there["metadata"]["uid"])
             try:
                 shutil.rmtree(self.logs / str(job_id))
             except FileNotFoundError:
@@ -286,8 +300,11 @@ class KubernetesBackend:
 
     # --- how -----------------------------------------------------------------------------------
 
-    def _orders(self, job_id: int) -> Orders:
-        return Orders(self.api, self._namespace_of(job_id), self._owner, self._groups)
+    def _orders(self, job_id: int) -> Commands:
+        namespace = self._namespace_of(job_id)
+        if self._is_bare(job_id):
+            return BareOrders(self.api, namespace, self._owner)
+        return Orders(self.api, namespace, self._owner, self._groups)
 
     def _told_to_stop(self, job_id: int, epoch: int, token: str) -> Outcome:
         orders = self._orders(job_id)
@@ -300,9 +317,10 @@ class KubernetesBackend:
         self._settle(self.api, job_id)
         return orders.stop(job_id, epoch=epoch, token=token)
 
-    def _job_path(self, job: Object) -> str:
-        about = job["metadata"]
-        return f"{JOBS.format(about['namespace'])}/{about['name']}"
+    def _path(self, thing: Object) -> str:
+        """Of what stands for a job."""
+        about, kind = thing["metadata"], PODS if objects.is_bare(thing) else JOBS
+        return f"{kind.format(about['namespace'])}/{about['name']}"
 
     def _shorten(self, job_id: int, grace_seconds: float) -> None:
         """Pods whose own grace is longer are told the shorter one."""
@@ -311,14 +329,7 @@ class KubernetesBackend:
             wanted = grace_seconds and grace_seconds + answering.goodbye_of(pod)
             if objects.has_ended(pod) or pod["spec"]["terminationGracePeriodSeconds"] <= wanted:
                 continue
-            try:
-                self.api.delete(
-                    f"{pods}/{pod['metadata']['name']}",
-                    uid=pod["metadata"]["uid"],
-                    grace_seconds=max(SHORTEST_GRACE, round(wanted)),
-                )
-            except Missing:
-                continue
+            delete_pod(self.api, pod, grace_seconds=max(SHORTEST_GRACE, round(wanted)))
 
     def _view(self) -> View:
         if self._watch:

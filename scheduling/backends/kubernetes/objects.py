@@ -1,4 +1,4 @@
-"""A gang as a Job of Kubernetes, and the requests that start, let through, stop and move it.
+"""A gang as a Job of Kubernetes, or one worker as a pod, and the requests that start, let through, stop and move it.
 
 A Job carries the epoch of the lease that it last heard of, and that only grows. Every request is one
 JSON-Patch that begins with tests of the Job's uid and of the epoch that it was found at: the API server
@@ -25,6 +25,7 @@ OURS = "fairlot.io"
 NVIDIA = "nvidia.com/gpu"
 # Labels: of which job of Fairlot it is, and of which Fairlot.
 JOB, OWNER = f"{OURS}/job", answering.OWNER
+BARE = f"{OURS}/bare"  # a label of pods that no Job has made
 # Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
@@ -79,12 +80,18 @@ class Turn:
     token: str
     generation: str
     nodes: Sequence[str]  # of each rank
+    may_have_begun: bool = False  # the order was given before, and what became of it is not known
 
 
 def job_name(job_id: int) -> str:
     """Always the same for a job, so that making its Job twice is refused; short enough for its pods' names."""
     number = base64.b32encode(job_id.to_bytes(5, "big")).decode().lower()
     return f"fairlot-{number}"
+
+
+def pod_name(job_id: int) -> str:
+    """Of a worker without a Job. The same for all turns, so that no two of them can ever be there at once."""
+    return f"{job_name(job_id)}-0"
 
 
 def new_job(
@@ -102,11 +109,8 @@ def new_job(
     Turns up to `epoch` are void: they were those of a Job before it. `grouped`: its pods name a PodGroup.
     """
     name = job_name(job_id)
-    annotations = {EPOCH: str(epoch), WORKERS: str(workers)} | (_marks(begin) if begin else {})
-    if 0 < len(pod.progress_pattern) <= LONGEST_PATTERN:
-        annotations[PROGRESS] = pod.progress_pattern
-    labels = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
-    labels |= answering.labels(pod.endpoint)
+    annotations = {EPOCH: str(epoch)} | _facts(pod, workers) | (_marks(begin) if begin else {})
+    labels = _labels(job_id, pod, owner)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -140,6 +144,31 @@ def new_job(
             },
         },
     }
+
+
+def new_pod(job_id: int, pod: Pod, *, owner: str, turn: Turn) -> Object:
+    """A job's one worker for one turn, without a Job over it: it says by itself what else a Job would."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job_id),
+            "labels": _labels(job_id, pod, owner) | {BARE: "true"},
+            "annotations": {INDEX: "0", GENERATION: turn.generation} | _facts(pod, 1) | _marks(turn),
+        },
+        "spec": _pod_spec(job_id, pod, 1) | {"affinity": _on(turn.nodes)},
+    }
+
+
+def _labels(job_id: int, pod: Pod, owner: str) -> dict[str, str]:
+    ours = {"app.kubernetes.io/managed-by": "fairlot", JOB: str(job_id), OWNER: owner}
+    return ours | answering.labels(pod.endpoint)
+
+
+def _facts(pod: Pod, workers: int) -> dict[str, str]:
+    """Annotations that are the same for all turns."""
+    told = 0 < len(pod.progress_pattern) <= LONGEST_PATTERN
+    return {WORKERS: str(workers)} | ({PROGRESS: pod.progress_pattern} if told else {})
 
 
 def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
@@ -291,6 +320,11 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
     ]
 
 
+def note_why(uid: str, *, epoch: int, because: str) -> list[Operation]:
+    """Of one pod without a Job: why it is about to be deleted, when nobody decided it."""
+    return [*_at(uid, epoch), *_puts(ANNOTATIONS, {BECAUSE: because})]
+
+
 def let_through(uid: str, *, node: str) -> list[Operation]:
     """Of one pod: it may be bound, to this node. A pod that was let through has no gate to test for."""
     return [
@@ -346,9 +380,20 @@ def epoch_of(thing: Object) -> int:
     return int(thing["metadata"]["annotations"][EPOCH])
 
 
+def is_bare(thing: Object) -> bool:
+    """Whether it is a pod that no Job has made. What is asked of a Job may be asked of it, too."""
+    return BARE in thing["metadata"]["labels"]
+
+
 def is_of(pod: Object, job: Object) -> bool:
-    """Whether this very Job made the pod, not one of the same name before it."""
-    return str(pod["metadata"]["labels"][CONTROLLER]) == str(job["metadata"]["uid"])
+    """Whether this very Job made the pod, not one of the same name before it; a bare pod is its own."""
+    maker = pod["metadata"]["uid"] if is_bare(pod) else pod["metadata"]["labels"][CONTROLLER]
+    return str(maker) == str(job["metadata"]["uid"])
+
+
+def of_turn(job: Object, pods: Sequence[Object]) -> list[Object]:
+    """Those that this very Job made for its present turn, which may have been begun by a Job before it."""
+    return [pod for pod in pods if epoch_of(pod) == epoch_of(job) and is_of(pod, job)]
 
 
 def job_id_of(thing: Object) -> int:
@@ -406,6 +451,11 @@ def holds_gpus(job: Object) -> bool:
     """Whether pods of it are there or still going: its GPUs are free only when none is."""
     status = job.get("status", {})
     return bool(status.get("active", 0) or status.get("terminating", 0))
+
+
+def is_at_rest(thing: Object) -> bool:
+    """Whether nothing of a Job, or of a bare pod, runs any more, or will without being told to."""
+    return has_ended(thing) if is_bare(thing) else is_suspended(thing) and not holds_gpus(thing)
 
 
 def condition(thing: Object, kind: str) -> Object | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from scheduling.backends.kubernetes import handover, meeting, objects
 from scheduling.backends.kubernetes.api import Api, Changed, Invalid, Missing, Object, Refused, Taken
@@ -40,6 +41,19 @@ class StillThere(Exception):
     """Pods of an earlier lease are still there."""
 
 
+class Commands(Protocol):
+    """What can be ordered of the jobs of one namespace, in whichever way they run there."""
+
+    def find(self, job_id: int) -> Object | None:
+        """What stands for the job there; raises NotOurs."""
+
+    def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
+        """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
+
+    def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
+        """The pods of the lease `epoch` go; `because` is why, when nobody decided it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Orders:
     """Gives orders to the Jobs of one namespace. Unreachable and Refused: to be given again later."""
@@ -58,16 +72,18 @@ class Orders:
         epoch: int = 0,
         begin: Turn | None = None,
         grouped: bool = False,
+        may_have_run: bool = False,
     ) -> Object:
         """The job's Job; made if it is not there, suspended or with the turn `begin`.
 
-        Turns up to `epoch` were another Job's; raises StillThere while pods of that one have outlived it, and
-        NotOurs when the name is taken by another's. `grouped`: its pods name a PodGroup, where there are any.
+        Turns up to `epoch` were another Job's. If there `may_have_run` one, raises StillThere while pods of it have
+        outlived it; NotOurs when the name is taken by another's. `grouped`: its pods name a PodGroup, where there
+        are any.
         """
         there = self.find(job_id)
         if there is not None:
             return there
-        if epoch and self._left_behind(job_id):
+        if may_have_run and self._left_behind(job_id):
             raise StillThere(f"pods of job {job_id} have outlived its Job")
         wanted = objects.new_job(
             job_id,
@@ -107,7 +123,13 @@ class Orders:
         begin = None if grouped or handover.is_needed(pod.secrets) else turn
         for last in _tries():
             job = self.prepare(
-                job_id, pod, workers=len(turn.nodes), epoch=turn.epoch - 1, begin=begin, grouped=grouped
+                job_id,
+                pod,
+                workers=len(turn.nodes),
+                epoch=turn.epoch - 1,
+                begin=begin,
+                grouped=grouped,
+                may_have_run=turn.may_have_begun or turn.epoch > 1,
             )
             at = objects.epoch_of(job)
             if at > turn.epoch or (at == turn.epoch and objects.is_suspended(job)):
@@ -200,6 +222,17 @@ class Orders:
 
     def _path(self, job_id: int) -> str:
         return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id)}"
+
+
+def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> None:
+    """This very pod; one of the same name that came after it stays."""
+    about = pod["metadata"]
+    with suppress(Missing, Changed):
+        api.delete(
+            f"{PODS.format(about['namespace'])}/{about['name']}",
+            uid=about["uid"],
+            grace_seconds=grace_seconds,
+        )
 
 
 def _stays_where_it_was(job: Object, refusal: Refused) -> bool:

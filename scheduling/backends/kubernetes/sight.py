@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from scheduling.backends.base import End, Phase
@@ -46,12 +46,13 @@ class Sight:
 
 
 def look(job: Object, pods: Sequence[Object]) -> Sight | None:
-    """The latest lease of the Job; None when it never had one. `pods`: all that there are of this Job."""
+    """The latest lease of the Job; None when it never had one. `pods`: all that there are of its job, also
+    those of a Job before it."""
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
         return None
     lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
-    ours = [pod for pod in pods if objects.epoch_of(pod) == lease[1]]
+    ours = objects.of_turn(job, pods)
     ran = _all_ran_since(ours, objects.workers_of(job))
     # Pods that have ended and are not counted yet may be the Job's own end.
     left = [pod for pod in pods if not objects.has_ended(pod) or _is_uncounted(pod)]
@@ -69,6 +70,54 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
         end, message = _why_stopped(annotations.get(objects.BECAUSE, ""))
         return Sight(*lease, Phase.ENDED, None, ran, end, None, message)
     return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not come to it yet
+
+
+def look_at_bare(pod: Object) -> Sight | None:
+    """The lease of a pod without a Job."""
+    annotations = pod["metadata"]["annotations"]
+    lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
+    ran = _all_ran_since([pod], 1)
+    if not objects.has_ended(pod):
+        ready, address = answering.ready_since([pod])
+        return Sight(*lease, *_alive(pod, [pod], ran), ready_since=ready, address=address)
+    end, code, message = _how_it_ended(pod)
+    return Sight(*lease, Phase.ENDED, _last([pod]), ran, end, code, message)
+
+
+def gone(sight: Sight, pod: Object) -> Sight:
+    """Of a pod without a Job that has gone before it was seen to end; `pod` as it was seen last."""
+    if taken := taken_away(pod, [pod]):
+        end, message = End.LOST, taken
+    else:
+        end, message = _why_stopped(pod["metadata"]["annotations"].get(objects.BECAUSE, ""))
+    return replace(sight, phase=Phase.ENDED, since=None, end=end, message=message, ready_since=None)
+
+
+def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
+    """A pod that was told to go, and ended then, was stopped, whatever its exit code: programs that save what they
+    have often say 0."""
+    if said := pod["metadata"]["annotations"].get(objects.BECAUSE):
+        end, message = _why_stopped(said)
+        return end, None, message
+    taken, told = taken_away(pod, [pod]), _was_told_before_it_ended(pod)
+    if pod["status"]["phase"] == "Succeeded" and not told:
+        return End.SUCCEEDED, 0, ""
+    if taken:
+        return End.LOST, None, taken
+    if told:
+        return End.STOPPED, None, _why_stopped("")[1]
+    return End.FAILED, *_why_failed(pod, [pod], pod["status"])
+
+
+def _was_told_before_it_ended(pod: Object) -> bool:
+    """Of what happened in the same second it is taken that it was."""
+    about = pod["metadata"]
+    if "deletionTimestamp" not in about:
+        return False
+    grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
+    told = _moment(about["deletionTimestamp"]) - grace
+    ended = _last([pod])
+    return ended is None or ended >= told
 
 
 def look_at_orphans(pods: Sequence[Object]) -> Sight | None:
@@ -110,7 +159,8 @@ def taken_away(job: Object, pods: Sequence[Object]) -> str:
             how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
             said = f": {found['message']}" if found.get("message") else ""
             return f"{_named(pod)} {how}{said}"
-    if _ends_by_itself(job, pods):  # the Job controller deletes those that still run
+    # Whoever deletes a bare pod says nothing of it; of the others the Job controller deletes those that still run.
+    if objects.is_bare(job) or _ends_by_itself(job, pods):
         return ""
     deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
     return next((f"{_named(pod)} was deleted by others than Fairlot" for pod in deleted), "")

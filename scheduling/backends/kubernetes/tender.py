@@ -15,7 +15,7 @@ from uuid import UUID
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
-from scheduling.backends.kubernetes.orders import JOBS, NotOurs, Orders
+from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, delete_pod
 from scheduling.backends.kubernetes.sight import Sight, because, hindrance, taken_away
 from scheduling.backends.kubernetes.view import Gang, View
 
@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 600.0
 # Until all pods of a gang exist: nothing but a quota, a policy or a slow controller stands between.
 GATHER_SECONDS = 120.0
-SWEEP_SECONDS = 10.0  # between two looks for pods that have lost their Job
+SWEEP_SECONDS = 10.0  # between two looks for pods that have lost their Job, or are needed no more
+# Bare pods that have ended keep their name for so long, and with it late requests off.
+KEEP_SECONDS = 3600.0
+REMOVED_AT_ONCE = 20  # of them, so that one look does not take long
 AT_ONCE = 8  # gates that are opened at the same time
 
 
@@ -38,13 +41,15 @@ class Tender:
         start_seconds: float = START_SECONDS,
         gather_seconds: float = GATHER_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
+        keep_seconds: float = KEEP_SECONDS,
     ) -> None:
         self._start_seconds, self._gather_seconds = start_seconds, gather_seconds
         self._sweep_seconds, self._swept_at = sweep_seconds, time.monotonic()
+        self._keep_seconds = keep_seconds
         self._since: dict[UUID, float] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="gates")
 
-    def tend(self, api: Api, view: View, orders: Callable[[int], Orders]) -> None:
+    def tend(self, api: Api, view: View, orders: Callable[[int], Commands]) -> None:
         """One look at every gang that is coming up or runs. Raises Unreachable."""
         unsettled = view.unsettled()
         coming = {sight.token for _, sight in unsettled if sight.phase is Phase.STARTING}
@@ -65,10 +70,15 @@ class Tender:
                     _stop_orphan(api, pod)
                 except Refused as trouble:
                     logger.warning("pod %s has lost its Job: %s", pod["metadata"]["name"], trouble)
+            for pod in view.tombstones(self._keep_seconds)[:REMOVED_AT_ONCE]:
+                try:
+                    delete_pod(api, pod)
+                except Refused as trouble:
+                    logger.warning("pod %s stays: %s", pod["metadata"]["name"], trouble)
 
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
         """Why a gang has to be taken back, and how that counts; None when it has not."""
-        pods = _of_turn(gang)
+        pods = objects.of_turn(gang.job, list(gang.pods.values()))
         if lost := taken_away(gang.job, pods):
             return End.LOST, lost
         if sight.phase is not Phase.STARTING:
@@ -88,7 +98,7 @@ class Tender:
 
     def _let_through(self, api: Api, gang: Gang) -> None:
         """Opens the gates of a gang whose pods are all there; one that is open already stays open."""
-        pods = _of_turn(gang)
+        pods = objects.of_turn(gang.job, list(gang.pods.values()))
         gated = [pod for pod in pods if objects.is_gated(pod)]
         if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
             return
@@ -96,7 +106,7 @@ class Tender:
         list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.rank_of(pod)]), gated))
 
 
-def _take_back(sight: Sight, orders: Orders, end: End, why: str) -> None:
+def _take_back(sight: Sight, orders: Commands, end: End, why: str) -> None:
     logger.warning("job %s, turn %s, is taken back: %s", sight.job_id, sight.epoch, why)
     orders.stop(sight.job_id, epoch=sight.epoch, token=str(sight.token), because=because(end, why))
 
@@ -107,10 +117,7 @@ def _stop_orphan(api: Api, pod: Object) -> None:
     if _has_job(api, pod):
         return
     logger.warning("pod %s in %s has lost its Job and is stopped", about["name"], about["namespace"])
-    try:
-        api.delete(f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}", uid=about["uid"])
-    except Missing:
-        logger.info("pod %s is gone already", about["name"])
+    delete_pod(api, pod)
 
 
 def _has_job(api: Api, pod: Object) -> bool:
@@ -121,12 +128,6 @@ def _has_job(api: Api, pod: Object) -> bool:
     except Missing:
         return False
     return objects.is_of(pod, job)
-
-
-def _of_turn(gang: Gang) -> list[Object]:
-    """The pods of the gang's present turn; those of earlier ones are going or gone."""
-    epoch = objects.epoch_of(gang.job)
-    return [pod for pod in gang.pods.values() if objects.epoch_of(pod) == epoch]
 
 
 def _open(api: Api, pod: Object, node: str) -> None:

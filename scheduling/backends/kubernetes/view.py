@@ -16,7 +16,14 @@ from scheduling.backends.base import End, Observation, Offer, Phase
 from scheduling.backends.kubernetes import discovery, objects
 from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.events import Denial
-from scheduling.backends.kubernetes.sight import Sight, look, look_at_orphans, taken_away
+from scheduling.backends.kubernetes.sight import (
+    Sight,
+    gone,
+    look,
+    look_at_bare,
+    look_at_orphans,
+    taken_away,
+)
 
 OFFERS_EVERY = 10.0
 MOST_DENIALS = 10_000
@@ -27,7 +34,7 @@ DELETED = "its Job was deleted in the cluster, and not by Fairlot"
 
 @dataclass
 class Gang:
-    """A Job, its pods, and what they show."""
+    """A Job, its pods, and what they show; or a bare pod, which is both."""
 
     job: Object
     pods: dict[str, Object] = field(default_factory=dict)  # by uid
@@ -190,6 +197,20 @@ class View:
                 if not objects.has_ended(pod) and "deletionTimestamp" not in pod["metadata"]
             ]
 
+    def tombstones(self, age: float) -> list[Object]:
+        """Bare pods that ended at least `age` seconds ago, which nothing else removes."""
+        before = time.monotonic() - age
+        with self._lock:
+            return [
+                gang.job
+                for gang in self._gangs.values()
+                if objects.is_bare(gang.job)
+                and not gang.deleted
+                and gang.sight
+                and gang.sight.phase is Phase.ENDED
+                and gang.began <= before
+            ]
+
     # --- changing --------------------------------------------------------------------------------
 
     def note_progress(self, job_id: int, epoch: int, steps: float, at: float) -> None:
@@ -276,7 +297,30 @@ class View:
         gang.deleted = True
         self._evaluate(job_id, gap)
 
+    def _put_bare(self, pod: Object, gap: float) -> None:
+        """A pod that no Job has made takes the place of a gang."""
+        job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
+        gang = self._gangs.get(job_id)
+        if gang is None or gang.job["metadata"]["uid"] != uid:
+            gang = self._gangs[job_id] = Gang(pod)
+        self._job_of_pod[uid] = job_id
+        gang.job, gang.pods = pod, {uid: pod}
+        self._tell(pod)
+        self._evaluate(job_id, gap)
+
+    def _hear_last_words(self, pod: Object) -> None:
+        """What a bare pod was like when it went, unless its end is known already."""
+        gang = self._gangs.get(objects.job_id_of(pod))
+        if gang is None or (
+            gang.job["metadata"]["uid"] == pod["metadata"]["uid"]
+            and (gang.sight is None or gang.sight.phase is not Phase.ENDED)
+        ):
+            self._put_bare(pod, 0.0)
+
     def _put_pod(self, pod: Object, gap: float) -> None:
+        if objects.is_bare(pod):
+            self._put_bare(pod, gap)
+            return
         job_id, uid = objects.job_id_of(pod), pod["metadata"]["uid"]
         self._job_of_pod[uid] = job_id
         if job_id in self._gangs:
@@ -297,9 +341,12 @@ class View:
             return
         if self.audience:
             self.audience.gone(uid)
-        if job_id in self._gangs:
-            self._gangs[job_id].pods.pop(uid, None)
-            self._evaluate(job_id, gap)
+        if gang := self._gangs.get(job_id):
+            gang.pods.pop(uid, None)
+            if gang.job["metadata"]["uid"] == uid:
+                self._remove_job(gang.job, gap)
+            else:
+                self._evaluate(job_id, gap)
         elif job_id in self._homeless:
             self._homeless[job_id].pop(uid, None)
             if not self._homeless[job_id]:
@@ -308,7 +355,7 @@ class View:
     def _evaluate(self, job_id: int, gap: float) -> None:
         """Looks at a gang anew. What shows first now began at most `gap` seconds ago."""
         gang = self._gangs[job_id]
-        sight = self._deleted(gang) if gang.deleted else look(gang.job, list(gang.pods.values()))
+        sight = self._deleted(gang) if gang.deleted else _look(gang)
         self._news.add(job_id)
         before, gang.sight = gang.sight, sight
         (self._unsettled.add if _needs_care(gang) else self._unsettled.discard)(job_id)
@@ -329,6 +376,8 @@ class View:
     def _deleted(self, gang: Gang) -> Sight | None:
         if gang.sight is None or gang.sight.phase is Phase.ENDED:
             return gang.sight
+        if objects.is_bare(gang.job):
+            return gone(gang.sight, gang.job)
         if any(not objects.has_ended(pod) for pod in gang.pods.values()):
             return gang.sight
         return replace(gang.sight, phase=Phase.ENDED, since=None, end=End.DELETED, message=DELETED)
@@ -348,9 +397,19 @@ def _job_of_orphan(pod: Object) -> Object:
     return {"metadata": metadata, "spec": {"suspend": False}, "status": {}}
 
 
+def _look(gang: Gang) -> Sight | None:
+    if not objects.is_bare(gang.job):
+        return look(gang.job, list(gang.pods.values()))
+    # How a pod ended stays as it was seen first: it may be told to go afterwards.
+    is_over = gang.sight is not None and gang.sight.phase is Phase.ENDED
+    return gang.sight if is_over else look_at_bare(gang.job)
+
+
 def _needs_care(gang: Gang) -> bool:
     if gang.sight is None or gang.deleted or objects.is_suspended(gang.job):
         return False
+    if objects.is_bare(gang.job) and "deletionTimestamp" in gang.job["metadata"]:
+        return False  # it goes already
     return gang.sight.phase is Phase.STARTING or (
         gang.sight.phase is Phase.RUNNING and bool(taken_away(gang.job, list(gang.pods.values())))
     )
@@ -397,7 +456,7 @@ class _Jobs(_Mirror):
     def _replace(self, found: Sequence[Object], gap: float) -> None:
         there = {job["metadata"]["uid"] for job in found}
         for gang in list(self.view._gangs.values()):
-            if gang.job["metadata"]["uid"] not in there:
+            if gang.job["metadata"]["uid"] not in there and not objects.is_bare(gang.job):
                 self.view._remove_job(gang.job, gap)
         for job in found:
             self.view._put_job(job, gap)
@@ -422,6 +481,8 @@ class _Pods(_Mirror):
         self.view._put_pod(thing, gap)
 
     def _remove(self, thing: Object, gap: float) -> None:
+        if objects.is_bare(thing):
+            self.view._hear_last_words(thing)
         self.view._remove_pod(thing["metadata"]["uid"], gap)
 
 

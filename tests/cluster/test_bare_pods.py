@@ -1,0 +1,370 @@
+"""Jobs of one worker as pods without Jobs, behind the same interface, on a real control plane."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduling.backends.base import BackendError, End, Phase, Secrets
+from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Unreachable
+from scheduling.backends.kubernetes.barepods import BareOrders
+from scheduling.backends.kubernetes.orders import NotOurs, Outcome, StillThere
+from tests.cluster.api import JOBS, PODS, Api, Object, Refused
+from tests.cluster.backend_rig import Rig
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kubelets import Kubelets
+from tests.cluster.test_orders import JOB_ID, POD, Lossy
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+Rigging = Callable[..., Rig]
+STEPS = 150
+SEED = random.randrange(1_000_000)
+
+
+@pytest.fixture
+def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rigging]:
+    with ExitStack() as stack:
+
+        def make(**tender: float) -> Rig:
+            made = Rig(admin, fairlot, tenant, tmp_path, bare=True, **tender)
+            stack.enter_context(made.watching())
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def rig(rigging: Rigging) -> Rig:
+    return rigging()
+
+
+# --- a job's life --------------------------------------------------------------------------------------------
+
+
+def test_it_runs_where_it_was_put_and_to_its_end_without_any_job(
+    rig: Rig, admin: Api, tenant: str, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(nodes[1], gpus=2))
+    seen = rig.wait(gang, Phase.RUNNING)
+    assert (seen.job_id, seen.epoch, seen.end) == (gang.job_id, gang.epoch, None)
+    [pod] = rig.pods(gang)
+    assert (pod["spec"]["nodeName"], objects.rank_of(pod)) == (nodes[1], 0)
+    rig.annotate(gang, run_for="0")
+    ended = rig.wait(gang)
+    assert (ended.end, ended.exit_code) == (End.SUCCEEDED, 0)
+    assert ended.running_age is not None
+    assert ended.ended_age is not None
+    assert ended.running_age >= ended.ended_age
+    assert admin.items(JOBS.format(tenant)) == []
+
+
+def test_what_it_ends_with_is_told(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, run_for="0", exit_code="3")
+    ended = rig.wait(gang)
+    assert (ended.end, ended.exit_code) == (End.FAILED, 3)
+    assert ended.message == f"worker 0 on {nodes[0]} exited with code 3"
+
+
+def test_it_holds_its_gpu_until_it_has_gone_and_goes_on_elsewhere_at_its_next_turn(
+    rig: Rig, nodes: list[str]
+) -> None:
+    first, second = rig.gang(nodes[0]), rig.gang(nodes[-1], epoch=2, generation="V100")
+    rig.start(first)
+    rig.wait(first, Phase.RUNNING)
+    rig.annotate(first, stop_after="3600")
+    rig.stop(first)
+    wait_for(lambda: "deletionTimestamp" in rig.pods(first)[0]["metadata"], what="it is told")
+    with pytest.raises(BackendError, match="the pod of turn 1 of job 1 was still there"):
+        rig.start(second)
+    assert rig.seen[first.token].phase is not Phase.ENDED
+    rig.annotate(first, stop_after="0")
+    ended = rig.wait(first)
+    assert (ended.end, ended.message) == (End.STOPPED, "stopped as told")
+    wait_for(lambda: not rig.pods(first), what="its name is free")
+    rig.start(second)
+    rig.wait(second, Phase.RUNNING)
+    [pod] = rig.pods(second)
+    assert pod["spec"]["nodeName"] == nodes[-1]
+    assert pod["metadata"]["annotations"][objects.GENERATION] == "V100"
+    assert rig.seen[first.token].phase is Phase.ENDED
+
+
+def test_a_program_that_saves_what_it_has_and_says_0_when_it_is_told_to_stop_was_stopped(
+    rig: Rig, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, stop_exit_code="0")
+    rig.stop(gang)
+    assert rig.wait(gang).end is End.STOPPED
+
+
+def test_one_that_is_stopped_after_its_end_has_ended_as_it_did(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, run_for="0")
+    rig.wait(gang)
+    rig.stop(gang)
+    assert {seen.end for seen in rig.told if seen.phase is Phase.ENDED} == {End.SUCCEEDED}
+    assert len(rig.pods(gang)) == 1, "it keeps late starts off"
+
+
+def test_a_shorter_grace_than_its_own_is_told_to_it(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], grace_seconds=3600.0))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, stop_after="3600")
+    rig.stop(gang, grace=1.0)
+    assert rig.wait(gang).end is End.STOPPED
+
+
+def test_an_image_that_cannot_be_pulled_is_told_by_name_and_the_pod_is_taken_back(
+    rig: Rig, nodes: list[str]
+) -> None:
+    gang = rig.start(rig.gang(nodes[0], environment_name="missing/image"))
+    ended = rig.wait(gang)
+    assert ended.end is End.START_FAILED
+    assert "the image missing/image cannot be pulled" in ended.message
+    wait_for(lambda: not rig.pods(gang), what="it is gone")
+
+
+def test_one_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
+    rigging: Rigging, nodes: list[str]
+) -> None:
+    rig = rigging(start_seconds=2.0)
+    ended = rig.wait(rig.start(rig.gang(nodes[0], gpus=9)))
+    assert ended.end is End.START_FAILED
+    assert "Insufficient nvidia.com/gpu" in ended.message
+
+
+def test_a_quota_that_denies_it_is_named_at_once(rig: Rig, admin: Api, tenant: str, nodes: list[str]) -> None:
+    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}
+    path = f"/api/v1/namespaces/{tenant}/resourcequotas"
+    admin.create(path, quota)
+    wait_for(lambda: admin.get(f"{path}/one").get("status", {}).get("used"), what="the quota counts")
+    with pytest.raises(BackendError, match="exceeded quota: one"):
+        rig.start(rig.gang(nodes[0], gpus=2))
+
+
+def test_one_that_is_evicted_was_lost_with_the_reason(rig: Rig, tenant: str, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    rig.annotate(gang, stop_exit_code="0")
+    name = rig.pods(gang)[0]["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    rig.admin.create(f"{PODS.format(tenant)}/{name}/eviction", eviction)
+    ended = rig.wait(gang)
+    assert ended.end is End.LOST, "though it said 0"
+    assert "was evicted" in ended.message
+
+
+def test_one_that_goes_before_its_end_can_be_seen_was_stopped(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    path = f"{PODS.format(rig.namespace)}/{rig.pods(gang)[0]['metadata']['name']}"
+    rig.admin.delete(path, gracePeriodSeconds=0)
+    assert rig.wait(gang).end is End.STOPPED
+
+
+# --- watchers, and what is left --------------------------------------------------------------------------------
+
+
+def test_who_comes_later_sees_what_runs_and_what_has_ended(
+    admin: Api, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
+) -> None:
+    first = Rig(admin, fairlot, tenant, tmp_path, bare=True)
+    done, runs = first.gang(nodes[0]), first.gang(nodes[1], job=2)
+    with first.watching():
+        for gang in (done, runs):
+            first.start(gang)
+            first.wait(gang, Phase.RUNNING)
+    first.annotate(done, run_for="0")
+    wait_for(lambda: all(map(objects.has_ended, first.pods(done))), what="it has ended")
+    second = Rig(admin, fairlot, tenant, tmp_path, bare=True)
+    seen = {found.token: found for found in second.backend.observe()}
+    assert (seen[done.token].phase, seen[done.token].end) == (Phase.ENDED, End.SUCCEEDED)
+    assert seen[runs.token].phase is Phase.RUNNING
+    with second.watching():
+        assert second.wait(done).end is End.SUCCEEDED
+        assert second.wait(runs, Phase.RUNNING).epoch == 1
+
+
+def test_what_has_ended_keeps_its_name_for_a_while_and_then_goes(rigging: Rigging, nodes: list[str]) -> None:
+    rig = rigging(sweep_seconds=0.0, keep_seconds=3600.0)
+    done, runs = rig.gang(nodes[0]), rig.gang(nodes[1], job=2)
+    for gang in (done, runs):
+        rig.start(gang)
+        rig.wait(gang, Phase.RUNNING)
+    rig.annotate(done, run_for="0")
+    rig.wait(done)
+    assert len(rig.pods(done)) == 1
+    later = rigging(sweep_seconds=0.0, keep_seconds=0.0)
+    wait_for(lambda: not later.pods(done), what="it is removed")
+    assert later.wait(runs, Phase.RUNNING).end is None
+    assert {seen.end for seen in (*rig.told, *later.told)} == {None, End.SUCCEEDED}, (
+        "its end stays what it was"
+    )
+
+
+def test_what_is_left_of_a_job_that_has_ended_goes_with_its_files(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0]))
+    rig.wait(gang, Phase.RUNNING)
+    with pytest.raises(BackendError, match="job 1 is still running"):
+        rig.backend.remove_files(job_id=gang.job_id)
+    rig.annotate(gang, run_for="0")
+    rig.wait(gang)
+    rig.backend.remove_files(job_id=gang.job_id)
+    wait_for(lambda: not rig.pods(gang), what="its pod is gone")
+    rig.backend.remove_files(job_id=gang.job_id)
+
+
+# --- orders ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def network(plane: ControlPlane) -> Any:
+    api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def orders(network: Lossy, namespace: str) -> BareOrders:
+    return BareOrders(network, namespace, "ours")
+
+
+@pytest.fixture
+def played(plane: ControlPlane) -> Iterator[list[str]]:
+    """Nodes whose kubelets, as real ones, take away the very pod that has ended; kwok takes what has its name."""
+    kubelets = Kubelets(plane, ["bare-0", "bare-1"], selector=f"{objects.OWNER}=ours")
+    with kubelets.started(gpus=4):
+        yield kubelets.names
+
+
+def start(orders: BareOrders, epoch: int, node: str) -> Outcome:
+    return orders.start(JOB_ID, POD, objects.Turn(epoch, f"lease-{epoch}", "A100", [node]))
+
+
+def stop(orders: BareOrders, epoch: int) -> Outcome:
+    return orders.stop(JOB_ID, epoch=epoch, token=f"lease-{epoch}")
+
+
+def there(admin: Api, namespace: str) -> Object | None:
+    pods = admin.items(PODS.format(namespace))
+    assert len(pods) <= 1, "its name lets no second one be"
+    return pods[0] if pods else None
+
+
+def test_a_start_that_is_lost_or_its_answer_is_given_again_and_starts_once(
+    admin: Api, namespace: str, orders: BareOrders, network: Lossy, nodes: list[str]
+) -> None:
+    for lost in ("request", "answer"):
+        network.lose = lost
+        with pytest.raises(Unreachable):
+            start(orders, 1, nodes[0])
+    assert start(orders, 1, nodes[0]) is Outcome.DONE
+    made = there(admin, namespace)
+    assert start(orders, 1, nodes[1]) is Outcome.DONE
+    again = there(admin, namespace)
+    assert made
+    assert again
+    assert made["metadata"]["uid"] == again["metadata"]["uid"]
+
+
+def test_orders_of_a_turn_that_was_overtaken_do_nothing(
+    admin: Api, namespace: str, orders: BareOrders, nodes: list[str]
+) -> None:
+    assert start(orders, 3, nodes[0]) is Outcome.DONE
+    assert start(orders, 2, nodes[1]) is Outcome.OVERTAKEN
+    assert stop(orders, 2) is Outcome.OVERTAKEN
+    pod = there(admin, namespace)
+    assert pod
+    assert objects.epoch_of(pod) == 3
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
+    admin: Api, namespace: str, orders: BareOrders, nodes: list[str]
+) -> None:
+    assert start(orders, 1, nodes[0]) is Outcome.DONE
+    with pytest.raises(StillThere):
+        start(orders, 2, nodes[1])
+    pod = there(admin, namespace)
+    assert pod is None or (objects.epoch_of(pod) == 1 and "deletionTimestamp" in pod["metadata"])
+    wait_for(lambda: not there(admin, namespace), what="it is gone")
+    assert start(orders, 2, nodes[1]) is Outcome.DONE
+
+
+def test_a_pod_of_somebody_else_is_left_alone(
+    admin: Api, namespace: str, orders: BareOrders, nodes: list[str]
+) -> None:
+    theirs = BareOrders(orders.api, namespace, "theirs")
+    assert start(theirs, 1, nodes[0]) is Outcome.DONE
+    with pytest.raises(NotOurs):
+        start(orders, 2, nodes[0])
+    with pytest.raises(NotOurs):
+        stop(orders, 2)
+    pod = there(admin, namespace)
+    assert pod
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BareOrders, nodes: list[str]) -> None:
+    with pytest.raises(ValueError, match="have a Job"):
+        orders.start(JOB_ID, POD, objects.Turn(1, "lease-1", "A100", nodes[:2]))
+    hidden = replace(POD, secrets=Secrets(variables={"TOKEN": "secret"}))
+    with pytest.raises(ValueError, match="have a Job"):
+        orders.start(JOB_ID, hidden, objects.Turn(1, "lease-1", "A100", nodes[:1]))
+
+
+def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
+    admin: Api, namespace: str, orders: BareOrders, network: Lossy, played: list[str]
+) -> None:
+    """Kubelets let what is told to go do so at once, in between; nothing older ever comes after what is newer."""
+    sys.stdout.write(f"seed {SEED}\n")
+    chance = random.Random(SEED)
+    epoch, carried_out = 1, 0
+    for _ in range(STEPS):
+        about, stops = max(1, epoch + chance.choice([-1, 0, 0, 0, 1])), chance.random() < 0.4
+        before = there(admin, namespace)
+        network.lose = chance.choice(["", "", "answer", "request"])
+        outcome: Outcome | None = None
+        try:
+            outcome = stop(orders, about) if stops else start(orders, about, chance.choice(played))
+        except (Unreachable, StillThere) as trouble:
+            sys.stdout.write(f"{trouble}\n")
+        network.lose = ""
+        after = there(admin, namespace)
+        at = objects.epoch_of(after) if after else 0
+        was = objects.epoch_of(before) if before else 0
+        lives = after is not None and "deletionTimestamp" not in after["metadata"]
+        assert at in {was, about, 0}, f"seed {SEED}"
+        if outcome is Outcome.DONE:
+            assert (lives and at == about) if not stops else (not lives), f"seed {SEED}"
+            carried_out += 1
+        elif outcome is Outcome.OVERTAKEN and was:
+            assert about < was or not lives, f"seed {SEED}"
+        elif outcome is Outcome.MISSING:
+            assert stops, f"seed {SEED}"
+        epoch = max(epoch, about)
+    assert carried_out > 10, f"seed {SEED}"
+
+
+def test_a_tenants_people_cannot_make_one_look_like_fairlots(admin: Api, tenant: str) -> None:
+    """Nor can an admin: only Fairlot's own account puts these labels on pods."""
+    made = objects.new_pod(9, POD, owner=tenant, turn=objects.Turn(1, "lease", "A100", ["n"]))
+    with pytest.raises(Refused) as refused:
+        admin.create(PODS.format(tenant), made)
+    assert refused.value.code == 403
