@@ -190,6 +190,22 @@ def reachable(request: HttpRequest, pk: int) -> HttpResponse:
 
 @admins_only
 @posted_from("admin_cluster", "pk")
+def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
+    found = get_object_or_404(Cluster, pk=pk)
+    return perform(
+        request,
+        "bare-pods",
+        lambda post: actions.set_bare_pods(
+            actor=request.user, cluster=found, bare_pods=post.get("bare_pods") == "on"
+        ),
+        done=f"How {found.name} runs new jobs of one worker is saved.",
+        to=("admin_cluster", pk),
+        page=partial(cluster_page, pk=pk),
+    )
+
+
+@admins_only
+@posted_from("admin_cluster", "pk")
 def detach(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
     return perform(

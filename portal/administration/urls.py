@@ -52,6 +52,7 @@ urlpatterns = [
     path("admin/clusters/<int:pk>/check/", clusters.check, name="admin_cluster_check"),
     path("admin/clusters/<int:pk>/kubeconfig/", clusters.replace, name="admin_cluster_kubeconfig"),
     path("admin/clusters/<int:pk>/reachable/", clusters.reachable, name="admin_cluster_reachable"),
+    path("admin/clusters/<int:pk>/bare-pods/", clusters.bare_pods, name="admin_cluster_bare_pods"),
     path("admin/clusters/<int:pk>/detach/", clusters.detach, name="admin_cluster_detach"),
     path("admin/clusters/<int:pk>/volumes/grant/", volumes.grant, name="admin_cluster_volume_grant"),
     path(

@@ -62,6 +62,14 @@ def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> 
     return _show(_found(request, name))
 
 
+@router.put("/clusters/{name}/bare-pods", response=schemas.AttachedCluster, url_name="cluster_bare_pods")
+def set_bare_pods(request: HttpRequest, name: str, given: schemas.BarePods) -> dict[str, Any]:
+    """Whether jobs of one worker that are submitted from now on run as pods without a Job. For admins."""
+    _admins_only(request)
+    actions.set_bare_pods(actor=request.auth, cluster=_found(request, name), bare_pods=given.bare_pods)
+    return _show(_found(request, name))
+
+
 @router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
 def detach(request: HttpRequest, name: str) -> dict[str, Any]:
     """Forgets the kubeconfig; refused (409) while jobs have not ended there. For admins."""
@@ -95,6 +103,7 @@ def _show(cluster: Cluster) -> dict[str, Any]:
         "namespace_prefix",
         "checkpoint_claim",
         "reachable",
+        "bare_pods",
         "checked_at",
         "trouble",
         "rights",

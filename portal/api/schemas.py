@@ -423,6 +423,10 @@ class Reachable(Schema):
     ranges: list[str] = Field(description="In CIDR notation; none: nothing outside of the team's namespace.")
 
 
+class BarePods(Schema):
+    bare_pods: bool = Field(description="Jobs of one worker run as pods without a Job over them.")
+
+
 class ClusterAccess(Schema):
     server: str
     user: str = Field(description="As the API server names Fairlot.")
@@ -430,6 +434,7 @@ class ClusterAccess(Schema):
     namespace_prefix: str
     checkpoint_claim: str
     reachable: list[str] = Field(description="Ranges of addresses that jobs may reach from there.")
+    bare_pods: bool = Field(description="New jobs of one worker run as pods without a Job over them.")
     checked_at: datetime | None
     trouble: str = Field(description="In plain words; empty when all is well.")
     rights: dict[str, bool] = Field(description="Those that Fairlot needs: whether each is there.")

@@ -117,7 +117,8 @@ def _has_ended(pod: Object) -> bool:
 
 
 def _is_to_end(pod: Object) -> bool:
-    return "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") == "Running"
+    is_over = "deletionTimestamp" in pod["metadata"] or "activeDeadlineSeconds" in pod["spec"]
+    return is_over or pod["status"].get("phase") == "Running"
 
 
 def _mark(pod: Object, name: str) -> str | None:
@@ -132,6 +133,9 @@ def _seconds_until_due(pod: Object) -> float | None:
         return 0.0 if "deletionTimestamp" in about and not about.get("finalizers") else None
     if "deletionTimestamp" in about:
         return min(float(_mark(pod, "stop-after") or 0), float(about["deletionGracePeriodSeconds"]))
+    if "activeDeadlineSeconds" in pod["spec"]:
+        grace = pod["spec"]["terminationGracePeriodSeconds"]
+        return min(float(_mark(pod, "stop-after") or 0), float(grace))
     if pod["status"].get("phase") == "Running":
         ends = _mark(pod, "run-for")
         return None if ends is None else float(ends)
@@ -177,10 +181,10 @@ def _running(pod: Object) -> Object:
 
 def _ended(pod: Object) -> Object:
     now = _now()
-    if "deletionTimestamp" in pod["metadata"]:
-        code = int(_mark(pod, "stop-exit-code") or 143)
-    else:
-        code = int(_mark(pod, "exit-code") or 0)
+    is_deleted, is_over = "deletionTimestamp" in pod["metadata"], "activeDeadlineSeconds" in pod["spec"]
+    said = _mark(pod, "stop-exit-code") or 143 if is_deleted or is_over else _mark(pod, "exit-code") or 0
+    code = int(said)
+    why = {"reason": "DeadlineExceeded"} if is_over and not is_deleted else {}
     end = {
         "exitCode": code,
         "reason": "Error" if code else "Completed",
@@ -188,13 +192,17 @@ def _ended(pod: Object) -> Object:
         "finishedAt": now,
     }
     reason = "PodFailed" if code else "PodCompleted"
-    return pod["status"] | {
-        "phase": "Failed" if code else "Succeeded",
-        "conditions": _conditions(pod, "False", ("ContainersReady", "Ready"), reason),
-        "containerStatuses": [
-            _container(box, {"terminated": end}, runs=False) for box in pod["spec"]["containers"]
-        ],
-    }
+    return (
+        pod["status"]
+        | why
+        | {
+            "phase": "Failed" if code or why else "Succeeded",
+            "conditions": _conditions(pod, "False", ("ContainersReady", "Ready"), reason),
+            "containerStatuses": [
+                _container(box, {"terminated": end}, runs=False) for box in pod["spec"]["containers"]
+            ],
+        }
+    )
 
 
 def _container(box: Object, state: Object, *, runs: bool) -> Object:

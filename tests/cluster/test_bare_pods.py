@@ -86,14 +86,14 @@ def test_it_holds_its_gpu_until_it_has_gone_and_goes_on_elsewhere_at_its_next_tu
     rig.wait(first, Phase.RUNNING)
     rig.annotate(first, stop_after="3600")
     rig.stop(first)
-    wait_for(lambda: "deletionTimestamp" in rig.pods(first)[0]["metadata"], what="it is told")
-    with pytest.raises(BackendError, match="the pod of turn 1 of job 1 was still there"):
+    with pytest.raises(BackendError, match="the pod of turn 1 of job 1 is still there"):
         rig.start(second)
     assert rig.seen[first.token].phase is not Phase.ENDED
     rig.annotate(first, stop_after="0")
     ended = rig.wait(first)
     assert (ended.end, ended.message) == (End.STOPPED, "stopped as told")
-    wait_for(lambda: not rig.pods(first), what="its name is free")
+    assert [objects.epoch_of(pod) for pod in rig.pods(first)] == [1], "it keeps late starts off"
+    rig.start(first)
     rig.start(second)
     rig.wait(second, Phase.RUNNING)
     [pod] = rig.pods(second)
@@ -137,16 +137,39 @@ def test_an_image_that_cannot_be_pulled_is_told_by_name_and_the_pod_is_taken_bac
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
     assert "the image missing/image cannot be pulled" in ended.message
-    wait_for(lambda: not rig.pods(gang), what="it is gone")
+    assert all(map(objects.has_ended, rig.pods(gang)))
 
 
 def test_one_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
     rigging: Rigging, nodes: list[str]
 ) -> None:
     rig = rigging(start_seconds=2.0)
-    ended = rig.wait(rig.start(rig.gang(nodes[0], gpus=9)))
+    gang = rig.start(rig.gang(nodes[0], gpus=9))
+    ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
     assert "Insufficient nvidia.com/gpu" in ended.message
+    assert rig.pods(gang) == [], "no kubelet would end it"
+
+
+def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes: list[str]) -> None:
+    gang = rig.start(rig.gang(nodes[0], gpus=9))
+    rig.wait(gang, Phase.STARTING)
+    rig.stop(gang)
+    assert rig.wait(gang).end is End.STOPPED
+    assert rig.pods(gang) == []
+
+
+def test_a_stop_that_was_begun_and_is_given_again_comes_to_its_end(rig: Rig, nodes: list[str]) -> None:
+    """Its sender has died between saying why and deleting what no kubelet hears of."""
+    gang = rig.start(rig.gang(nodes[0], gpus=9))
+    rig.wait(gang, Phase.STARTING)
+    [pod] = rig.pods(gang)
+    rig.backend.api.patch(
+        rig.work.pod(pod), objects.end(pod["metadata"]["uid"], at=1, because="lost: for a reason")
+    )
+    rig.stop(gang)
+    ended = rig.wait(gang)
+    assert (ended.end, ended.message) == (End.LOST, "for a reason")
 
 
 def test_a_quota_that_denies_it_is_named_at_once(rig: Rig, admin: Api, tenant: str, nodes: list[str]) -> None:
@@ -246,11 +269,17 @@ def orders(network: Lossy, namespace: str) -> BareOrders:
 
 
 @pytest.fixture
-def played(plane: ControlPlane) -> Iterator[list[str]]:
+def played(plane: ControlPlane, namespace: str) -> Iterator[list[str]]:
     """Nodes whose kubelets, as real ones, take away the very pod that has ended; kwok takes what has its name."""
-    kubelets = Kubelets(plane, ["bare-0", "bare-1"], selector=f"{objects.OWNER}=ours")
+    kubelets = Kubelets(
+        plane, [f"{namespace}-{number}" for number in (0, 1)], selector=f"{objects.OWNER}=ours"
+    )
     with kubelets.started(gpus=4):
         yield kubelets.names
+
+
+def runs(pod: Object | None) -> bool:
+    return bool(pod and pod["status"].get("phase") == "Running")
 
 
 def start(orders: BareOrders, epoch: int, node: str) -> Outcome:
@@ -296,15 +325,37 @@ def test_orders_of_a_turn_that_was_overtaken_do_nothing(
 
 
 def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
-    admin: Api, namespace: str, orders: BareOrders, nodes: list[str]
+    admin: Api, namespace: str, orders: BareOrders, played: list[str]
 ) -> None:
-    assert start(orders, 1, nodes[0]) is Outcome.DONE
+    assert start(orders, 1, played[0]) is Outcome.DONE
+    wait_for(lambda: runs(there(admin, namespace)), what="it runs")
     with pytest.raises(StillThere):
-        start(orders, 2, nodes[1])
+        start(orders, 2, played[1])
     pod = there(admin, namespace)
-    assert pod is None or (objects.epoch_of(pod) == 1 and "deletionTimestamp" in pod["metadata"])
-    wait_for(lambda: not there(admin, namespace), what="it is gone")
-    assert start(orders, 2, nodes[1]) is Outcome.DONE
+    assert pod
+    assert (objects.epoch_of(pod), objects.is_ending(pod)) == (1, True)
+
+    def goes() -> bool:
+        try:
+            return start(orders, 2, played[1]) is Outcome.DONE
+        except StillThere:
+            return False
+
+    wait_for(goes, what="the second turn")
+    assert start(orders, 1, played[0]) is Outcome.OVERTAKEN
+
+
+def test_a_turn_that_is_over_cannot_be_started_again(
+    admin: Api, namespace: str, orders: BareOrders, played: list[str]
+) -> None:
+    assert start(orders, 1, played[0]) is Outcome.DONE
+    wait_for(lambda: runs(there(admin, namespace)), what="it runs")
+    assert stop(orders, 1) is Outcome.DONE
+    assert stop(orders, 1) in {Outcome.DONE, Outcome.FINISHED}
+    assert start(orders, 1, played[0]) is Outcome.OVERTAKEN
+    wait_for(lambda: objects.has_ended(there(admin, namespace) or {}), what="it has ended")
+    assert start(orders, 1, played[0]) is Outcome.OVERTAKEN
+    assert stop(orders, 1) is Outcome.FINISHED
 
 
 def test_a_pod_of_somebody_else_is_left_alone(
@@ -349,15 +400,19 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
         after = there(admin, namespace)
         at = objects.epoch_of(after) if after else 0
         was = objects.epoch_of(before) if before else 0
-        lives = after is not None and "deletionTimestamp" not in after["metadata"]
+        lives = after is not None and not objects.is_told_to_end(after)
         assert at in {was, about, 0}, f"seed {SEED}"
+        assert at >= was or at == 0, f"seed {SEED}: an older turn came after a newer one"
         if outcome is Outcome.DONE:
-            assert (lives and at == about) if not stops else (not lives), f"seed {SEED}"
+            assert (lives and at == about) if not stops else not lives, f"seed {SEED}"
             carried_out += 1
-        elif outcome is Outcome.OVERTAKEN and was:
-            assert about < was or not lives, f"seed {SEED}"
+        elif outcome is Outcome.OVERTAKEN:
+            assert about < was or (about == was and not lives), f"seed {SEED}"
+        elif outcome is Outcome.FINISHED:
+            assert before, f"seed {SEED}"
+            assert objects.has_ended(after or {}), f"seed {SEED}"
         elif outcome is Outcome.MISSING:
-            assert stops, f"seed {SEED}"
+            assert (stops, after) == (True, None), f"seed {SEED}"
         epoch = max(epoch, about)
     assert carried_out > 10, f"seed {SEED}"
 

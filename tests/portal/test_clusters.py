@@ -196,6 +196,24 @@ def test_an_admin_says_what_jobs_may_reach_and_everybody_else_finds_no_such_form
     )
 
 
+def test_an_admin_has_new_jobs_of_one_worker_run_as_pods_without_a_job(
+    scene: Scene, browser_of, ada: Client, east: Cluster
+) -> None:
+    path = f"/admin/clusters/{east.pk}/"
+    assert "Single workers are Jobs, as gangs are" in text_of(ada.get(path))
+    assert ada.post(f"{path}bare-pods/", {"bare_pods": "on"}).status_code == 302
+    page = ada.get(path)
+    assert "Single workers new jobs of one worker are pods without a Job" in text_of(page)
+    assert 'name="bare_pods" value="on" checked' in page.content.decode()
+    for who in (scene.people.alice, scene.people.olga):
+        assert browser_of(who).post(f"{path}bare-pods/").status_code == 404
+    assert "bare-pods" not in browser_of(scene.people.olga).get(path).content.decode()
+    assert ClusterAccess.objects.get().bare_pods
+    assert ada.post(f"{path}bare-pods/").status_code == 302
+    events = AuditEvent.objects.filter(verb="cluster.set_bare_pods").order_by("id")
+    assert [event.after for event in events] == [{"bare_pods": True}, {"bare_pods": False}]
+
+
 def test_trouble_shows_on_the_cluster_pages_and_its_words_to_operators_alone(
     scene: Scene, browser_of, ada: Client, east: Cluster, api_server: StandIn
 ) -> None:
@@ -269,6 +287,8 @@ def test_the_api_does_the_same(scene: Scene, api_server: StandIn) -> None:
     assert opened.json()["access"]["reachable"] == ["10.20.0.0/16"]
     refused = client.put(f"{api}/east/reachable", {"ranges": ["x"]}, content_type="application/json")
     assert (refused.status_code, set(refused.json()["problems"])) == (409, {"ranges"})
+    bare = client.put(f"{api}/east/bare-pods", {"bare_pods": True}, content_type="application/json")
+    assert bare.json()["access"]["bare_pods"] is True
     assert client.post(f"{api}/east/detach").json()["detached_at"] is not None
     assert client.get(f"{api}/east").json()["access"] is None
     assert client.post(f"{api}/west/check").status_code == 404

@@ -320,9 +320,14 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
     ]
 
 
-def note_why(uid: str, *, epoch: int, because: str) -> list[Operation]:
-    """Of one pod without a Job: why it is about to be deleted, when nobody decided it."""
-    return [*_at(uid, epoch), *_puts(ANNOTATIONS, {BECAUSE: because})]
+def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
+    """Of one pod without a Job that has a node: its kubelet stops it, and the pod stays, and says that it was told.
+
+    Its time is over, is what the kubelet takes it for: SIGTERM, the pod's own grace, SIGKILL; and only then Failed,
+    with the reason DeadlineExceeded whatever the program's exit code is.
+    """
+    over = {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1}
+    return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because}), over]
 
 
 def let_through(uid: str, *, node: str) -> list[Operation]:
@@ -383,6 +388,16 @@ def epoch_of(thing: Object) -> int:
 def is_bare(thing: Object) -> bool:
     """Whether it is a pod that no Job has made. What is asked of a Job may be asked of it, too."""
     return BARE in thing["metadata"]["labels"]
+
+
+def is_told_to_end(pod: Object) -> bool:
+    """A bare pod, by Fairlot or by others; it may have ended."""
+    return "deletionTimestamp" in pod["metadata"] or "activeDeadlineSeconds" in pod["spec"]
+
+
+def is_ending(pod: Object) -> bool:
+    """A bare pod that was told, and needs nobody any more to come to its end: without a node no kubelet hears it."""
+    return "deletionTimestamp" in pod["metadata"] or (is_told_to_end(pod) and "nodeName" in pod["spec"])
 
 
 def is_of(pod: Object, job: Object) -> bool:

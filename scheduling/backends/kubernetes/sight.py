@@ -15,6 +15,8 @@ ENDS = frozenset(end.value for end in End)
 # Reasons of a waiting container that no waiting mends: the user has to change something.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
+# What kubelets say of a pod that had to end (objects.end).
+TIME_IS_OVER = "DeadlineExceeded"
 KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
 # Conditions of a Job whose end is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
@@ -94,11 +96,13 @@ def gone(sight: Sight, pod: Object) -> Sight:
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
-    """A pod that was told to go, and ended then, was stopped, whatever its exit code: programs that save what they
+    """A pod that was told to end, and then did, was stopped, whatever its exit code: programs that save what they
     have often say 0."""
     if said := pod["metadata"]["annotations"].get(objects.BECAUSE):
         end, message = _why_stopped(said)
         return end, None, message
+    if pod["status"].get("reason") == TIME_IS_OVER:
+        return End.STOPPED, None, _why_stopped("")[1]
     taken, told = taken_away(pod, [pod]), _was_told_before_it_ended(pod)
     if pod["status"]["phase"] == "Succeeded" and not told:
         return End.SUCCEEDED, 0, ""

@@ -408,8 +408,8 @@ def _look(gang: Gang) -> Sight | None:
 def _needs_care(gang: Gang) -> bool:
     if gang.sight is None or gang.deleted or objects.is_suspended(gang.job):
         return False
-    if objects.is_bare(gang.job) and "deletionTimestamp" in gang.job["metadata"]:
-        return False  # it goes already
+    if objects.is_bare(gang.job) and objects.is_ending(gang.job):
+        return False
     return gang.sight.phase is Phase.STARTING or (
         gang.sight.phase is Phase.RUNNING and bool(taken_away(gang.job, list(gang.pods.values())))
     )
