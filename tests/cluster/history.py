@@ -203,22 +203,27 @@ def last_words(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
-    """Of each pod that was bound, when, and when its containers had ended; moments as Unix time."""
+    """Of each pod that was bound, when, and when its containers had ended; moments as Unix time.
+
+    The log speaks of pods by their names, which one may have after another: the last one that was bound is meant.
+    """
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}
-    for event in events:
+    named: dict[tuple[str, str], str] = {}
+    for event in sorted(events, key=lambda event: str(event["stageTimestamp"])):
         about = event.get("objectRef", {})
         if about.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
             continue
         at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+        name = about["namespace"], about.get("name", "")
         if about.get("subresource") == "binding":
-            bound[about["name"]] = at
+            uid = named[name] = event["requestObject"]["metadata"]["uid"]
+            bound[uid] = at
         elif about.get("subresource") == "status" and event["user"]["username"] == kubelets.USER:
-            ended[about["name"]] = at  # the last one is that of its end
+            ended[named[name]] = at  # the last one is that of its end
     held = []
     for moment in pods:
-        name = moment.pod["metadata"]["name"]
         if moment.node:
-            assert name in bound, f"the audit log does not know how {name} came to {moment.node}"
-            held.append(Held(moment, bound[name], ended.get(name, time.time())))
+            assert moment.uid in bound, f"the audit log does not know how {moment.uid} came to {moment.node}"
+            held.append(Held(moment, bound[moment.uid], ended.get(moment.uid, time.time())))
     return held

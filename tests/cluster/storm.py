@@ -619,7 +619,8 @@ class Storm:
         assert billed == Decimal(held).scaleb(-6), f"lease {lease.pk}: {billed} billed, {held} held"
         begins, ends = lease.held_from.timestamp(), lease.held_until.timestamp()
         ours = [one for one in pods if one.bound <= ends + SECOND]
-        assert len(ours) == len(pods) or self.late, f"lease {lease.pk}: pods came after its end"
+        came = f"lease {lease.pk} ended at {ends}, and pods came after that: {[(one.bound, one.ended) for one in pods]}"
+        assert len(ours) == len(pods) or self.late, came
         if not ours:
             return
         assert begins <= min(one.bound for one in ours), f"lease {lease.pk}: a pod was bound before it began"
