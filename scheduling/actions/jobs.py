@@ -115,7 +115,7 @@ def submit_within(
         spec=spec.to_dict(),
         workers=spec.workers,
         gpus_per_worker=spec.gpus_per_worker,
-        is_bare_pod=_is_bare_pod(cluster, spec, has_secrets=bool(secrets)),
+        is_bare_pod=not (replica or secrets) and _is_bare_pod(cluster, spec),
         generation_ids=generation_ids,
         priority=spec.priority,
         request_key=request_key,
@@ -145,9 +145,9 @@ def submit_within(
     return job
 
 
-def _is_bare_pod(cluster: Cluster, spec: JobSpec, *, has_secrets: bool) -> bool:
-    """What is over at some time by itself, and needs no other object of Kubernetes."""
-    if spec.workers > 1 or spec.port is not None or has_secrets:
+def _is_bare_pod(cluster: Cluster, spec: JobSpec) -> bool:
+    """Of what is over at some time by itself and needs no other object of Kubernetes: where an admin wants it so."""
+    if spec.workers > 1 or spec.port is not None:
         return False
     return ClusterAccess.objects.filter(cluster=cluster, bare_pods=True).exists()
 

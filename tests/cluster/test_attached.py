@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from accounting.models import UsageSegment
-from scheduling.actions import cancel_job, set_reachable, submit_job
+from scheduling.actions import cancel_job, set_bare_pods, set_reachable, submit_job
 from scheduling.backends.base import Remark
 from scheduling.backends.kubernetes import objects
 from scheduling.models import HeldGpu, Job, Lease, Node
@@ -76,6 +76,49 @@ def test_teams_take_turns_on_a_full_cluster_and_no_node_is_ever_overfull(lab: La
     assert bound == dict.fromkeys(nodes, 8)
     # Those who waited go on where they were, or elsewhere, with the same Job.
     assert {lab.states([job])[0] for job in stopped} == {Job.State.SUSPENDED}
+
+
+def test_bare_pods_take_turns_and_run_to_their_end_as_jobs_do_and_no_job_is_made(
+    lab: Lab, nodes: list[str]
+) -> None:
+    set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=True)
+    ours = [lab.send(gpus=8) for _ in nodes]
+    lab.fill()
+    for job in ours:
+        lab.reaches(job, Job.State.RUNNING)
+    theirs = [lab.send("charlie", gpus=8) for _ in nodes]
+    lab.contest(ours[0])
+    stopped = [job for job in ours if lab.states([job]) == [Job.State.STOPPING]]
+    running = Job.objects.filter(pk__in=[job.pk for job in theirs], state=Job.State.RUNNING)
+    assert stopped
+    lab.until(lambda: running.count() == len(stopped), "half of the cluster is Charlie's")
+    waiting = set(theirs) - set(running)
+    for job in running:
+        lab.annotate(job, run_for="0")
+        lab.reaches(job, Job.State.SUCCEEDED)
+    for job in waiting:
+        cancel_job(actor=lab.people.charlie, job=job)
+    lab.fill()
+    for job in stopped:
+        lab.reaches(job, Job.State.RUNNING)
+        [pod] = lab.pods(job)
+        assert (objects.epoch_of(pod), lab.lease(job).epoch) == (2, 2)
+        first = job.leases.get(epoch=1)
+        assert first.end_reason == "stopped"
+        assert first.running_from
+        assert first.held_from <= first.running_from <= first.held_until
+    for job in (*ours, *theirs):
+        assert lab.admin.items(JOBS.format(lab.home(job))) == []
+
+
+def test_a_cancelled_bare_pod_ends(lab: Lab) -> None:
+    set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=True)
+    job = lab.send()
+    lab.fill()
+    lab.reaches(job, Job.State.RUNNING)
+    cancel_job(actor=lab.people.bob, job=job)
+    lab.reaches(job, Job.State.CANCELLED)
+    assert all(map(objects.has_ended, lab.pods(job)))
 
 
 def test_a_cancelled_job_leaves_no_pod(lab: Lab) -> None:

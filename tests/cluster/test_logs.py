@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.backends.base import End, Gang
+from scheduling.backends.kubernetes import objects
 from tests.cluster.api import Api
 from tests.cluster.backend_rig import Rig
 from tests.cluster.images import SHELL
@@ -30,8 +31,8 @@ class Room:
         self.node = node
 
     @contextmanager
-    def watcher(self, log_streams: int = 8) -> Iterator[Rig]:
-        rig = Rig(self.admin, self.kubeconfig, self.namespace, self.logs, log_streams=log_streams)
+    def watcher(self, log_streams: int = 8, *, bare: bool = False) -> Iterator[Rig]:
+        rig = Rig(self.admin, self.kubeconfig, self.namespace, self.logs, log_streams=log_streams, bare=bare)
         with rig.watching():
             yield rig
 
@@ -94,6 +95,23 @@ def test_the_next_turn_goes_on_in_the_same_log(room: Room, rig: Rig) -> None:
     second = room.gang(rig, "", epoch=2)  # what it runs was said when its Job was made
     wait_for_text(rig, second, "turn 2\n")
     assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
+
+
+def test_a_bare_pod_is_told_to_stop_and_its_next_turn_goes_on_in_the_same_log(room: Room) -> None:
+    """A real kubelet ends it: with the job's grace, and to be seen although nobody watched."""
+    with room.watcher(bare=True) as rig:
+        first = room.gang(rig, f"echo turn $FAIRLOT_EPOCH; {UNTIL_TOLD}")
+        wait_for_text(rig, first, "turn 1\n")
+    rig.stop(first)
+    wait_for(lambda: all(map(objects.has_ended, rig.pods(first))), what="it has ended")
+    with room.watcher(bare=True) as rig:
+        ended = rig.wait(first)
+        assert (ended.end, ended.message) == (End.STOPPED, "stopped as told"), "though it said 0"
+        wait_for_text(rig, first, "told to stop\n")
+        second = room.gang(rig, "echo turn $FAIRLOT_EPOCH; exit 0", epoch=2)
+        assert rig.wait(second).end is End.SUCCEEDED
+        wait_for(partial(is_complete, rig, second), what="the log is complete")
+        assert text(rig, second) == "turn 1\ntold to stop\nturn 2\n"
 
 
 def test_a_watcher_goes_on_where_the_one_before_it_ended(room: Room) -> None:
