@@ -30,6 +30,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_events.py",
         "tests/cluster/test_attached.py",
         "tests/cluster/test_node_faults.py",
+        "tests/cluster/test_killed.py",
         "tests/cluster/test_faulty.py",
         "tests/cluster/test_random_faults.py",
         "tests/cluster/test_faults.py",

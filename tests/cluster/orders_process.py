@@ -35,12 +35,8 @@ def work(cluster_id: int) -> None:
 @contextmanager
 def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
     """So many of them, on the database that this process uses, ready for orders; their process numbers."""
-    from django.db import connection  # noqa: PLC0415 - models need settings, which come later
-
-    url = urlsplit(os.environ["DATABASE_URL"])
-    database = urlunsplit(url._replace(path=f"/{connection.settings_dict['NAME']}"))
     argv = [sys.executable, "-m", "tests.cluster.orders_process", str(cluster_id)]
-    environment = {**os.environ, "DATABASE_URL": database}
+    environment = {**os.environ, "DATABASE_URL": database_url()}
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
@@ -54,6 +50,14 @@ def at_work(cluster_id: int, count: int) -> Iterator[list[int]]:
             assert process.stdout
             assert process.stdout.readline().strip() == AT_WORK, "a worker ended at its start"
         yield [process.pid for process in processes]
+
+
+def database_url() -> str:
+    """Of the database that this process uses, which in tests is another one than settings have."""
+    from django.db import connection  # noqa: PLC0415 - models need settings, which come later
+
+    url = urlsplit(os.environ["DATABASE_URL"])
+    return urlunsplit(url._replace(path=f"/{connection.settings_dict['NAME']}"))
 
 
 if __name__ == "__main__":
