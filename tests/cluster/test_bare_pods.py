@@ -154,6 +154,10 @@ def test_one_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
 def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
+    wait_for(
+        lambda: any((remark.job_id, remark.epoch) == (1, 1) for remark in rig.remarks),
+        what="the scheduler's words are on its time line",
+    )
     rig.stop(gang)
     assert rig.wait(gang).end is End.STOPPED
     assert rig.pods(gang) == []

@@ -137,6 +137,7 @@ def test_a_quota_may_mend_itself_and_a_policy_may_not() -> None:
 @given(job=st.integers(0, 2**40 - 1), rank=st.integers(0, 9999))
 def test_a_pods_name_tells_its_job_and_its_rank(job: int, rank: int) -> None:
     assert job_of_pod(f"{objects.job_name(job)}-{rank}-ab1cd") == (job, rank)
+    assert job_of_pod(objects.pod_name(job)) == (job, 0), "without a Job"
 
 
 @given(name=st.text(st.sampled_from("fairlot-abc01"), max_size=24))

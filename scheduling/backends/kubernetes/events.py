@@ -63,9 +63,12 @@ class Denial:
 
 
 def job_of_pod(name: str) -> tuple[int, int] | None:
-    """The job and the rank of a pod of ours by its name, `fairlot-<job>-<rank>-<chance>`; None for others."""
+    """The job and the rank of a pod of ours by its name; None for others.
+
+    That is `fairlot-<job>-<rank>-<chance>`, of a bare pod `fairlot-<job>-<rank>`.
+    """
     parts = name.split("-")
-    if len(parts) != 4 or parts[0] != "fairlot" or not parts[2].isdecimal():
+    if len(parts) not in (3, 4) or parts[0] != "fairlot" or not parts[2].isdecimal():
         return None
     try:
         number = base64.b32decode(parts[1].upper())

@@ -85,7 +85,7 @@ class Follower:
             if not has_begun or uid in self._finished or self._desk.stopped.is_set():
                 return
             known = self._queued.get(uid) or self._add(pod)
-            voice, going = known.voice, "deletionTimestamp" in pod["metadata"]
+            voice, going = known.voice, objects.is_told_to_end(pod)
             if known.ticket and (has_ended, going) == (voice.ended, voice.going):
                 return
             voice.ended, voice.going = has_ended or voice.ended, going

@@ -12,6 +12,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 
 from scheduling.backends.base import NO_SECRETS, USUAL, Container, Endpoint, Mount, Secrets
@@ -391,7 +392,7 @@ def is_bare(thing: Object) -> bool:
 
 
 def is_told_to_end(pod: Object) -> bool:
-    """A bare pod, by Fairlot or by others; it may have ended."""
+    """By Fairlot or by others; it may have ended."""
     return "deletionTimestamp" in pod["metadata"] or "activeDeadlineSeconds" in pod["spec"]
 
 
@@ -418,6 +419,12 @@ def job_id_of(thing: Object) -> int:
 
 def rank_of(pod: Object) -> int:
     return int(pod["metadata"]["annotations"][INDEX])
+
+
+def began(job: Object) -> datetime | None:
+    """When its present turn did, to the second; a bare pod is made for each."""
+    told = job["metadata"]["creationTimestamp"] if is_bare(job) else job.get("status", {}).get("startTime")
+    return datetime.fromisoformat(told) if told else None
 
 
 def workers_of(job: Object) -> int:

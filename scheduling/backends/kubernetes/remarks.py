@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from scheduling.backends.base import Remark
+from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.events import Events, Word
 from scheduling.backends.kubernetes.view import Gang, View
 
@@ -54,10 +55,10 @@ class Remarks:
     def _of(self, word: Word, gang: Gang) -> Iterator[Remark]:
         """Nothing when it is older than the present turn, or about something else of the same name."""
         about = gang.job["metadata"]
-        began = gang.job.get("status", {}).get("startTime")
+        began = objects.began(gang.job)
         if gang.sight is None or (word.namespace and word.namespace != about["namespace"]):
             return
-        if began and word.at < datetime.fromisoformat(began):
+        if began and word.at < began:
             return
         age = max(0.0, (self.wall() - word.at).total_seconds())
         yield Remark(word.uid, gang.sight.job_id, gang.sight.epoch, word.text, age)

@@ -138,9 +138,9 @@ class View:
             ]
 
     def _copy(self, gang: Gang) -> Gang:
-        uid, began = gang.job["metadata"]["uid"], gang.job.get("status", {}).get("startTime")
+        uid, began = gang.job["metadata"]["uid"], objects.began(gang.job)
         about, denial = self._denials.get(objects.job_id_of(gang.job), ("", None))
-        if not denial or about != uid or not began or denial.at < datetime.fromisoformat(began):
+        if not denial or about != uid or not began or denial.at < began:
             denial = None  # of another Job, or of an earlier turn
         return replace(gang, pods=dict(gang.pods), denial=denial)
 
