@@ -15,6 +15,7 @@ import yaml
 
 from scheduling.backends.base import BackendError, End, Phase, Secrets
 from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Unreachable
 from scheduling.backends.kubernetes.barepods import BareOrders
 from scheduling.backends.kubernetes.orders import NotOurs, Outcome, StillThere
@@ -137,7 +138,7 @@ def test_an_image_that_cannot_be_pulled_is_told_by_name_and_the_pod_is_taken_bac
     ended = rig.wait(gang)
     assert ended.end is End.START_FAILED
     assert "the image missing/image cannot be pulled" in ended.message
-    assert all(map(objects.has_ended, rig.pods(gang)))
+    wait_for(lambda: rig.pods(gang) == [], what="it is gone: its kubelet would pull first, and then end it")
 
 
 def test_one_that_fits_nowhere_is_taken_back_with_the_schedulers_words(
@@ -164,12 +165,12 @@ def test_one_that_has_found_no_node_yet_goes_when_it_is_stopped(rig: Rig, nodes:
 
 
 def test_a_stop_that_was_begun_and_is_given_again_comes_to_its_end(rig: Rig, nodes: list[str]) -> None:
-    """Its sender has died between saying why and deleting what no kubelet hears of."""
+    """Its sender has died between saying why and deleting it."""
     gang = rig.start(rig.gang(nodes[0], gpus=9))
     rig.wait(gang, Phase.STARTING)
     [pod] = rig.pods(gang)
     rig.backend.api.patch(
-        rig.work.pod(pod), objects.end(pod["metadata"]["uid"], at=1, because="lost: for a reason")
+        rig.work.pod(pod), objects.note_why(pod["metadata"]["uid"], at=1, because="lost: for a reason")
     )
     rig.stop(gang)
     ended = rig.wait(gang)
@@ -238,7 +239,7 @@ def test_what_has_ended_keeps_its_name_for_a_while_and_then_goes(rigging: Riggin
     rig.wait(done)
     assert len(rig.pods(done)) == 1
     later = rigging(sweep_seconds=0.0, keep_seconds=0.0)
-    wait_for(lambda: not later.pods(done), what="it is removed")
+    wait_for(lambda: later.pods(done) == [], what="it is removed")
     assert later.wait(runs, Phase.RUNNING).end is None
     assert {seen.end for seen in (*rig.told, *later.told)} == {None, End.SUCCEEDED}, (
         "its end stays what it was"
@@ -337,7 +338,7 @@ def test_a_start_never_begins_beside_the_turn_before_and_ends_it(
         start(orders, 2, played[1])
     pod = there(admin, namespace)
     assert pod
-    assert (objects.epoch_of(pod), objects.is_ending(pod)) == (1, True)
+    assert (objects.epoch_of(pod), objects.is_told_to_end(pod)) == (1, True)
 
     def goes() -> bool:
         try:
@@ -374,6 +375,12 @@ def test_a_pod_of_somebody_else_is_left_alone(
     pod = there(admin, namespace)
     assert pod
     assert "deletionTimestamp" not in pod["metadata"]
+
+
+def test_there_is_nothing_to_stop_in_a_namespace_that_was_never_made(own: OwnApi) -> None:
+    nowhere = BareOrders(own, "fairlot-0", "ours")
+    assert stop(nowhere, 1) is Outcome.MISSING
+    assert nowhere.find(JOB_ID) is None
 
 
 def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BareOrders, nodes: list[str]) -> None:

@@ -200,7 +200,7 @@ def test_an_admin_has_new_jobs_of_one_worker_run_as_pods_without_a_job(
     scene: Scene, browser_of, ada: Client, east: Cluster
 ) -> None:
     path = f"/admin/clusters/{east.pk}/"
-    assert "Single workers are Jobs, as gangs are" in text_of(ada.get(path))
+    assert "Single workers new jobs of one worker are Jobs, as gangs are" in text_of(ada.get(path))
     assert ada.post(f"{path}bare-pods/", {"bare_pods": "on"}).status_code == 302
     page = ada.get(path)
     assert "Single workers new jobs of one worker are pods without a Job" in text_of(page)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects
 from scheduling.backends.kubernetes.view import View
@@ -94,3 +96,65 @@ def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one
     [(gang, _)] = view.unsettled()
     found = objects.of_turn(gang.job, list(gang.pods.values()))
     assert {one["metadata"]["uid"] for one in found} == {"new-0", "new-1"}, "whose gates are to be opened"
+
+
+def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
+    """A pod without a Job that has ended; `told`: when its deadline was set, `deleted`: when it was deleted."""
+    made = objects.new_pod(JOB_ID, POD, owner="ours", turn=objects.Turn(1, str(TOKEN), "A100", ["node-1"]))
+    made["metadata"] |= {"uid": "pod", "namespace": "fairlot-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    made["metadata"]["annotations"][objects.BECAUSE] = because
+    made["spec"]["nodeName"] = "node-1"
+    if told:
+        made["spec"]["activeDeadlineSeconds"] = objects.OVER
+        fields = {"f:spec": {"f:activeDeadlineSeconds": {}}}
+        made["metadata"]["managedFields"] = [{"manager": "fairlot", "time": told, "fieldsV1": fields}]
+    if deleted:
+        made["metadata"] |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 0}
+    state = {"startedAt": "2026-01-01T00:00:10Z", "finishedAt": "2026-01-01T00:01:00Z", "exitCode": 0}
+    status = {"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": state | ended}}]}
+    if told or ended.get("exitCode"):
+        status["phase"] = "Failed"
+    if told:
+        status["reason"] = "DeadlineExceeded"
+    return made | {"status": status}
+
+
+BEFORE, SAME, AFTER = (f"2026-01-01T00:0{moment}Z" for moment in ("0:59", "1:00", "1:01"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "end", "code"),
+    [
+        (bare(), End.SUCCEEDED, 0),
+        (bare(exitCode=3), End.FAILED, 3),
+        # It was told after it had ended, which its kubelet had not said yet.
+        (bare(told=AFTER), End.SUCCEEDED, 0),
+        (bare(told=AFTER, exitCode=3), End.FAILED, 3),
+        (bare(deleted=AFTER), End.SUCCEEDED, 0),
+        (bare(deleted=AFTER, exitCode=3), End.FAILED, 3),
+        (bare(told=AFTER, because="lost: for a reason"), End.SUCCEEDED, 0),
+        # It ended as it was told, whatever it says.
+        (bare(told=BEFORE), End.STOPPED, None),
+        (bare(told=SAME), End.STOPPED, None),
+        (bare(told=BEFORE, exitCode=143), End.STOPPED, None),
+        (bare(deleted=BEFORE), End.STOPPED, None),
+        (bare(deleted=BEFORE, exitCode=143), End.STOPPED, None),
+        (bare(told=BEFORE, because="start_failed: for a reason"), End.START_FAILED, None),
+    ],
+)
+def test_how_a_bare_pod_ended_depends_on_whether_it_was_told_before(
+    pod: dict[str, Any], end: End, code: int | None
+) -> None:
+    view = View()
+    view.pods.replace([pod])
+    [seen] = view.news()
+    assert (seen.phase, seen.end, seen.exit_code) == (Phase.ENDED, end, code)
+
+
+def test_a_bare_pod_that_others_gave_a_deadline_was_not_told_by_fairlot() -> None:
+    pod = bare(exitCode=143)
+    pod["spec"]["activeDeadlineSeconds"] = 3600
+    assert not objects.is_told_to_end(pod)
+    view = View()
+    view.pods.replace([pod])
+    assert [seen.end for seen in view.news()] == [End.FAILED]

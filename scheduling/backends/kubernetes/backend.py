@@ -194,7 +194,7 @@ class KubernetesBackend:
         with _plainly(f"the stop of job {job_id}"):
             outcome = self._told_to_stop(job_id, epoch, str(token))
             if outcome is Outcome.DONE:
-                self._shorten(job_id, grace_seconds)
+                self._shorten(job_id, epoch, grace_seconds)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
         """Kubernetes has nothing that stops a container where it is: such a cluster slices by checkpoints."""
@@ -205,7 +205,7 @@ class KubernetesBackend:
         self.start(gang)
 
     def forget(self, *, job_id: int, epoch: int, token: UUID) -> None:
-        """The Job stays for a day as a tombstone, a bare pod for an hour; what is kept here of a deleted one goes."""
+        """A Job stays for a day as a tombstone, a bare pod for minutes; what is kept here of a deleted one goes."""
         if self._watch:
             self._watch.view.finished_with(job_id, token)
 
@@ -322,12 +322,14 @@ class KubernetesBackend:
         about, kind = thing["metadata"], PODS if objects.is_bare(thing) else JOBS
         return f"{kind.format(about['namespace'])}/{about['name']}"
 
-    def _shorten(self, job_id: int, grace_seconds: float) -> None:
-        """Pods whose own grace is longer are told the shorter one."""
+    def _shorten(self, job_id: int, epoch: int, grace_seconds: float) -> None:
+        """Pods of turns up to `epoch` whose own grace is longer are told the shorter one."""
         pods = PODS.format(self._namespace_of(job_id))
         for pod in self.api.get(pods, labelSelector=f"{JOB}={job_id}")["items"]:
             wanted = grace_seconds and grace_seconds + answering.goodbye_of(pod)
-            if objects.has_ended(pod) or pod["spec"]["terminationGracePeriodSeconds"] <= wanted:
+            if objects.epoch_of(pod) > epoch or objects.has_ended(pod):
+                continue
+            if pod["spec"]["terminationGracePeriodSeconds"] <= wanted:
                 continue
             delete_pod(self.api, pod, grace_seconds=max(SHORTEST_GRACE, round(wanted)))
 

@@ -8,12 +8,13 @@ as a suspended Job would: so ends are seen though nobody watched, and late reque
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from scheduling.backends.kubernetes import handover, objects
 from scheduling.backends.kubernetes.api import Api, Changed, Invalid, Missing, Object, Taken
 from scheduling.backends.kubernetes.objects import Turn
-from scheduling.backends.kubernetes.orders import PODS, TRIES, NotOurs, Outcome, StillThere, delete_pod
+from scheduling.backends.kubernetes.orders import PODS, Outcome, StillThere, delete_pod, look_up, tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,14 @@ class BareOrders:
 
     def find(self, job_id: int) -> Object | None:
         """The job's pod, of whichever turn; raises NotOurs."""
-        try:
-            there = self.api.get(self._path(job_id))
-        except Missing:
-            return None
-        if there["metadata"].get("labels", {}).get(objects.OWNER) != self.owner:
-            raise NotOurs(f"a pod {there['metadata']['name']} of somebody else is in {self.namespace}")
-        return there
+        return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
         """The job's worker is there for `turn`; raises StillThere while an earlier turn's has not ended."""
         if len(turn.nodes) != 1 or handover.is_needed(pod.secrets):
             raise ValueError("gangs, and what needs Secrets, have a Job")
         wanted = objects.new_pod(job_id, pod, owner=self.owner, turn=turn)
-        for _ in range(TRIES):
+        for _ in tries():
             try:
                 self.api.create(PODS.format(self.namespace), wanted)
             except Taken:
@@ -54,8 +49,9 @@ class BareOrders:
             if at == turn.epoch:
                 return Outcome.OVERTAKEN if objects.is_told_to_end(there) else Outcome.DONE
             if not objects.has_ended(there):
-                # Nobody waits for its end any more.
-                self._end(there)
+                if not objects.is_told_to_end(there):  # nobody waits for its end any more
+                    with suppress(Invalid, Missing, Changed):
+                        self._end(there)
                 raise StillThere(f"the pod of turn {at} of job {job_id} is still there")
             delete_pod(self.api, there)
         raise StillThere(f"the pod of job {job_id} is made and removed by others again and again")
@@ -66,7 +62,7 @@ class BareOrders:
         Where there is none, nothing is left that would keep a start of this lease from coming later, which a start
         only does whose sender was believed dead; what comes up then has no lease, and is found by that.
         """
-        for _ in range(TRIES):
+        for last in tries():
             there = self.find(job_id)
             if there is None:
                 return Outcome.MISSING
@@ -74,23 +70,25 @@ class BareOrders:
                 return Outcome.OVERTAKEN
             if objects.has_ended(there):
                 return Outcome.FINISHED
-            if objects.is_ending(there) or self._end(there, because):
+            try:
+                if not objects.is_told_to_end(there):
+                    self._end(there, because)
+            except (Invalid, Missing, Changed):
+                if last:
+                    raise
+            else:
                 return Outcome.DONE
-        raise StillThere(f"the pod of job {job_id} changes again and again")
+        raise AssertionError("unreachable")
 
-    def _end(self, pod: Object, because: str = "") -> bool:
-        """Whether it does now; if not, it has changed since it was read, or another one has its name."""
-        about, has_node = pod["metadata"], "nodeName" in pod["spec"]
-        path = self._path(objects.job_id_of(pod))
-        try:
-            if has_node or because:
-                order = objects.end(about["uid"], at=objects.epoch_of(pod), because=because)
-                about = self.api.patch(path, order)["metadata"]
-            if not has_node:
-                self.api.delete(path, uid=about["uid"], version=about["resourceVersion"])
-        except (Invalid, Missing, Changed):
-            return False
-        return True
+    def _end(self, pod: Object, because: str = "") -> None:
+        """As it was read: Invalid, Missing or Changed when it has ended or begun since, or another has its name."""
+        about, at, path = pod["metadata"], objects.epoch_of(pod), self._path(objects.job_id_of(pod))
+        if objects.has_started(pod):
+            self.api.patch(path, objects.end(about["uid"], at=at, because=because))
+            return
+        if because:
+            about = self.api.patch(path, objects.note_why(about["uid"], at=at, because=because))["metadata"]
+        self.api.delete(path, uid=about["uid"], version=about["resourceVersion"])
 
     def _path(self, job_id: int) -> str:
         return f"{PODS.format(self.namespace)}/{objects.pod_name(job_id)}"

@@ -50,7 +50,7 @@ OF_NODES = {
     "EvictionThresholdMet": "is short of something",
 }
 # Of these the words say no more than the reason.
-BARE = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
+WORDLESS = frozenset({"TaintManagerEviction", "NodeNotReady", "NodeLost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def of_a_pod(event: Object) -> str:
     if reason == "FailedScheduling":  # what the scheduler thought of displacing others is of no use here
         said = said.partition(" preemption:")[0]
     if reason in OF_PODS:
-        return _short(OF_PODS[reason], "" if reason in BARE else said)
+        return _short(OF_PODS[reason], "" if reason in WORDLESS else said)
     if reason.startswith("OutOf"):
         return _short("its node has too little left for it", said)
     return _short(f"its node reports {reason}" if event.get("type") == "Warning" else "", said)
@@ -126,7 +126,7 @@ def of_a_node(event: Object) -> str:
     if not words:
         return ""
     name = event["involvedObject"].get("name", "")
-    return _short(f"the node {name} {words}", "" if event["reason"] in BARE else _said(event))
+    return _short(f"the node {name} {words}", "" if event["reason"] in WORDLESS else _said(event))
 
 
 def denial(event: Object) -> Denial | None:

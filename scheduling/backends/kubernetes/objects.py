@@ -49,6 +49,8 @@ TOMBSTONE_SECONDS = 24 * 3600
 # Where a worker keeps what outlasts its turns, and what is shared between its processes.
 CHECKPOINTS, SHARED_MEMORY = "/checkpoint", "/dev/shm"  # noqa: S108
 RANK = "FAIRLOT_RANK"
+# Seconds that a pod may run which is to end: the least that there is, and what no one else would ask for.
+OVER = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,13 +324,23 @@ def stop(uid: str, *, at: int, epoch: int, token: str, because: str = "") -> lis
 
 
 def end(uid: str, *, at: int, because: str = "") -> list[Operation]:
-    """Of one pod without a Job that has a node: its kubelet stops it, and the pod stays, and says that it was told.
+    """Of one pod without a Job whose program runs: its kubelet ends it, and the pod stays.
 
     Its time is over, is what the kubelet takes it for: SIGTERM, the pod's own grace, SIGKILL; and only then Failed,
-    with the reason DeadlineExceeded whatever the program's exit code is.
+    with the reason DeadlineExceeded whatever the program's exit code is. A kubelet that still pulls an image hears
+    it only then.
     """
-    over = {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1}
-    return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because}), over]
+    return [
+        *_at(uid, at),
+        {"op": "test", "path": "/status/phase", "value": "Running"},
+        *_puts(ANNOTATIONS, {BECAUSE: because}),
+        {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": OVER},
+    ]
+
+
+def note_why(uid: str, *, at: int, because: str) -> list[Operation]:
+    """Of one pod without a Job: why it is about to be deleted, when nobody decided it."""
+    return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
 def let_through(uid: str, *, node: str) -> list[Operation]:
@@ -393,12 +405,13 @@ def is_bare(thing: Object) -> bool:
 
 def is_told_to_end(pod: Object) -> bool:
     """By Fairlot or by others; it may have ended."""
-    return "deletionTimestamp" in pod["metadata"] or "activeDeadlineSeconds" in pod["spec"]
+    return "deletionTimestamp" in pod["metadata"] or pod["spec"].get("activeDeadlineSeconds") == OVER
 
 
-def is_ending(pod: Object) -> bool:
-    """A bare pod that was told, and needs nobody any more to come to its end: without a node no kubelet hears it."""
-    return "deletionTimestamp" in pod["metadata"] or (is_told_to_end(pod) and "nodeName" in pod["spec"])
+def has_started(pod: Object) -> bool:
+    """Whether its program runs, or has run."""
+    found = pod.get("status", {}).get("containerStatuses", ())
+    return any({"running", "terminated"} & status.get("state", {}).keys() for status in found)
 
 
 def is_of(pod: Object, job: Object) -> bool:

@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 
 class NotOurs(Exception):
-    """A Job of this name is there that this Fairlot did not make."""
+    """A Job, or a pod, of this name is there that this Fairlot did not make."""
 
 
 class StillThere(Exception):
@@ -103,25 +103,14 @@ class Orders:
 
     def find(self, job_id: int) -> Object | None:
         """The job's Job, if it is there; raises NotOurs."""
-        try:
-            there = self.api.get(self._path(job_id))
-        except Missing:
-            return None
-        except Refused as refusal:
-            # Rights are given namespace by namespace: where there is none, there are none.
-            if refusal.code == FORBIDDEN and self._has_no_home():
-                return None
-            raise
-        if there["metadata"].get("labels", {}).get(objects.OWNER) != self.owner:
-            raise NotOurs(f"a Job {there['metadata']['name']} of somebody else is in {self.namespace}")
-        return there
+        return look_up(self.api, self._path(job_id), namespace=self.namespace, owner=self.owner)
 
     def start(self, job_id: int, pod: objects.Pod, turn: Turn) -> Outcome:
         """The job runs as `turn` says; raises StillThere while an earlier lease has not ended."""
         # What nothing has to be made ready for is made running: one write, which its name lets through once.
         grouped = len(turn.nodes) > 1
         begin = None if grouped or handover.is_needed(pod.secrets) else turn
-        for last in _tries():
+        for last in tries():
             job = self.prepare(
                 job_id,
                 pod,
@@ -168,7 +157,7 @@ class Orders:
 
     def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
         """The job's pods go, and the lease `epoch` starts no more, even if its start comes later than this."""
-        for last in _tries():
+        for last in tries():
             job = self.find(job_id)
             if job is None:
                 return Outcome.MISSING
@@ -213,15 +202,32 @@ class Orders:
         pods = self.api.get(PODS.format(self.namespace), labelSelector=f"{objects.JOB}={job_id}")["items"]
         return any(not objects.has_ended(pod) for pod in pods)
 
-    def _has_no_home(self) -> bool:
-        try:
-            self.api.get(f"/api/v1/namespaces/{self.namespace}")
-        except Missing:
-            return True
-        return False
-
     def _path(self, job_id: int) -> str:
         return f"{JOBS.format(self.namespace)}/{objects.job_name(job_id)}"
+
+
+def look_up(api: Api, path: str, *, namespace: str, owner: str) -> Object | None:
+    """What is there of that name, if anything is; NotOurs when another has made it."""
+    try:
+        there = api.get(path)
+    except Missing:
+        return None
+    except Refused as refusal:
+        # Rights are given namespace by namespace: where there is none, there are none.
+        if refusal.code == FORBIDDEN and _is_missing(api, namespace):
+            return None
+        raise
+    if there["metadata"].get("labels", {}).get(objects.OWNER) != owner:
+        raise NotOurs(f"{there['kind']} {there['metadata']['name']} of somebody else is in {namespace}")
+    return there
+
+
+def _is_missing(api: Api, namespace: str) -> bool:
+    try:
+        api.get(f"/api/v1/namespaces/{namespace}")
+    except Missing:
+        return True
+    return False
 
 
 def delete_pod(api: Api, pod: Object, *, grace_seconds: int | None = None) -> None:
@@ -244,6 +250,6 @@ def _uid(job: Object) -> str:
     return str(job["metadata"]["uid"])
 
 
-def _tries() -> list[bool]:
+def tries() -> list[bool]:
     """For each try whether it is the last."""
     return [False] * (TRIES - 1) + [True]

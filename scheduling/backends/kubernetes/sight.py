@@ -15,8 +15,6 @@ ENDS = frozenset(end.value for end in End)
 # Reasons of a waiting container that no waiting mends: the user has to change something.
 HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff"})
-# What kubelets say of a pod that had to end (objects.end).
-TIME_IS_OVER = "DeadlineExceeded"
 KILLED_BY = {137: "was killed by SIGKILL", 139: "was killed by SIGSEGV", 143: "was ended by SIGTERM"}
 # Conditions of a Job whose end is decided.
 ENDING = ("FailureTarget", "SuccessCriteriaMet", "Failed", "Complete")
@@ -98,30 +96,43 @@ def gone(sight: Sight, pod: Object) -> Sight:
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
     """A pod that was told to end, and then did, was stopped, whatever its exit code: programs that save what they
     have often say 0."""
-    if said := pod["metadata"]["annotations"].get(objects.BECAUSE):
+    told = objects.is_told_to_end(pod) and _ended_after(pod, _told_at(pod))
+    if told and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
         end, message = _why_stopped(said)
         return end, None, message
-    if pod["status"].get("reason") == TIME_IS_OVER:
-        return End.STOPPED, None, _why_stopped("")[1]
-    taken, told = taken_away(pod, [pod]), _was_told_before_it_ended(pod)
-    if pod["status"]["phase"] == "Succeeded" and not told:
+    if not told and _exit_code(pod) == 0:
         return End.SUCCEEDED, 0, ""
-    if taken:
+    if taken := taken_away(pod, [pod]):
         return End.LOST, None, taken
     if told:
         return End.STOPPED, None, _why_stopped("")[1]
     return End.FAILED, *_why_failed(pod, [pod], pod["status"])
 
 
-def _was_told_before_it_ended(pod: Object) -> bool:
-    """Of what happened in the same second it is taken that it was."""
-    about = pod["metadata"]
-    if "deletionTimestamp" not in about:
-        return False
-    grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
-    told = _moment(about["deletionTimestamp"]) - grace
+def _exit_code(pod: Object) -> int | None:
+    """Of its program, if it has ended. A kubelet that had to end a pod calls it Failed whatever that was."""
+    for status in pod["status"].get("containerStatuses", ()):
+        if ended := status.get("state", {}).get("terminated"):
+            return int(ended["exitCode"])
+    return 0 if pod["status"]["phase"] == "Succeeded" else None
+
+
+def _ended_after(pod: Object, moment: datetime | None) -> bool:
+    """Of what happened in the same second, or at moments that nobody knows, it is taken that it did."""
     ended = _last([pod])
-    return ended is None or ended >= told
+    return ended is None or moment is None or ended >= moment
+
+
+def _told_at(pod: Object) -> datetime | None:
+    """When the API server took the order to end it."""
+    about = pod["metadata"]
+    if "deletionTimestamp" in about:
+        grace = timedelta(seconds=about.get("deletionGracePeriodSeconds") or 0)
+        return _moment(about["deletionTimestamp"]) - grace
+    for change in about.get("managedFields", ()):
+        if "f:activeDeadlineSeconds" in change.get("fieldsV1", {}).get("f:spec", {}):
+            return _moment(change["time"])
+    return None
 
 
 def look_at_orphans(pods: Sequence[Object]) -> Sight | None:

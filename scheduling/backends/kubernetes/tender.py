@@ -7,15 +7,17 @@ made behind a scheduling gate, and only when all are there is each let through t
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from uuid import UUID
 
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
-from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, delete_pod
+from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, StillThere, delete_pod
 from scheduling.backends.kubernetes.sight import Sight, because, hindrance, taken_away
 from scheduling.backends.kubernetes.view import Gang, View
 
@@ -27,8 +29,8 @@ START_SECONDS = 600.0
 GATHER_SECONDS = 120.0
 SWEEP_SECONDS = 10.0  # between two looks for pods that have lost their Job, or are needed no more
 # Bare pods that have ended keep their name for so long, and with it late requests off.
-KEEP_SECONDS = 3600.0
-REMOVED_AT_ONCE = 20  # of them, so that one look does not take long
+KEEP_SECONDS = 600.0
+REMOVED = 100  # of them, at most, at each look: a fifth of the usual limit of writes
 AT_ONCE = 8  # gates that are opened at the same time
 
 
@@ -61,7 +63,12 @@ class Tender:
                     _take_back(sight, orders(sight.job_id), end, why)
                 else:
                     self._let_through(api, gang)
-            except (Refused, NotOurs, KeyError) as trouble:  # which does not keep the others waiting
+            except (
+                Refused,
+                NotOurs,
+                StillThere,
+                KeyError,
+            ) as trouble:  # which does not keep the others waiting
                 logger.warning("job %s, turn %s: %s", sight.job_id, sight.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
             self._swept_at = time.monotonic()
@@ -70,11 +77,10 @@ class Tender:
                     _stop_orphan(api, pod)
                 except Refused as trouble:
                     logger.warning("pod %s has lost its Job: %s", pod["metadata"]["name"], trouble)
-            for pod in view.tombstones(self._keep_seconds)[:REMOVED_AT_ONCE]:
-                try:
-                    delete_pod(api, pod)
-                except Refused as trouble:
-                    logger.warning("pod %s stays: %s", pod["metadata"]["name"], trouble)
+            over = view.tombstones(self._keep_seconds)
+            # Any of them, so that what cannot go keeps no others.
+            some = random.sample(over, min(REMOVED, len(over)))
+            list(self._pool.map(partial(_remove, api), some))
 
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
         """Why a gang has to be taken back, and how that counts; None when it has not."""
@@ -118,6 +124,13 @@ def _stop_orphan(api: Api, pod: Object) -> None:
         return
     logger.warning("pod %s in %s has lost its Job and is stopped", about["name"], about["namespace"])
     delete_pod(api, pod)
+
+
+def _remove(api: Api, pod: Object) -> None:
+    try:
+        delete_pod(api, pod)
+    except Refused as trouble:
+        logger.warning("pod %s stays: %s", pod["metadata"]["name"], trouble)
 
 
 def _has_job(api: Api, pod: Object) -> bool:

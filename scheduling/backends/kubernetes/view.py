@@ -28,7 +28,7 @@ from scheduling.backends.kubernetes.sight import (
 OFFERS_EVERY = 10.0
 MOST_DENIALS = 10_000
 # What the Job controller writes on pods.
-JOB_NAME, CONTROLLER = "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
 DELETED = "its Job was deleted in the cluster, and not by Fairlot"
 
 
@@ -393,7 +393,7 @@ def _job_of_orphan(pod: Object) -> Object:
     about = pod["metadata"]
     labels, annotations = about["labels"], about["annotations"]
     known = {"namespace": about["namespace"], "labels": labels, "annotations": annotations}
-    metadata = known | {"name": labels[JOB_NAME], "uid": labels[CONTROLLER]}
+    metadata = known | {"name": labels[JOB_NAME], "uid": labels[objects.CONTROLLER]}
     return {"metadata": metadata, "spec": {"suspend": False}, "status": {}}
 
 
@@ -408,7 +408,7 @@ def _look(gang: Gang) -> Sight | None:
 def _needs_care(gang: Gang) -> bool:
     if gang.sight is None or gang.deleted or objects.is_suspended(gang.job):
         return False
-    if objects.is_bare(gang.job) and objects.is_ending(gang.job):
+    if objects.is_bare(gang.job) and objects.is_told_to_end(gang.job):
         return False
     return gang.sight.phase is Phase.STARTING or (
         gang.sight.phase is Phase.RUNNING and bool(taken_away(gang.job, list(gang.pods.values())))
