@@ -95,7 +95,7 @@ def test_whether_gangs_are_podgroups_there_is_told_and_why_not(
         access.rights |= dict.fromkeys(OPTIONAL, right)
         access.save()
     page = text_of(ada.get(path))
-    assert f"Gangs {said} Changes" in page
+    assert f"Gangs {said} Single workers" in page
     asked = len(list(needed(in_teams=False)))
     assert f"Rights all {asked} that were asked for are there" in page, "those that are needed"
 
