@@ -60,7 +60,12 @@ EVERYWHERE = (
 )
 _IN_TEAMS = (
     ("batch", "jobs", ("get", "create", "patch", "delete"), "starts, stops and moves gangs"),
-    ("", "pods", ("get", "create", "patch", "delete"), "lets gangs through; makes and ends pods without a Job"),
+    (
+        "",
+        "pods",
+        ("get", "create", "patch", "delete"),
+        "lets gangs through; makes and ends pods without a Job",
+    ),
     ("", "pods/log", ("get",), "shows logs"),
     (
         "",
