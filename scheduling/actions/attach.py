@@ -175,18 +175,8 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
         found = read_ranges(ranges)
     except ValueError as error:
         raise Refused(f"{error}.", "ranges") from None
-    before, access.reachable = access.reachable, found
     access.reachable_since = now_from_database()
-    access.save(update_fields=["reachable", "reachable_since"])
-    audit.record(
-        actor=actor,
-        verb="cluster.set_reachable",
-        target=cluster,
-        before={"reachable": before},
-        after={"reachable": found},
-    )
-    live.publish(f"cluster:{cluster.pk}")
-    return access
+    return _set(actor, access, "reachable", found, "reachable_since")
 
 
 @transaction.atomic(durable=True)
@@ -194,16 +184,22 @@ def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> C
     """Whether jobs of one worker that are submitted from now on run as pods without a Job over them."""
     require_admin(actor)
     access = _access(cluster, ClusterAccess.objects.select_for_update())
-    before, access.bare_pods = access.bare_pods, bare_pods
-    access.save(update_fields=["bare_pods"])
+    return _set(actor, access, "bare_pods", bare_pods)
+
+
+def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *others: str) -> ClusterAccess:
+    """Saves what an admin has chosen for a cluster, with `others` that follow from it, and says so."""
+    before = getattr(access, field)
+    setattr(access, field, value)
+    access.save(update_fields=[field, *others])
     audit.record(
         actor=actor,
-        verb="cluster.set_bare_pods",
-        target=cluster,
-        before={"bare_pods": before},
-        after={"bare_pods": bare_pods},
+        verb=f"cluster.set_{field}",
+        target=access.cluster,
+        before={field: before},
+        after={field: value},
     )
-    live.publish(f"cluster:{cluster.pk}")
+    live.publish(f"cluster:{access.cluster_id}")
     return access
 
 
@@ -276,6 +272,7 @@ def _access(cluster: Cluster, among: Any = ClusterAccess.objects) -> ClusterAcce
     access: ClusterAccess | None = among.filter(cluster=cluster).first()
     if access is None:
         raise Refused(f"{cluster.name} is not attached.")
+    access.cluster = cluster  # is known, and need not be asked for
     return access
 
 

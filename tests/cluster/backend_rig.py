@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -123,3 +123,23 @@ class Rig:
         annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}
         for pod in self.pods(gang):
             self.admin.merge(self.work.pod(pod), {"metadata": {"annotations": annotations}})
+
+
+class Rigging(Protocol):
+    """Makes rigs that watch until the test is over."""
+
+    def __call__(self, **settings: Any) -> Rig:
+        """`settings` as Rig takes them."""
+
+
+@contextmanager
+def rigs(admin: Api, kubeconfig: Path, namespace: str, logs: Path, **usual: Any) -> Iterator[Rigging]:
+    """`usual` are the settings of all of them."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Rig:
+            made = Rig(admin, kubeconfig, namespace, logs, **usual, **settings)
+            stack.enter_context(made.watching())
+            return made
+
+        yield make

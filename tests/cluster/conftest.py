@@ -18,6 +18,7 @@ from tests.cluster.api import JOBS, Api
 from tests.cluster.controlplane import ControlPlane, control_plane
 from tests.cluster.emptying import remove
 from tests.cluster.jobs import Work
+from tests.cluster.lossy import Lossy
 from tests.cluster.nodes import V100
 from tests.cluster.realnode import RealNode
 from tests.cluster.tenancy import answer
@@ -75,6 +76,14 @@ def fairlot(plane: ControlPlane) -> Path:
 def own(fairlot: Path) -> Iterator[OwnApi]:
     """The cluster as Fairlot speaks to it, with that account."""
     api = OwnApi(yaml.safe_load(fairlot.read_text()))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def network(plane: ControlPlane) -> Iterator[Lossy]:
+    """What an administrator may do, over a network that loses requests and answers."""
+    api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
     yield api
     api.close()
 

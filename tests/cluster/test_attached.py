@@ -56,14 +56,19 @@ def test_a_gang_runs_to_its_end_and_is_billed_for_what_it_held(lab: Lab) -> None
     assert float(billed) == pytest.approx(12 * (lease.held_until - lease.held_from).total_seconds(), abs=1e-4)
 
 
-def test_teams_take_turns_on_a_full_cluster_and_no_node_is_ever_overfull(lab: Lab, nodes: list[str]) -> None:
+def contested(lab: Lab, nodes: Sequence[str]) -> tuple[list[Job], list[Job], list[Job]]:
+    """Bob's jobs, which had all nodes; Charlie's, who wants as many; and those of Bob's that are to give way."""
     ours = [lab.send(gpus=8) for _ in nodes]
     lab.fill()
     for job in ours:
         lab.reaches(job, Job.State.RUNNING)
     theirs = [lab.send("charlie", gpus=8) for _ in nodes]
     lab.contest(ours[0])
-    stopped = [job for job in ours if lab.states([job]) == [Job.State.STOPPING]]
+    return ours, theirs, [job for job in ours if lab.states([job]) == [Job.State.STOPPING]]
+
+
+def test_teams_take_turns_on_a_full_cluster_and_no_node_is_ever_overfull(lab: Lab, nodes: list[str]) -> None:
+    ours, theirs, stopped = contested(lab, nodes)
     # Half of fifteen nodes and half of five: either half may be the larger one.
     assert abs(len(stopped) - len(nodes) / 2) <= 1
     running = Job.objects.filter(pk__in=[job.pk for job in theirs], state=Job.State.RUNNING)
@@ -82,13 +87,7 @@ def test_bare_pods_take_turns_and_run_to_their_end_as_jobs_do_and_no_job_is_made
     lab: Lab, nodes: list[str]
 ) -> None:
     set_bare_pods(actor=lab.people.ada, cluster=lab.cluster, bare_pods=True)
-    ours = [lab.send(gpus=8) for _ in nodes]
-    lab.fill()
-    for job in ours:
-        lab.reaches(job, Job.State.RUNNING)
-    theirs = [lab.send("charlie", gpus=8) for _ in nodes]
-    lab.contest(ours[0])
-    stopped = [job for job in ours if lab.states([job]) == [Job.State.STOPPING]]
+    ours, theirs, stopped = contested(lab, nodes)
     running = Job.objects.filter(pk__in=[job.pk for job in theirs], state=Job.State.RUNNING)
     assert stopped
     lab.until(lambda: running.count() == len(stopped), "half of the cluster is Charlie's")

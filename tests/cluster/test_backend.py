@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,16 @@ import pytest
 from scheduling.backends.base import BackendError, End, Phase
 from scheduling.backends.kubernetes import objects
 from tests.cluster.api import JOBS, Api
-from tests.cluster.backend_rig import Rig
+from tests.cluster.backend_rig import Rig, Rigging, rigs
 from tests.cluster.controlplane import ControlPlane
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-Rigging = Callable[..., Rig]
-
 
 @pytest.fixture
 def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rigging]:
-    with ExitStack() as stack:
-
-        def make(**tender: float) -> Rig:
-            made = Rig(admin, fairlot, tenant, tmp_path, **tender)
-            stack.enter_context(made.watching())
-            return made
-
+    with rigs(admin, fairlot, tenant, tmp_path) as make:
         yield make
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from scheduling.backends.base import BackendError, End, Phase, Secrets
 from scheduling.backends.kubernetes import objects
@@ -20,28 +17,22 @@ from scheduling.backends.kubernetes.api import Unreachable
 from scheduling.backends.kubernetes.barepods import BareOrders
 from scheduling.backends.kubernetes.orders import NotOurs, Outcome, StillThere
 from tests.cluster.api import JOBS, PODS, Api, Object, Refused
-from tests.cluster.backend_rig import Rig
+from tests.cluster.backend_rig import Rig, Rigging, rigs
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kubelets import Kubelets
-from tests.cluster.test_orders import JOB_ID, POD, Lossy
+from tests.cluster.lossy import Lossy
+from tests.cluster.test_orders import JOB_ID, POD
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-Rigging = Callable[..., Rig]
 STEPS = 150
 SEED = random.randrange(1_000_000)
 
 
 @pytest.fixture
 def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rigging]:
-    with ExitStack() as stack:
-
-        def make(**tender: float) -> Rig:
-            made = Rig(admin, fairlot, tenant, tmp_path, bare=True, **tender)
-            stack.enter_context(made.watching())
-            return made
-
+    with rigs(admin, fairlot, tenant, tmp_path, bare=True) as make:
         yield make
 
 
@@ -259,13 +250,6 @@ def test_what_is_left_of_a_job_that_has_ended_goes_with_its_files(rig: Rig, node
 
 
 # --- orders ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def network(plane: ControlPlane) -> Any:
-    api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
-    yield api
-    api.close()
 
 
 @pytest.fixture

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from scheduling.backends.base import End, Gang, Phase
 from scheduling.backends.kubernetes import objects
 from tests.cluster.api import JOBS, NODES, Api, Refused
-from tests.cluster.backend_rig import Rig
+from tests.cluster.backend_rig import Rig, Rigging, rigs
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-Rigging = Callable[..., Rig]
 NO_SLEEPERS = """
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -43,13 +40,7 @@ spec:
 
 @pytest.fixture
 def rigging(fairlot: Path, admin: Api, tenant: str, tmp_path: Path) -> Iterator[Rigging]:
-    with ExitStack() as stack:
-
-        def make(**tender: Any) -> Rig:
-            made = Rig(admin, fairlot, tenant, tmp_path, **tender)
-            stack.enter_context(made.watching())
-            return made
-
+    with rigs(admin, fairlot, tenant, tmp_path) as make:
         yield make
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
-import yaml
 
 from scheduling.backends.base import Secrets
 from scheduling.backends.kubernetes import objects
@@ -18,8 +15,8 @@ from scheduling.backends.kubernetes.api import Api as OwnApi
 from scheduling.backends.kubernetes.api import Invalid, Object, Unreachable
 from scheduling.backends.kubernetes.orders import NotOurs, Orders, Outcome, StillThere
 from tests.cluster.api import JOBS, Api
-from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import Work
+from tests.cluster.lossy import Lossy
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -28,41 +25,6 @@ POD = objects.Pod(image="example/train", command=["train"], environment={}, gpus
 JOB_ID = 12
 STEPS = 150
 SEED = random.randrange(1_000_000)
-
-
-class Lossy(OwnApi):
-    """The network between Fairlot and the API server loses the next request, or its answer."""
-
-    lose = ""  # "request", "answer", or nothing
-    overhear: Callable[[str, Object], None] | None = None
-
-    def create(self, path: str, thing: Object) -> Object:
-        if self.overhear:
-            self.overhear(path, thing)
-        self._before()
-        return self._after(super().create(path, thing))
-
-    def patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> Object:
-        self._before()
-        return self._after(super().patch(path, operations))
-
-    def _before(self) -> None:
-        if self.lose == "request":
-            self.lose = ""
-            raise Unreachable("the request was lost")
-
-    def _after(self, answer: Object) -> Object:
-        if self.lose == "answer":
-            self.lose = ""
-            raise Unreachable("the answer was lost")
-        return answer
-
-
-@pytest.fixture
-def network(plane: ControlPlane) -> Any:
-    api = Lossy(yaml.safe_load(plane.kubeconfig("test-admin").read_text()))
-    yield api
-    api.close()
 
 
 @pytest.fixture

@@ -197,8 +197,7 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
             {
                 "name": "main",
                 "image": pod.image,
-                # A script comes as it was written: dollar signs would be taken for references to variables.
-                "command": [part.replace("$", "$$") for part in pod.command],
+                "command": [_as_written(part) for part in pod.command],
                 "env": _environment(job_id, pod, workers),
                 "volumeMounts": [mount for mount, _ in volumes],
                 "resources": _resources(pod),
@@ -213,6 +212,11 @@ def _pod_spec(job_id: int, pod: Pod, workers: int) -> Object:
         "volumes": [volume for _, volume in volumes],
         **handover.pulling(job_name(job_id), pod.secrets),
     }
+
+
+def _as_written(text: str) -> str:
+    """Of a container's command or variables: dollar signs would be taken for references to variables."""
+    return text.replace("$", "$$")
 
 
 def _resources(pod: Pod) -> Object:
@@ -288,10 +292,7 @@ def _environment(job_id: int, pod: Pod, workers: int) -> list[Object]:
     ]
     taken = {*told, *ours}
     free = {key: value for key, value in pod.environment.items() if key not in taken}
-    # Dollar signs would be taken for references to other variables.
-    plain: list[Object] = [
-        {"name": key, "value": value.replace("$", "$$")} for key, value in (free | ours).items()
-    ]
+    plain: list[Object] = [{"name": key, "value": _as_written(value)} for key, value in (free | ours).items()]
     hidden = handover.variables(job_name(job_id), pod.secrets)
     return turns + plain + [one for one in hidden if one["name"] not in taken]
 

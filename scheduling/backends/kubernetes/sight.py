@@ -46,8 +46,10 @@ class Sight:
 
 
 def look(job: Object, pods: Sequence[Object]) -> Sight | None:
-    """The latest lease of the Job; None when it never had one. `pods`: all that there are of its job, also
-    those of a Job before it."""
+    """The latest lease of the Job; None when it never had one.
+
+    `pods`: all that there are of its job, also those of a Job before it.
+    """
     annotations = job["metadata"]["annotations"]
     if objects.LEASE not in annotations:
         return None
@@ -72,7 +74,7 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     return Sight(*lease, Phase.STARTING, None, ran)  # the Job controller has not come to it yet
 
 
-def look_at_bare(pod: Object) -> Sight | None:
+def look_at_bare(pod: Object) -> Sight:
     """The lease of a pod without a Job."""
     annotations = pod["metadata"]["annotations"]
     lease = objects.job_id_of(pod), objects.epoch_of(pod), UUID(annotations[objects.LEASE])
@@ -94,8 +96,10 @@ def gone(sight: Sight, pod: Object) -> Sight:
 
 
 def _how_it_ended(pod: Object) -> tuple[End, int | None, str]:
-    """A pod that was told to end, and then did, was stopped, whatever its exit code: programs that save what they
-    have often say 0."""
+    """A pod that was told to end, and then did, was stopped, whatever its exit code.
+
+    Programs that save what they have often say 0.
+    """
     told = objects.is_told_to_end(pod) and _ended_after(pod, _told_at(pod))
     if told and (said := pod["metadata"]["annotations"].get(objects.BECAUSE)):
         end, message = _why_stopped(said)

@@ -63,12 +63,8 @@ class Tender:
                     _take_back(sight, orders(sight.job_id), end, why)
                 else:
                     self._let_through(api, gang)
-            except (
-                Refused,
-                NotOurs,
-                StillThere,
-                KeyError,
-            ) as trouble:  # which does not keep the others waiting
+            # Which does not keep the others waiting.
+            except (Refused, NotOurs, StillThere, KeyError) as trouble:
                 logger.warning("job %s, turn %s: %s", sight.job_id, sight.epoch, trouble)
         if time.monotonic() - self._swept_at >= self._sweep_seconds:
             self._swept_at = time.monotonic()
