@@ -205,12 +205,13 @@ def last_words(events: Iterable[dict[str, Any]]) -> dict[str, float]:
 def held_by_pods(pods: Iterable[Moment], events: Iterable[dict[str, Any]]) -> list[Held]:
     """Of each pod that was bound, when, and when its containers had ended; moments as Unix time.
 
-    The log speaks of pods by their names, which one may have after another: the last one that was bound is meant.
+    The log speaks of pods by their names, which one may have after another: the last one that was bound is meant,
+    in the order in which requests came. (The answer to a binding may be later than what follows from it.)
     """
     bound: dict[str, float] = {}
     ended: dict[str, float] = {}
     named: dict[tuple[str, str], str] = {}
-    for event in sorted(events, key=lambda event: str(event["stageTimestamp"])):
+    for event in sorted(events, key=lambda event: str(event["requestReceivedTimestamp"])):
         about = event.get("objectRef", {})
         if about.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
             continue
