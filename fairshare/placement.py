@@ -37,6 +37,14 @@ def fit(free: Ints, workers: int, gpus: int) -> Ints | None:
     return np.concatenate([np.repeat(ordered[:full], slots[ordered[:full]]), np.full(rest, last)])
 
 
+def _take(free: Ints, spot: Ints, gpus: int) -> None:
+    """Takes `gpus` away at each position of `spot`, as often as it is there."""
+    if len(spot) == 1:  # most gangs; `at` takes many times as long
+        free[spot[0]] -= gpus
+    else:
+        np.subtract.at(free, spot, gpus)
+
+
 class Packing:
     """The nodes of one generation while a round is decided. Positions count within `nodes`."""
 
@@ -48,8 +56,14 @@ class Packing:
         self.places: dict[int, Ints] = {}  # of each picked gang, the position of each worker
         self._capacity = self.free.copy()
         self._jobs = jobs
-        self._position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
-        self._position[self.nodes] = np.arange(len(self.nodes))
+        position = np.full(len(cluster.node_generation), -1, dtype=np.int64)
+        position[self.nodes] = np.arange(len(self.nodes))
+        # Of all gangs at once, which takes less time than of some thousands one after the other.
+        self._spots = position[jobs.place_node]
+        self._bounds: list[int] = jobs.place_start.tolist()
+        elsewhere = np.concatenate([[0], np.cumsum(self._spots < 0)])[jobs.place_start]
+        is_whole = (np.diff(jobs.place_start) == jobs.workers) & (np.diff(elsewhere) == 0)
+        self._is_whole: list[bool] = is_whole.tolist()
         self._homes: dict[int, Ints | None] = {}
         self._pinned: set[int] = set()
         here = np.flatnonzero(holds & (jobs.running_on == generation)).tolist()
@@ -121,7 +135,7 @@ class Packing:
         """Place all `jobs`, those of `keep` there, the others largest first; False, and no change, in vain."""
         free, places = self._capacity.copy(), dict(keep)
         for job, spot in keep.items():
-            np.subtract.at(free, spot, int(self._jobs.gpus[job]))
+            _take(free, spot, int(self._jobs.gpus[job]))
         if free.min(initial=0) < 0:
             return False
         rest = [job for job in jobs if job not in keep]
@@ -129,7 +143,7 @@ class Packing:
             found = fit(free, int(self._jobs.workers[job]), int(self._jobs.gpus[job]))
             if found is None:
                 return False
-            np.subtract.at(free, found, int(self._jobs.gpus[job]))
+            _take(free, found, int(self._jobs.gpus[job]))
             places[job] = found
         for job in rest:
             self._hold(job, False)
@@ -138,7 +152,7 @@ class Packing:
 
     def _give(self, job: int, spot: Ints) -> None:
         self._hold(job, False)
-        np.subtract.at(self.free, spot, int(self._jobs.gpus[job]))
+        _take(self.free, spot, int(self._jobs.gpus[job]))
         self.free_gpus -= self._gpus(job)
         self.places[job] = spot
 
@@ -147,16 +161,14 @@ class Packing:
         home = self._home(job)
         if home is None or job not in self._running or holds == (job in self._holders):
             return
-        np.add.at(self._held, home, int(self._jobs.gpus[job]) * (1 if holds else -1))
+        _take(self._held, home, int(self._jobs.gpus[job]) * (-1 if holds else 1))
         (self._holders.add if holds else self._holders.remove)(job)
 
     def _home(self, job: int) -> Ints | None:
         """Positions of the gang's workers where it runs or ran last, if that was on this generation."""
         if job not in self._homes:
-            start, end = self._jobs.place_start[job : job + 2].tolist()
-            spot = self._position[self._jobs.place_node[start:end]]
-            whole = len(spot) == self._jobs.workers[job] and bool((spot >= 0).all())
-            self._homes[job] = spot if whole else None
+            start, end = self._bounds[job], self._bounds[job + 1]
+            self._homes[job] = self._spots[start:end] if self._is_whole[job] else None
         return self._homes[job]
 
     def _is_home(self, job: int, spot: Ints) -> bool:

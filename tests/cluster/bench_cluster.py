@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
+from accounting.clock import now_from_database
 from fairshare.model import Reason
 from scheduling.actions import set_bare_pods
 from scheduling.models import Node, Operation
@@ -89,17 +90,17 @@ def fill(bench: Bench, *, bare: bool) -> None:
 def give_back(bench: Bench) -> None:
     """Charlie wants one GPU of a full cluster; how long it takes from the round that gives it to her."""
     lab, told, ran = bench.lab, [], []
-    stops = Operation.objects.filter(cluster=lab.cluster, verb=Operation.Verb.STOP, done_at=None)
+    stops = Operation.objects.filter(cluster=lab.cluster, verb=Operation.Verb.STOP)
     for _ in range(SAMPLES):
         job = lab.send("charlie")
         lab.quantum()
         lab.pass_time(lab.cluster.effective_quantum)
-        began = time.monotonic()
+        began = now_from_database()
         lab.quantum()
-        wait_for(lambda: (lab.watch(), not stops.exists())[1], what="it is told to stop", every=0.0)
-        told.append(time.monotonic() - began)
         bench.until_run([job.pk])
-        ran.append(time.monotonic() - began)
+        ran.append((now_from_database() - began).total_seconds())
+        # When it was told is written down; who waits for it by watching is told of something else first.
+        told += [(stop.done_at - began).total_seconds() for stop in stops.filter(done_at__gte=began)]
     say(
         f"one GPU back in a full cluster, {SAMPLES} times: told to stop after {max(told):.2f} s at most,"
         f" the other runs after {max(ran):.2f} s (KAI: 13.9 s on average)"
