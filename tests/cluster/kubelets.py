@@ -42,10 +42,15 @@ class Kubelets(Player):
 
     @contextmanager
     def started(self, **node: Any) -> Iterator[Kubelets]:
-        """Their nodes are there and take pods; `node` as `gpu_node` takes it."""
-        with self._playing(self._beat):
-            add_nodes(self._admin, (self._node(name, node) for name in self.names))
-            yield self
+        """Their nodes are there and take pods, until the end; `node` as `gpu_node` takes it."""
+        try:
+            with self._playing(self._beat):
+                add_nodes(self._admin, (self._node(name, node) for name in self.names))
+                yield self
+        finally:  # else whoever comes next would find nodes that nobody plays any more
+            there = {node["metadata"]["name"] for node in self._admin.items(NODES)}
+            for name in there & set(self.names):
+                self._admin.delete(f"{NODES}/{name}")
 
     def _node(self, name: str, asked: Mapping[str, Any]) -> Object:
         node = gpu_node(name, **asked)
