@@ -64,7 +64,6 @@ class Packing:
         elsewhere = np.concatenate([[0], np.cumsum(self._spots < 0)])[jobs.place_start]
         is_whole = (np.diff(jobs.place_start) == jobs.workers) & (np.diff(elsewhere) == 0)
         self._is_whole: list[bool] = is_whole.tolist()
-        self._homes: dict[int, Ints | None] = {}
         self._pinned: set[int] = set()
         here = np.flatnonzero(holds & (jobs.running_on == generation)).tolist()
         self._running = {job for job in here if self._home(job) is not None}
@@ -166,10 +165,7 @@ class Packing:
 
     def _home(self, job: int) -> Ints | None:
         """Positions of the gang's workers where it runs or ran last, if that was on this generation."""
-        if job not in self._homes:
-            start, end = self._bounds[job], self._bounds[job + 1]
-            self._homes[job] = self._spots[start:end] if self._is_whole[job] else None
-        return self._homes[job]
+        return self._spots[self._bounds[job] : self._bounds[job + 1]] if self._is_whole[job] else None
 
     def _is_home(self, job: int, spot: Ints) -> bool:
         home = self._home(job)
