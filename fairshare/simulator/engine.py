@@ -1,0 +1,153 @@
+"""From one event to the next: arrivals, ends, and the moments at which the scheduler wants to be asked."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What became of every job, in the order of the workload."""
+
+    fates: Sequence[Fate]
+    decisions: int
+
+    def mean_completion(self, jobs: Sequence[SimJob]) -> float:
+        """Seconds from arrival to end, on average; of those that ended."""
+        took = [
+            fate.finish - job.arrival
+            for job, fate in zip(jobs, self.fates, strict=True)
+            if fate.finish is not None
+        ]
+        return math.fsum(took) / len(took)
+
+    def makespan(self, jobs: Sequence[SimJob]) -> float:
+        """Seconds from the first arrival to the last end."""
+        ends = [fate.finish for fate in self.fates if fate.finish is not None]
+        return max(ends) - min(job.arrival for job in jobs)
+
+
+class _Run:
+    """The present turn of a gang."""
+
+    __slots__ = ("place", "ready", "remaining", "since", "speed")
+
+    def __init__(self, place: Place, *, since: float, ready: float, speed: float, remaining: float) -> None:
+        self.place, self.since, self.ready, self.speed, self.remaining = place, since, ready, speed, remaining
+
+    def left(self, now: float) -> float:
+        return self.remaining - max(0.0, now - self.ready) * self.speed
+
+    @property
+    def end(self) -> float:
+        return self.ready + self.remaining / self.speed
+
+
+class Engine:
+    """One replay. `switch_cost` is for how many seconds a gang holds its GPUs at each start before it goes on."""
+
+    def __init__(
+        self, machines: Machines, jobs: Sequence[SimJob], scheduler: Scheduler, *, switch_cost: float = 0.0
+    ) -> None:
+        self.machines, self.jobs, self.now = machines, jobs, 0.0
+        self._scheduler, self._switch_cost = scheduler, switch_cost
+        self._fates = [Fate() for _ in jobs]
+        self._left = [job.work for job in jobs]  # of those that wait
+        self._active: dict[int, None] = {}  # in order of arrival
+        self._runs: dict[int, _Run] = {}
+        # A heap by time and then by number; a turn that is over is no job's present one.
+        self._ends: list[tuple[float, int, int, _Run]] = []
+        self._turns = itertools.count()
+
+    @property
+    def active(self) -> Sequence[int]:
+        return list(self._active)
+
+    @property
+    def running(self) -> Mapping[int, Place]:
+        return {job: run.place for job, run in self._runs.items()}
+
+    def remaining(self, job: int) -> float:
+        run = self._runs.get(job)
+        return self._left[job] if run is None else run.left(self.now)
+
+    def run(self, until: float = math.inf) -> Replay:
+        """Until all jobs have ended, or that moment. Jobs that can never run wait for ever."""
+        arrivals = sorted(range(len(self.jobs)), key=lambda job: (self.jobs[job].arrival, job), reverse=True)
+        decisions, again = 0, math.inf
+        while True:
+            arrival = self.jobs[arrivals[-1]].arrival if arrivals else math.inf
+            moment = min(arrival, self._next_end(), again)
+            if moment > until or moment == math.inf:
+                break
+            self.now = moment
+            self._end_those_that_are_done()
+            while arrivals and self.jobs[arrivals[-1]].arrival <= moment:
+                self._active[arrivals.pop()] = None
+            self._apply(self._scheduler.decide(self))
+            decisions += 1
+            wait = self._scheduler.ask_again(self)
+            again = math.inf if wait is None else moment + wait
+        if until < math.inf:
+            self.now = until
+        for job, run in self._runs.items():
+            self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
+        return Replay(self._fates, decisions)
+
+    def _next_end(self) -> float:
+        while self._ends and self._runs.get(self._ends[0][2]) is not self._ends[0][3]:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else math.inf
+
+    def _end_those_that_are_done(self) -> None:
+        while self._next_end() <= self.now:
+            _, _, job, _ = heapq.heappop(self._ends)
+            self._stop(job)
+            self._left[job] = 0.0
+            del self._active[job]
+            self._fates[job].finish = self.now
+
+    def _apply(self, places: Mapping[int, Place]) -> None:
+        """Stops first, so that GPUs are free for those that start."""
+        for job in [job for job, run in self._runs.items() if places.get(job) != run.place]:
+            self._left[job] = self._runs[job].left(self.now)
+            self._fates[job].preemptions += 1
+            self._stop(job)
+        for job, place in places.items():
+            if job not in self._runs:
+                self._start(job, place)
+        self._check()
+
+    def _start(self, job: int, place: Place) -> None:
+        speed = self.jobs[job].speeds[place.generation]
+        if job not in self._active or speed <= 0:
+            raise ValueError(f"job {job} cannot run on generation {place.generation} now")
+        fate = self._fates[job]
+        if fate.first_start is None:
+            fate.first_start = self.now
+        ready = self.now + self._switch_cost
+        run = _Run(place, since=self.now, ready=ready, speed=speed, remaining=self._left[job])
+        self._runs[job] = run
+        heapq.heappush(self._ends, (run.end, next(self._turns), job, run))
+
+    def _stop(self, job: int) -> None:
+        run = self._runs.pop(job)
+        if self.now > run.since:
+            self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
+
+    def _check(self) -> None:
+        """No scheduler gives more GPUs than there are."""
+        left = list(self.machines.gpus)
+        nodes = list(self.machines.node_gpus)
+        for job, run in self._runs.items():
+            left[run.place.generation] -= self.jobs[job].gpus
+            for node in run.place.nodes:
+                nodes[node] -= self.jobs[job].gpus_per_worker
+        if min(left) < 0 or min(nodes) < 0:
+            raise ValueError(f"more GPUs are given than there are: {left}, {nodes}")

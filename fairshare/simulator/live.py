@@ -1,0 +1,122 @@
+"""The live scheduler in a replay: the very function that decides the rounds of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fairshare.balance import settle
+from fairshare.model import NOWHERE, Accounts, Cluster, Floats, Jobs, Settings, Snapshot
+from fairshare.policy import decide
+from fairshare.simulator.model import Machines, Place, SimJob, State
+
+
+@dataclass(frozen=True, slots=True)
+class Tickets:
+    """The ticket tree, parents first: each account's parent, or NOWHERE, its tickets, and whether it trades."""
+
+    parent: tuple[int, ...]
+    tickets: tuple[float, ...]
+    trades: tuple[bool, ...]
+
+
+class LiveScheduler:
+    """Rounds as a cluster has them: one that may take GPUs away when the quantum is over, others that only fill.
+
+    What accounts are owed is settled by what they held, as in fairshare.balance. Speeds are known from the start.
+    """
+
+    def __init__(self, machines: Machines, tickets: Tickets, settings: Settings, *, seed: int = 0) -> None:
+        self._settings, self._seed = settings, seed
+        generations = tuple(str(k) for k in range(machines.generations))
+        capacity = np.array(machines.node_gpus, dtype=np.int64)
+        kinds = np.array(machines.node_generation, dtype=np.int64)
+        self._cluster = Cluster(generations, kinds, capacity, capacity)
+        shape = (len(tickets.parent), machines.generations)
+        self._accounts = Accounts(
+            parent=np.array(tickets.parent, dtype=np.int64),
+            tickets=np.array(tickets.tickets, dtype=np.float64),
+            trades=np.array(tickets.trades, dtype=np.bool_),
+            owed=np.zeros(shape),
+            cap=np.full(shape, np.inf),
+            cap_total=np.full(shape[0], np.inf),
+        )
+        self._share: Floats = np.zeros(shape)
+        self._held: dict[int, Place] = {}  # since the last decision
+        self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
+        self._last_place: dict[int, Place] = {}
+        self._last, self._last_quantum = 0.0, -np.inf
+
+    def decide(self, state: State) -> Mapping[int, Place]:
+        self._settle(state)
+        active = list(state.active)
+        is_quantum = state.now - self._last_quantum >= self._settings.quantum
+        if is_quantum:
+            self._last_quantum = state.now
+        running = state.running
+        snapshot = Snapshot(
+            self._cluster,
+            self._accounts,
+            self._jobs(state, active, running),
+            replace(self._settings, may_preempt=is_quantum),
+        )
+        decision = decide(snapshot, self._seed)
+        self._share = decision.share
+        places = {}
+        for p, job in enumerate(decision.run.tolist()):
+            nodes = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
+            places[active[job]] = Place(int(decision.generation[p]), tuple(nodes.tolist()))
+        self._remember(state.now, running, places)
+        return places
+
+    def ask_again(self, state: State) -> float | None:
+        """At the end of the quantum, as long as somebody waits."""
+        if len(self._held) == len(state.active):
+            return None
+        return max(self._last_quantum + self._settings.quantum - state.now, 0.0)
+
+    def _settle(self, state: State) -> None:
+        lasted = state.now - self._last
+        if lasted <= 0:
+            return
+        received = np.zeros_like(self._share)
+        for job, place in self._held.items():
+            received[state.jobs[job].account, place.generation] += state.jobs[job].gpus * lasted
+        active = np.any(self._share > 0, axis=1)
+        is_leaf = ~np.isin(np.arange(len(self._accounts.parent)), self._accounts.parent)
+        share = np.where(is_leaf[:, None], self._share, 0.0)
+        owed = settle(self._accounts.owed, share, received, lasted, self._settings.memory, active & is_leaf)
+        self._accounts = replace(self._accounts, owed=owed)
+        self._last = state.now
+
+    def _remember(self, now: float, before: Mapping[int, Place], places: Mapping[int, Place]) -> None:
+        for job, place in places.items():
+            if before.get(job) != place:
+                self._since[job] = now
+        self._held = dict(places)
+        self._last_place |= places
+        self._last = now
+
+    def _jobs(self, state: State, active: Sequence[int], running: Mapping[int, Place]) -> Jobs:
+        jobs: list[SimJob] = [state.jobs[job] for job in active]
+        speeds = np.array([job.speeds for job in jobs], dtype=np.float64).reshape(
+            len(jobs), state.machines.generations
+        )
+        nodes = [self._last_place[job].nodes if job in self._last_place else () for job in active]
+        return Jobs(
+            account=np.array([job.account for job in jobs], dtype=np.int64),
+            workers=np.array([job.workers for job in jobs], dtype=np.int64),
+            gpus=np.array([job.gpus_per_worker for job in jobs], dtype=np.int64),
+            accepts=speeds > 0,
+            rate=np.where(speeds > 0, speeds, np.nan),
+            priority=np.array([job.priority for job in jobs], dtype=np.int64),
+            running_on=np.array(
+                [running[j].generation if j in running else NOWHERE for j in active], dtype=np.int64
+            ),
+            resident=np.array([state.now - self._since[j] if j in running else 0.0 for j in active]),
+            blocked=np.zeros(len(jobs), dtype=np.int64),
+            place_start=np.cumsum([0, *map(len, nodes)], dtype=np.int64),
+            place_node=np.array([node for some in nodes for node in some], dtype=np.int64),
+        )

@@ -1,0 +1,222 @@
+"""Replays from event to event: against a count of second by second, and with the live policy's own promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.model import NOWHERE, Settings
+from fairshare.simulator.engine import Engine, Replay
+from fairshare.simulator.live import LiveScheduler, Tickets
+from fairshare.simulator.model import Machines, Place, Scheduler, SimJob, State
+from fairshare.simulator.textbook import Fifo, ShortestFirst
+
+FOUR = Machines((0,), (4,))
+TWO_KINDS = Machines((0, 0, 1), (4, 4, 4), generations=2)
+ALONE = Tickets((NOWHERE,), (100.0,), (True,))
+TWO_TEAMS = Tickets((NOWHERE, NOWHERE), (100.0, 300.0), (True, True))
+
+
+def simple_jobs(gpus: int = 4) -> st.SearchStrategy[list[SimJob]]:
+    return st.lists(
+        st.builds(
+            SimJob,
+            arrival=st.integers(0, 30).map(float),
+            work=st.integers(1, 12).map(float),
+            workers=st.integers(1, gpus),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+
+
+def second_by_second(
+    jobs: Sequence[SimJob],
+    order: Callable[[list[int], dict[int, float]], list[int]],
+    *,
+    skips: bool,
+    preempts: bool,
+) -> list[float]:
+    """When each job ends on four GPUs; looks at every second, as all times are whole ones."""
+    left = {job: one.work for job, one in enumerate(jobs)}
+    arrived: list[int] = []
+    running: list[int] = []
+    ends = [0.0] * len(jobs)
+    now = 0
+    while left:
+        events = [job for job in running if left[job] <= 0]
+        for job in events:
+            ends[job] = float(now)
+            running.remove(job)
+            arrived.remove(job)
+            del left[job]
+        new = [job for job, one in enumerate(jobs) if one.arrival == now]
+        arrived += new
+        if events or new:
+            arrived = order(arrived, left)
+            keep = [] if preempts else list(running)
+            free = 4 - sum(jobs[job].gpus for job in keep)
+            for job in arrived:
+                if job in keep:
+                    continue
+                if jobs[job].gpus <= free:
+                    keep.append(job)
+                    free -= jobs[job].gpus
+                elif not skips:
+                    break
+            running = keep
+        for job in running:
+            left[job] -= 1
+        now += 1
+    return ends
+
+
+def as_they_came(arrived: list[int], left: dict[int, float]) -> list[int]:
+    return arrived
+
+
+RULES: dict[str, tuple[Callable[[], Scheduler], Callable[[Sequence[SimJob]], list[float]]]] = {
+    "fifo": (Fifo, lambda jobs: second_by_second(jobs, as_they_came, skips=False, preempts=False)),
+    "fifo with skips": (
+        lambda: Fifo(skips=True),
+        lambda jobs: second_by_second(jobs, as_they_came, skips=True, preempts=False),
+    ),
+    "shortest first": (
+        ShortestFirst,
+        lambda jobs: second_by_second(
+            jobs, lambda arrived, left: sorted(arrived, key=lambda job: left[job]), skips=True, preempts=True
+        ),
+    ),
+    "least service first": (
+        lambda: ShortestFirst(by_service=True),
+        lambda jobs: second_by_second(
+            jobs,
+            lambda arrived, left: sorted(arrived, key=lambda job: left[job] * jobs[job].gpus),
+            skips=True,
+            preempts=True,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(simple_jobs())
+def test_the_textbooks_schedulers_end_jobs_when_a_count_of_seconds_does(
+    rule: str, jobs: list[SimJob]
+) -> None:
+    scheduler, counted = RULES[rule]
+    replay = Engine(FOUR, jobs, scheduler()).run()
+    assert [fate.finish for fate in replay.fates] == counted(jobs)
+
+
+def test_a_small_example_by_hand() -> None:
+    """Three GPUs are taken until 10; two want two, one wants one: who skips goes before."""
+    jobs = [SimJob(0, 10, 3), SimJob(1, 5, 2), SimJob(2, 5, 1)]
+    assert [one.first_start for one in Engine(FOUR, jobs, Fifo()).run().fates] == [0, 10, 10]
+    skipping = Engine(FOUR, jobs, Fifo(skips=True)).run()
+    assert [one.first_start for one in skipping.fates] == [0, 10, 2]
+    assert (skipping.mean_completion(jobs), skipping.makespan(jobs)) == (pytest.approx((10 + 14 + 5) / 3), 15)
+    shortest = Engine(FOUR, jobs, ShortestFirst()).run()
+    assert [one.preemptions for one in shortest.fates] == [1, 0, 0]
+
+
+def test_a_switch_costs_time_in_which_gpus_are_held_and_nothing_is_done() -> None:
+    (fate,) = Engine(FOUR, [SimJob(3, 10)], Fifo(), switch_cost=2).run().fates
+    assert (fate.first_start, fate.finish, fate.held(1)) == (3, 15, 12)
+
+
+def test_a_scheduler_that_gives_what_is_not_there_is_found_out() -> None:
+    class Generous:
+        def decide(self, state: State) -> dict[int, Place]:
+            return dict.fromkeys(state.active, Place(0))
+
+        def ask_again(self, state: State) -> float | None:
+            return None
+
+    with pytest.raises(ValueError, match="more GPUs are given"):
+        Engine(FOUR, [SimJob(0, 1, 3), SimJob(0, 1, 2)], Generous()).run()
+    with pytest.raises(ValueError, match="cannot run on generation 0"):
+        Engine(TWO_KINDS, [SimJob(0, 1, speeds=(0.0, 1.0))], Generous()).run()
+
+
+def test_a_replay_may_end_before_its_jobs() -> None:
+    fates = Engine(FOUR, [SimJob(0, 10, 4), SimJob(0, 10, 4)], Fifo()).run(until=12).fates
+    assert [(fate.finish, fate.held(4)) for fate in fates] == [(10, 40), (None, 8)]
+
+
+jobs_of_two_teams = st.lists(
+    st.builds(
+        SimJob,
+        arrival=st.floats(0, 2000),
+        work=st.floats(10, 4000),
+        workers=st.integers(1, 2),
+        gpus_per_worker=st.sampled_from([1, 2, 4]),
+        speeds=st.sampled_from([(1.0, 1.0), (1.0, 2.5), (0.0, 1.5), (1.0, 0.0)]),
+        account=st.integers(0, 1),
+    ).filter(lambda job: job.speeds[0] > 0 or job.gpus <= 4),
+    min_size=1,
+    max_size=14,
+)
+
+
+def live(
+    machines: Machines,
+    jobs: Sequence[SimJob],
+    tickets: Tickets,
+    *,
+    switch_cost: float = 0.0,
+    **changes: object,
+) -> Replay:
+    scheduler = LiveScheduler(machines, tickets, Settings(**({"quantum": 60.0} | changes)), seed=7)  # type: ignore[arg-type]
+    return Engine(machines, jobs, scheduler, switch_cost=switch_cost).run()
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs_of_two_teams.filter(lambda jobs: all(job.speeds[1] == 0 or job.gpus <= 8 for job in jobs)))
+def test_with_the_live_policy_every_job_gets_its_work_done_and_no_gpu_is_held_twice(
+    jobs: list[SimJob],
+) -> None:
+    jobs = [job for job in jobs if job.speeds != (1.0, 0.0) or job.gpus <= 8]
+    if not jobs:
+        return
+    replay = live(TWO_KINDS, jobs, TWO_TEAMS)
+    edges: list[tuple[float, int]] = []
+    for job, fate in zip(jobs, replay.fates, strict=True):
+        assert fate.finish is not None
+        done = sum((one.ends - one.begins) * job.speeds[one.place.generation] for one in fate.spans)
+        assert done == pytest.approx(job.work)
+        assert all(one.ends <= other.begins for one, other in pairwise(fate.spans))
+        edges += [(one.begins, job.gpus) for one in fate.spans] + [
+            (one.ends, -job.gpus) for one in fate.spans
+        ]
+    held = 0
+    for _, change in sorted(edges, key=lambda edge: (edge[0], edge[1])):
+        held += change
+        assert held <= 12
+
+
+def test_the_same_replay_is_the_same_again() -> None:
+    jobs = [SimJob(i * 50.0, 500.0 + i, gpus_per_worker=1 + i % 4, account=i % 2) for i in range(20)]
+    one, other = (live(FOUR, jobs, TWO_TEAMS, draw="lottery", switch_cost=3.0) for _ in range(2))
+    assert [fate.spans for fate in one.fates] == [fate.spans for fate in other.fates]
+
+
+def test_gpu_time_follows_the_tickets_while_both_teams_want_more() -> None:
+    jobs = [SimJob(0.0, 10_000.0, account=team) for team in (0, 1) for _ in range(8)]
+    scheduler = LiveScheduler(FOUR, TWO_TEAMS, Settings(quantum=60.0))
+    fates = Engine(FOUR, jobs, scheduler).run(until=12_000).fates
+    held = [
+        sum(fate.held(1) for job, fate in zip(jobs, fates, strict=True) if job.account == team)
+        for team in (0, 1)
+    ]
+    assert held[0] == pytest.approx(12_000, abs=120)
+    assert held[1] == pytest.approx(36_000, abs=120)
+
+
+def test_a_team_alone_is_asked_no_more_often_than_something_happens() -> None:
+    jobs = [SimJob(i * 1000.0, 900.0, gpus_per_worker=4) for i in range(10)]
+    assert live(FOUR, jobs, ALONE).decisions == 20
