@@ -1,14 +1,26 @@
-"""How transactions, accounts and entries reach the ledger's tables, many at once."""
+"""How transactions, their vouchers and their entries reach the ledger's tables, many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from accounting.models import Generation, LedgerAccount, LedgerEntry, LedgerTransaction
+from django.db import IntegrityError, transaction
 
-ROWS_AT_ONCE = 2000
+from accounting.bulk import insert_rows, number_rows
+from accounting.models import (
+    CapacitySegment,
+    CorrectedSegment,
+    Generation,
+    LedgerAccount,
+    LedgerEntry,
+    LedgerTransaction,
+    UsageSegment,
+)
+from accounting.months import add_months, lacks_partition
+from accounting.seals import hold_books
 
 
 class AccountKey(NamedTuple):
@@ -22,23 +34,105 @@ class AccountKey(NamedTuple):
 
 
 Entries = Mapping[AccountKey, Decimal]
+Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment)
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A transaction that is not stored yet, with its vouchers; entries of zero are left out."""
+
+    transaction: LedgerTransaction
+    entries: Entries
+    segments: Sequence[UsageSegment] = ()
+    takes_back: Sequence[UsageSegment] = ()  # stored ones
+    capacity: Sequence[CapacitySegment] = ()
 
 
 def unit_of(generation: Generation) -> str:
     return f"GPU-s {generation.name}"
 
 
-def insert(bookings: Sequence[tuple[LedgerTransaction, Entries]]) -> None:
-    accounts = _accounts({account for _, entries in bookings for account in entries})
-    LedgerTransaction.objects.bulk_create([b for b, _ in bookings], batch_size=ROWS_AT_ONCE)
-    LedgerEntry.objects.bulk_create(
-        (
-            LedgerEntry(transaction=booking, account_id=accounts[account], amount=amount)
-            for booking, entries in bookings
-            for account, amount in entries.items()
-        ),
-        batch_size=ROWS_AT_ONCE,
+def insert(bookings: Sequence[Booking]) -> None:
+    """Stores bookings, vouchers before entries; inside the caller's transaction. Primary keys are set.
+
+    With the entries, which come in one statement, the database checks that all is as the vouchers tell, and
+    closes the transactions. Months that have no partition yet get one.
+    """
+    hold_books(booking.transaction.book for booking in bookings)
+    try:
+        with transaction.atomic():
+            _insert(bookings)
+    except IntegrityError as error:
+        if not lacks_partition(error):
+            raise
+        add_months(booking.transaction.month for booking in bookings)
+        with transaction.atomic():
+            _insert(bookings)
+
+
+def _insert(bookings: Sequence[Booking]) -> None:
+    entries = [
+        (booking.transaction, account, amount)
+        for booking in bookings
+        for account, amount in booking.entries.items()
+        if amount
+    ]
+    accounts = _accounts({account for _, account, _ in entries})
+    number_rows([booking.transaction for booking in bookings])
+    insert_rows(booking.transaction for booking in bookings)
+    segments = [_of(booking, segment) for booking in bookings for segment in booking.segments]
+    number_rows(segments)
+    insert_rows(segments)
+    insert_rows(
+        CorrectedSegment(segment=segment, month=segment.month, transaction=booking.transaction)
+        for booking in bookings
+        for segment in booking.takes_back
     )
+    insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
+    insert_rows(
+        LedgerEntry(transaction=booked, month=booked.month, account_id=accounts[account], amount=amount)
+        for booked, account, amount in entries
+    )
+
+
+def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) -> Entries:
+    """What usage segments say together: time and money, of tenants' users and of the cluster.
+
+    What is taken back is the cluster's loss, and nobody's gain: capacity and revenue stay, and what is booked
+    anew later comes from there.
+    """
+    kind = LedgerAccount.Kind
+    sign = -1 if taken_back else 1
+    entries: dict[AccountKey, Decimal] = {}
+
+    def add(account: AccountKey, amount: Decimal) -> None:
+        entries[account] = entries.get(account, Decimal(0)) + sign * amount
+
+    for one in segments:
+        again = taken_back or one.version > 0
+        capacity, revenue = (kind.WAIVED, kind.WAIVED) if again else (kind.CAPACITY, kind.REVENUE)
+        unit, who = unit_of(one.generation), (one.tenant_id, one.user_id)
+        add(AccountKey(kind.USAGE, unit, one.generation_id, *who), one.gpu_seconds)
+        add(AccountKey(capacity, unit, one.generation_id), -one.gpu_seconds)
+        add(AccountKey(kind.COST, one.currency, None, *who), one.cost)
+        add(AccountKey(revenue, one.currency), -one.cost)
+    return entries
+
+
+def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
+    """The entries of a stored transaction."""
+    rows = LedgerEntry.objects.filter(transaction=transaction, month=transaction.month)
+    return {
+        AccountKey(LedgerAccount.Kind(kind), *rest): amount
+        for kind, *rest, amount in rows.values_list(
+            *(f"account__{name}" for name in AccountKey._fields), "amount"
+        )
+    }
+
+
+def _of(booking: Booking, voucher: Voucher) -> Voucher:
+    voucher.transaction = booking.transaction
+    return voucher
 
 
 def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:

@@ -1,13 +1,12 @@
-"""What was used and what it cost, summed from the ledger's usage segments.
+"""What was used and what it cost.
 
 Corrected segments count as never booked. Periods are [begins, ends); what a segment has outside is cut
-off exactly, so that adjoining periods add up.
+off exactly, so that adjoining periods add up. What is closed is read from sums, the rest from usage segments
+(accounting/sources.py); both say the same to the last digit.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
@@ -17,8 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Count, F
-from django.db.models.expressions import Combinable
+from django.db.models import Count, F, Sum
 
 from accounting.clipping import (
     LOWER,
@@ -30,8 +28,10 @@ from accounting.clipping import (
     moment,
     start_of,
 )
-from accounting.models import Generation, Tenant, UsageSegment, User
-from accounting.models.ledger import UsageSegmentQuerySet
+from accounting.csv_lines import csv_line, harmless
+from accounting.models import Generation, Tenant, User
+from accounting.models.usage import UsageSegmentQuerySet
+from accounting.sources import Row, Scope, Sources
 
 
 class By(StrEnum):
@@ -104,19 +104,19 @@ def usage_report(
     """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
 
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
-    Days and hours are those of `time_zone`; one of the two at most. Three queries at most.
+    Days and hours are those of `time_zone`; one of the two at most. Seven queries at most.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
     ZoneInfo(time_zone)  # an unknown zone fails here, with its name
-    found = UsageSegment.objects.visible_to(viewer).uncorrected().overlapping(begins, ends).order_by()
+    narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
+    narrow = {name: value for name, value in narrow.items() if value is not None}
     if tenant is not None:
-        found = found.filter(tenant__in=Tenant.objects.subtree_of([tenant.pk]))
-    narrow = {"user": user, "job_id": job_id, "generation": generation}
-    found = found.filter(**{name: value for name, value in narrow.items() if value is not None})
-    bounds = _Bounds(begins, ends)
-    rows = _rows(found, bounds, tuple(by), time_zone)
-    totals = _sums(found, LOWER, UPPER, bounds, {})
+        narrow["tenant__in"] = Tenant.objects.subtree_of([tenant.pk])
+    scope = Scope(viewer, begins, ends, narrow)
+    by_job = By.JOB in by or job_id is not None
+    rows = _rows(scope, tuple(by), time_zone, by_job=by_job) if by else []
+    totals = _rows(scope, (), time_zone, by_job=by_job)
     return UsageReport(
         begins=begins,
         ends=ends,
@@ -130,67 +130,80 @@ def usage_report(
 def csv_lines(report: UsageReport) -> Iterator[str]:
     """The report's rows as CSV, a header first, without totals. Amounts are exact."""
     head = [name for unit in report.by for name in _csv_columns(unit)]
-    yield _csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
+    yield csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
     for row in report.rows:
         cells = [getattr(row, "begins" if name in ("day", "hour") else name) for name in head]
         amounts = [f"{row.gpu_seconds:f}", f"{row.gpu_hours:.6f}", f"{row.cost:f}"]
-        yield _csv_line([*map(_harmless, cells), *amounts, row.currency, row.segments])
+        yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    begins: datetime | None
-    ends: datetime | None
-
-    def clip(self, start: Combinable, end: Combinable) -> tuple[Any, Any]:
-        return (
-            latest(start, moment(self.begins) if self.begins else None),
-            earliest(end, moment(self.ends) if self.ends else None),
-        )
-
-
-def _rows(found: UsageSegmentQuerySet, bounds: _Bounds, by: tuple[By, ...], time_zone: str) -> list[UsageRow]:
-    columns = {name: source for unit in by for name, source in COLUMNS.get(unit, {}).items()}
+def _rows(scope: Scope, by: tuple[By, ...], time_zone: str, *, by_job: bool) -> list[UsageRow]:
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
+    columns = {name: source for one in by for name, source in COLUMNS.get(one, {}).items()}
+    sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
+    merged: dict[tuple[object, ...], UsageRow] = {}
+    for row in (
+        *_of_sums(sources, columns, unit, time_zone),
+        *_of_segments(sources, scope, columns, unit, time_zone),
+    ):
+        merged[_group(row)] = _plus(merged[_group(row)], row) if _group(row) in merged else row
+    # Only now into the zone, in whose clocks two hours of the year are equal.
+    return [_in_zone(row, ZoneInfo(time_zone)) for row in merged.values() if row.segments]
+
+
+def _of_sums(sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str) -> list[UsageRow]:
+    if unit is not None:
+        columns = columns | {"begins": start_of(unit, F("hour"), time_zone)}
+    rows: Any = (
+        sources.sums()
+        .values(**_named(columns))
+        .annotate(gpu_seconds_sum=Sum("gpu_seconds"), cost_sum=Sum("cost"), segments_sum=Sum("segments"))
+    )
+    return [_row(row) for row in rows]
+
+
+def _of_segments(
+    sources: Sources, scope: Scope, columns: dict[str, Any], unit: By | None, time_zone: str
+) -> list[UsageRow]:
+    found = sources.segments()
     if unit is None:
-        return _sums(found, LOWER, UPPER, bounds, columns) if by else []
+        return _sums(found, LOWER, UPPER, scope, columns)
     # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
     # a second local hour or day, never a third: sum the last parts, then the parts before those.
     last = start_of(unit, UPPER - timedelta(microseconds=1), time_zone)
-    whole_or_last = _sums(found, latest(LOWER, last), UPPER, bounds, columns | {"begins": last})
-    crossing = found.annotate(last=last).filter(last__gt=LOWER)
+    whole_or_last = _sums(found, latest(LOWER, last), UPPER, scope, columns | {"begins": last})
+    crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
     first = start_of(unit, LOWER, time_zone)
-    before = _sums(crossing, LOWER, last, bounds, columns | {"begins": first})
-    merged: dict[tuple[object, ...], UsageRow] = {}
-    for row in (*whole_or_last, *before):
-        merged[_group(row)] = _plus(merged[_group(row)], row) if _group(row) in merged else row
-    # Only now into the zone, in whose clocks two hours of the year are equal.
-    return [_in_zone(row, ZoneInfo(time_zone)) for row in merged.values()]
+    return [*whole_or_last, *_sums(crossing, LOWER, last, scope, columns | {"begins": first})]
 
 
 def _sums(
-    found: UsageSegmentQuerySet, start: Any, end: Any, bounds: _Bounds, columns: dict[str, Any]
+    found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope, columns: dict[str, Any]
 ) -> list[UsageRow]:
-    start, end = bounds.clip(start, end)
+    start = latest(start, moment(scope.begins) if scope.begins else None)
+    end = earliest(end, moment(scope.ends) if scope.ends else None)
     rows: Any = (
         found.annotate(part_start=start, part_end=end)
         .filter(part_start__lt=F("part_end"))
-        .values(**{f"by_{name}": source for name, source in (columns | {"currency": F("currency")}).items()})
+        .values(**_named(columns))
         .annotate(
             gpu_seconds_sum=gpu_seconds_between(start, end),
             cost_sum=cost_between(start, end),
-            segments=Count("pk"),
+            segments_sum=Count("pk"),
         )
     )
-    return [
-        UsageRow(
-            gpu_seconds=row["gpu_seconds_sum"],
-            cost=row["cost_sum"],
-            segments=row["segments"],
-            **{name.removeprefix("by_"): value for name, value in row.items() if name.startswith("by_")},
-        )
-        for row in rows
-    ]
+    return [_row(row) for row in rows]
+
+
+def _named(columns: dict[str, Any]) -> dict[str, Any]:
+    return {f"by_{name}": source for name, source in (columns | {"currency": F("currency")}).items()}
+
+
+def _row(row: dict[str, Any]) -> UsageRow:
+    return UsageRow(
+        **{name.removesuffix("_sum"): value for name, value in row.items() if name.endswith("_sum")},
+        **{name.removeprefix("by_"): value for name, value in row.items() if name.startswith("by_")},
+    )
 
 
 SUMMED = {"gpu_seconds", "cost", "segments"}
@@ -220,18 +233,3 @@ def _in_order(row: UsageRow) -> tuple[object, ...]:
 
 def _csv_columns(unit: By) -> list[str]:
     return [unit] if unit in (By.DAY, By.HOUR) else list(COLUMNS[unit])
-
-
-def _csv_line(cells: Sequence[object]) -> str:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)
-    return line.getvalue()
-
-
-def _harmless(cell: object) -> object:
-    """Spreadsheets run a cell that begins like a formula; a name must not be one."""
-    if isinstance(cell, datetime):
-        return cell.isoformat()
-    if isinstance(cell, str) and cell[:1] in "=+-@\t\r":
-        return f"'{cell}"
-    return cell

@@ -174,6 +174,9 @@ CELERY_BEAT_SCHEDULE = {
     "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},
     "files": {"task": "scheduling.tasks.remove_files", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
+    "close": {"task": "scheduling.tasks.close_books", "schedule": 60.0, "options": {"expires": 120}},
+    "seal": {"task": "scheduling.tasks.seal_books", "schedule": 60.0, "options": {"expires": 120}},
+    "months": {"task": "accounting.tasks.prepare_months", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 
 # --- Fairlot -----------------------------------------------------------------------------------

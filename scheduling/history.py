@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from accounting.bulk import insert_rows, update_rows
 from scheduling import live
-from scheduling.bulk import insert_rows, update_rows
 from scheduling.lifecycle import Event, next_state
 from scheduling.models import Job, JobEvent
 from scheduling.wake import wake_service

@@ -9,13 +9,13 @@ from uuid import UUID
 
 from django.db import transaction
 
+from accounting.bulk import update_rows
 from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.actions.offers import apply_offers
 from scheduling.actions.remarks import note_remarks
 from scheduling.backends import backend_for
 from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
-from scheduling.bulk import update_rows
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.models.leases import FROZEN

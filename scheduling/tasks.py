@@ -11,6 +11,7 @@ from celery import shared_task
 from django.conf import settings
 
 from accounting.errors import Refused
+from accounting.seals import seal_book
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.actions.announcements import services_to_announce
@@ -95,6 +96,18 @@ def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
     _each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
+
+
+@shared_task
+def close_books() -> None:
+    """Closes the full hours of all clusters, of detached ones those until they were detached."""
+    _each(actions.clusters_to_close(), lambda cluster_id: actions.close_hours(cluster_id=cluster_id))
+
+
+@shared_task
+def seal_books() -> None:
+    """Seals what the books of all clusters, detached ones too, have got since the last time."""
+    _each(Cluster.objects.values_list("id", flat=True), seal_book)
 
 
 @shared_task

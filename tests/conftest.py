@@ -13,6 +13,7 @@ import secrets
 import shutil
 import tempfile
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -56,6 +57,19 @@ def pytest_configure(config: pytest.Config) -> None:
     serve_static_files_as_they_are(scratch)
     settings.PASSWORD_HASHERS[0] = "tests.hashing.QuickArgon2"
     django.setup()
+
+
+# In which tests book; they need not be made anew, and rolled back, by each of them.
+MONTHS = [date(2026, 1, 1), date(2026, 4, 1), date(2026, 5, 1)]
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """The test database, with the months in which tests book."""
+    from accounting.months import add_months  # noqa: PLC0415
+
+    with django_db_blocker.unblock():
+        add_months(MONTHS)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes:

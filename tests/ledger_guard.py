@@ -1,6 +1,6 @@
 """Passing the guards of the append-only tables, for tests only.
 
-The triggers of accounting/migrations/0003 hold for everyone and honour no setting. Django empties the
+The triggers of accounting/migrations hold for everyone and honour no setting. Django empties the
 database after each test with real transactions by TRUNCATE, which they refuse; so tests switch them off
 around it, by DDL, in the same database transaction.
 """
@@ -17,8 +17,25 @@ APPEND_ONLY = (
     "accounting_ledgertransaction",
     "accounting_ledgerentry",
     "accounting_usagesegment",
+    "accounting_correctedsegment",
+    "accounting_capacitysegment",
+    "accounting_nodehour",
+    "accounting_usagehour",
+    "accounting_jobday",
+    "accounting_ledgerseal",
     "accounting_auditevent",
 )
+
+
+def with_partitions(tables: Sequence[str]) -> list[str]:
+    """These tables and the months of those that are kept by month: each has its own guards."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = ANY(%s::regclass[]) AND inhrelid::regclass::text LIKE %s",
+            [list(tables), "accounting\\_%"],
+        )
+        return [*tables, *(name for (name,) in cursor.fetchall())]
 
 
 def switch_off(tables: Sequence[str]) -> list[str]:
@@ -37,7 +54,8 @@ def flush_passes_the_guards() -> Iterator[None]:
     original = DatabaseOperations.sql_flush
 
     def sql_flush(self: DatabaseOperations, style: Any, tables: Sequence[str], **how: Any) -> list[str]:
-        guarded = [table for table in APPEND_ONLY if table in tables]
+        kept = (*APPEND_ONLY, "scheduling_nodechange")
+        guarded = with_partitions([table for table in kept if table in tables])
         return [*switch_off(guarded), *original(self, style, tables, **how), *switch_on(guarded)]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -48,12 +66,19 @@ def flush_passes_the_guards() -> Iterator[None]:
 @contextmanager
 def without_guards() -> Iterator[None]:
     """All user triggers and checks of commits off inside, to forge what `verify_ledger` must find."""
+    with without_triggers(*with_partitions(APPEND_ONLY)):
+        yield
+
+
+@contextmanager
+def without_triggers(*tables: str) -> Iterator[None]:
+    """The triggers of these tables off inside, to make a past that tests need."""
     with transaction.atomic(), connection.cursor() as cursor:
-        for table in APPEND_ONLY:
+        for table in tables:
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         yield
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table is altered while checks wait for it
-        for table in APPEND_ONLY:
+        for table in tables:
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
             for (name,) in _own_triggers(table):
                 cursor.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}")

@@ -4,7 +4,7 @@ All raise NotAllowed when the actor may not, and Refused with the reason when it
 """
 
 from accounting.actions.hardware import create_generation, delete_generation, set_price
-from accounting.actions.ledger import correct_transaction
+from accounting.actions.ledger import take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
 from accounting.actions.quotas import remove_quota, set_quota
 from accounting.actions.tenants import (
@@ -29,7 +29,6 @@ __all__ = [
     "add_member",
     "archive_tenant",
     "change_membership",
-    "correct_transaction",
     "create_generation",
     "create_tenant",
     "create_user",
@@ -48,4 +47,6 @@ __all__ = [
     "set_price",
     "set_quota",
     "set_tickets",
+    "take_back_trade",
+    "take_back_usage",
 ]

@@ -13,8 +13,10 @@ from accounting import audit
 from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import Generation, Price, UsageSegment, User
+from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
+from accounting.months import first_of_month
 from accounting.permissions import require_admin
+from accounting.tariff import HOUR
 
 
 @transaction.atomic(durable=True)
@@ -88,8 +90,16 @@ def set_price(
 
 
 def _require_unbilled(generation: Generation, since: datetime) -> None:
-    billed = UsageSegment.objects.filter(generation=generation, period__endswith__gt=since)
-    until = billed.aggregate(until=Max("period__endswith"))["until"]
+    of_it = {
+        "generation": generation,
+        "period__endswith__gt": since,
+        "month__gte": first_of_month(since - HOUR),
+    }
+    booked = [
+        model.objects.filter(**of_it).aggregate(until=Max("period__endswith"))["until"]
+        for model in (UsageSegment, CapacitySegment)
+    ]
+    until = max(filter(None, booked), default=None)
     if until is not None:
         raise Refused(
             f"{generation} is billed until {until:%Y-%m-%d %H:%M:%S} UTC already;"

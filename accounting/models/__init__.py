@@ -1,21 +1,30 @@
 """State of the accounting room: people, hardware prices, quotas, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
+from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageHour
 from accounting.models.hardware import Generation, Price
-from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerTransaction, UsageSegment
+from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
 from accounting.models.quotas import Quota
 from accounting.models.tenants import Membership, Tenant, User
+from accounting.models.usage import CorrectedSegment, UsageSegment
 
 __all__ = [
     "AuditEvent",
+    "CapacitySegment",
+    "ClosedBook",
+    "CorrectedSegment",
     "Generation",
+    "JobDay",
     "LedgerAccount",
     "LedgerEntry",
+    "LedgerSeal",
     "LedgerTransaction",
     "Membership",
+    "NodeHour",
     "Price",
     "Quota",
     "Tenant",
+    "UsageHour",
     "UsageSegment",
     "User",
 ]

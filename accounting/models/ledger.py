@@ -1,17 +1,13 @@
-"""The ledger: append-only, double entry, decimal. Triggers in the migrations enforce all three.
+"""The double-entry ledger: accounts, transactions, entries, and the seals that make tampering visible.
 
 A transaction is a set of entries whose amounts sum to zero in each unit. Units are GPU-seconds of
-one generation ("GPU-s A100") and money ("EUR").
+one generation ("GPU-s A100") and money ("EUR"). Transactions, their entries and their vouchers are kept
+in a partition for each month (UTC) in which what they tell of began; `accounting/months.py` makes them.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Self
-
-from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
-from django.contrib.postgres.fields.ranges import RangeStartsWith
+from django.contrib.postgres.fields import DateTimeRangeField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -27,6 +23,12 @@ class LedgerAccount(models.Model):
         CAPACITY = "capacity", "GPU time provided"  # of the cluster, in GPU-seconds
         COST = "cost", "Cost of GPU time"  # of a tenant's user, in money
         REVENUE = "revenue", "Charged for GPU time"  # of the cluster, in money
+        WAIVED = "waived", "Taken back"  # what corrections took from tenants and gave to no other, in both
+        FREE = "free", "Free"  # what nobody held, in both, as the next three
+        OTHERS = "others", "Used by others than Fairlot"
+        DRAINED = "drained", "Drained"
+        DOWN = "down", "Down"
+        ROUNDING = "rounding", "Rounding"  # what many rounded costs differ by from one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
     kind = models.CharField(max_length=10, choices=Kind)
@@ -45,45 +47,78 @@ class LedgerAccount(models.Model):
             models.CheckConstraint(
                 name="an_account_has_the_parties_of_its_kind",
                 condition=models.Q(kind__in=["usage", "cost"], tenant__isnull=False, user__isnull=False)
-                | models.Q(kind__in=["capacity", "revenue"], tenant=None, user=None)
+                | models.Q(
+                    kind__in=[
+                        "capacity",
+                        "revenue",
+                        "waived",
+                        "free",
+                        "others",
+                        "drained",
+                        "down",
+                        "rounding",
+                    ],
+                    tenant=None,
+                    user=None,
+                )
                 | models.Q(kind="trade", tenant__isnull=False, user=None),
             ),
             models.CheckConstraint(
                 name="an_account_has_the_unit_of_its_kind",
                 condition=models.Q(
-                    kind__in=["usage", "capacity", "trade"],
+                    kind__in=["usage", "capacity", "waived", "trade", "free", "others", "drained", "down"],
                     generation__isnull=False,
                     unit__startswith="GPU-s ",
                 )
-                | models.Q(kind__in=["cost", "revenue"], generation=None, unit__regex=r"^[A-Z]{3}$"),
+                | models.Q(
+                    kind__in=[
+                        "cost",
+                        "revenue",
+                        "waived",
+                        "free",
+                        "others",
+                        "drained",
+                        "down",
+                        "rounding",
+                    ],
+                    generation=None,
+                    unit__regex=r"^[A-Z]{3}$",
+                ),
             ),
         ]
 
 
 class LedgerTransaction(models.Model):
-    """One economic event. `key` makes booking it twice impossible."""
+    """What was booked at once. `key` makes booking it twice impossible."""
 
     class Kind(models.TextChoices):
-        USAGE = "usage", "Usage"
+        USAGE = "usage", "Usage"  # of any number of leases; its vouchers are usage segments
         TRADE = "trade", "Trade"
-        CORRECTION = "correction", "Correction"
+        CORRECTION = "correction", "Correction"  # of a trade, or of usage segments
+        CLOSING = "closing", "Closing"  # of an hour: what nobody held; its vouchers are capacity segments
 
-    key = models.CharField(max_length=120, unique=True)
+    book = models.BigIntegerField(help_text="Id of the cluster whose GPUs it is about.")
+    month = models.DateField(help_text="The first day of the month (UTC) in which `period` begins.")
+    key = models.CharField(max_length=120)
     kind = models.CharField(max_length=10, choices=Kind)
     period = DateTimeRangeField(help_text="When it happened.")
     recorded_at = models.DateTimeField(db_default=Now())
     description = models.TextField()
     actor = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
-    corrects = models.OneToOneField("self", on_delete=models.PROTECT, null=True, related_name="correction")
+    # The trade that a correction takes back; of usage, CorrectedSegment tells.
+    corrects = models.OneToOneField(
+        "self", on_delete=models.PROTECT, null=True, related_name="correction", db_constraint=False
+    )
 
     class Meta:
         ordering = ["id"]
         constraints = [
+            # What has the same key has the same period, so a partition knows of all that have it.
+            models.UniqueConstraint(name="a_key_is_booked_once", fields=["key", "month"]),
             models.CheckConstraint(
                 name="only_a_correction_corrects",
-                condition=models.Q(kind="correction", corrects__isnull=False)
-                | (~models.Q(kind="correction") & models.Q(corrects=None)),
-            )
+                condition=models.Q(kind="correction") | models.Q(corrects=None),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -91,7 +126,10 @@ class LedgerTransaction(models.Model):
 
 
 class LedgerEntry(models.Model):
-    transaction = models.ForeignKey(LedgerTransaction, on_delete=models.PROTECT, related_name="entries")
+    transaction = models.ForeignKey(
+        LedgerTransaction, on_delete=models.PROTECT, related_name="entries", db_constraint=False
+    )
+    month = models.DateField()
     account = models.ForeignKey(LedgerAccount, on_delete=models.PROTECT, related_name="entries")
     amount = models.DecimalField(max_digits=24, decimal_places=6)
 
@@ -99,61 +137,28 @@ class LedgerEntry(models.Model):
         constraints = [models.CheckConstraint(name="entry_is_not_zero", condition=~models.Q(amount=0))]
 
 
-class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
-    def visible_to(self, user: User) -> Self:
-        """Segments of tenants that `user` may see."""
-        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+class LedgerSeal(models.Model):
+    """A link of a book's chain: what its transactions from one id to another said when it was made.
 
-    def uncorrected(self) -> Self:
-        """Without those that a correction has taken back."""
-        return self.filter(transaction__correction=None)
-
-    def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
-        """Segments of which a part lies in [begins, ends); None is no bound."""
-        found = self
-        if begins is not None:
-            # A segment lasts an hour at most: a bound on its start lets the index find it.
-            found = found.filter(
-                period__startswith__gt=begins - timedelta(hours=1), period__endswith__gt=begins
-            )
-        if ends is not None:
-            found = found.filter(period__startswith__lt=ends)
-        return found
-
-
-class UsageSegment(models.Model):
-    """The voucher of a usage transaction: which lease held how many GPUs, when, at what price.
-
-    A segment never crosses a full UTC hour nor a change of price, so that hours and days add up
-    exactly. Names are kept as they were.
+    `leaves` holds a SHA-256 for each of them, of the transaction with its entries and vouchers; `digest` is
+    the SHA-256 of the digest before it and these leaves. Whoever changes a row afterwards breaks the chain
+    there, and whoever mends the chain changes its last digest, which others may have noted.
     """
 
-    transaction = models.OneToOneField(LedgerTransaction, on_delete=models.PROTECT, related_name="segment")
-    lease_id = models.BigIntegerField()
-    job_id = models.BigIntegerField(db_index=True)
-    job_name = models.CharField(max_length=120)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
-    tenant_name = models.CharField(max_length=80)
-    user = models.ForeignKey(User, on_delete=models.PROTECT)
-    user_name = models.CharField(max_length=150)
-    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
-    gpus = models.PositiveIntegerField()
-    period = DateTimeRangeField()
-    gpu_seconds = models.DecimalField(max_digits=24, decimal_places=6)
-    price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
-    cost = models.DecimalField(max_digits=24, decimal_places=6)
-    currency = models.CharField(max_length=3)
-
-    objects = UsageSegmentQuerySet.as_manager()
+    book = models.BigIntegerField()
+    number = models.BigIntegerField(help_text="1, 2, 3, … in each book.")
+    first_id = models.BigIntegerField(help_text="Of its first transaction.")
+    last_id = models.BigIntegerField()
+    leaves = models.BinaryField()
+    digest = models.BinaryField()
+    sealed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        indexes = [
-            models.Index("tenant", RangeStartsWith("period"), name="usage_of_tenant_by_start"),
-            models.Index(RangeStartsWith("period"), name="usage_by_start"),
-        ]
+        ordering = ["book", "number"]
         constraints = [
-            ExclusionConstraint(
-                name="a_lease_is_billed_once_for_any_moment",
-                expressions=[("lease_id", RangeOperators.EQUAL), ("period", RangeOperators.OVERLAPS)],
+            models.UniqueConstraint(name="one_seal_a_number", fields=["book", "number"]),
+            models.UniqueConstraint(name="a_transaction_is_sealed_once", fields=["book", "first_id"]),
+            models.CheckConstraint(
+                name="a_seal_spans_what_it_seals", condition=models.Q(last_id__gte=models.F("first_id"))
             ),
         ]

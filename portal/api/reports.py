@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
 from accounting.models import Tenant
 from accounting.reports import By
 from portal.api import schemas
+from portal.reports.capacity import capacity_csv, read_capacity
 from portal.reports.views import read_report, usage_csv
 from portal.share.periods import read_period
 from portal.share.queries import POINTS, read_share
@@ -90,6 +91,47 @@ def usage(
         return usage_csv(request)
     _, _, bounds, report = read_report(request)
     return {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
+
+
+@router.get("/capacity", response=schemas.Capacity, url_name="capacity")
+def capacity(
+    request: HttpRequest,
+    cluster: str = "",
+    period: Literal["this-month", "last-month", "dates"] = "this-month",
+    format: Literal["json", "csv"] = "json",  # noqa: A002
+) -> dict[str, Any] | HttpResponse:
+    """What all GPUs were in closed hours, and who bears what they were worth; for operators. `period` as in usage."""
+    request.user = request.auth
+    if not request.user.is_operator:
+        raise Http404
+    if format == "csv":
+        return capacity_csv(request)
+    _, _, report = read_capacity(request)
+    return {
+        "begins": report.begins,
+        "ends": report.ends,
+        "closed_until": report.until,
+        "generations": [
+            {"generation": row.generation, "gpu_seconds": row.seconds, "capacity_gpu_seconds": row.capacity}
+            | {"value": row.value, "currency": row.currency}
+            for row in report.rows
+        ],
+        "identities": [
+            {
+                "currency": one.currency,
+                "tenants": one.tenants,
+                "taken_back": one.waived,
+                "unallocated": one.unallocated,
+                "used_by_others": one.others,
+                "rounding": one.rounding,
+                "drained": one.drained,
+                "down": one.down,
+                "value": one.value,
+                "closes": one.closes,
+            }
+            for one in report.identities
+        ],
+    }
 
 
 def _show_trade(trade: SeenTrade) -> dict[str, Any]:

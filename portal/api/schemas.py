@@ -571,6 +571,46 @@ class Usage(Schema):
     totals: list[UsageRow]
 
 
+class CapacityOfGeneration(Schema):
+    generation: str
+    gpu_seconds: dict[str, Decimal] = Field(
+        description="By class: busy, idle, assembling, free, others, drained, down; they sum to capacity."
+    )
+    capacity_gpu_seconds: Decimal
+    value: Decimal = Field(description="Capacity times price.")
+    currency: str
+
+
+class Bearing(Schema):
+    tenant: str
+    cost: Decimal
+
+
+class CapacityIdentity(Schema):
+    """tenants + taken back + unallocated + drained + down = value, to the last digit."""
+
+    currency: str
+    tenants: list[Bearing]
+    taken_back: Decimal = Field(description="By corrections, and billed to nobody else.")
+    unallocated: Decimal = Field(description="Free, used by others than Fairlot, and rounding.")
+    used_by_others: Decimal = Field(description="A part of unallocated.")
+    rounding: Decimal = Field(description="A part of unallocated: what many rounded bills leave.")
+    drained: Decimal
+    down: Decimal
+    value: Decimal
+    closes: bool
+
+
+class Capacity(Schema):
+    """Of the full UTC hours between both moments that are closed."""
+
+    begins: datetime
+    ends: datetime
+    closed_until: datetime | None
+    generations: list[CapacityOfGeneration]
+    identities: list[CapacityIdentity]
+
+
 class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]

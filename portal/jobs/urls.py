@@ -1,6 +1,6 @@
 from django.urls import path
 
-from portal.jobs import log_views, views
+from portal.jobs import bill, log_views, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
@@ -11,6 +11,8 @@ urlpatterns = [
     path("jobs/<int:pk>/log/search", log_views.log_search, name="job_log_search"),
     path("jobs/<int:pk>/log/raw", log_views.log_raw, name="job_log_raw"),
     path("jobs/<int:pk>/events/", views.events, name="job_events"),
+    path("jobs/<int:pk>/bill/", bill.bill, name="job_bill"),
+    path("jobs/<int:pk>/bill/correct/", bill.correct, name="job_bill_correct"),
     path("jobs/<int:pk>/spec/", views.spec, name="job_spec"),
     path("jobs/<int:pk>/cancel/", views.cancel, name="job_cancel"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Decimal
 
 from django import template
@@ -28,6 +29,12 @@ def percent(part: float | None) -> str:
 def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
     """GPU-seconds as a plain number of GPU-hours, for tables whose head names the unit."""
     return "–" if gpu_seconds is None else wording.number(float(gpu_seconds) / 3600)
+
+
+@register.filter
+def item(mapping: Mapping[str, object], key: str) -> object:
+    """What a mapping has under a key that a variable names."""
+    return mapping[key]
 
 
 @register.filter

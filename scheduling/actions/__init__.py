@@ -9,6 +9,7 @@ from scheduling.actions.attach import (
     set_bare_pods,
     set_reachable,
 )
+from scheduling.actions.closing import close_hours, close_next_hour, clusters_to_close
 from scheduling.actions.clusters import (
     create_cluster,
     declare_node,
@@ -50,6 +51,9 @@ __all__ = [
     "change_service",
     "check_cluster",
     "check_spec",
+    "close_hours",
+    "close_next_hour",
+    "clusters_to_close",
     "create_cluster",
     "create_schedule",
     "create_secret",

@@ -17,6 +17,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import User
 from accounting.permissions import require_admin
 from scheduling import live
+from scheduling.actions.closing import note_all_nodes
 from scheduling.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.sealing import SealError, seal, unseal
@@ -80,8 +81,10 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
         )
     if not is_new:
         _refuse_taken(cluster)
+        lock_schedule(cluster.pk)
         cluster.detached_at = None
         cluster.save(update_fields=["detached_at"])
+        note_all_nodes(cluster, gone=False)
     access.cluster = cluster
     access.checked_at = access.changed_at = now_from_database()
     with refused_if_taken(_attached_as_other(access), "kubeconfig"):
@@ -218,6 +221,7 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
     if jobs or leases:
         raise Refused(f"{_counted(cluster, jobs, leases)}. Pause it, and wait for them or cancel them.")
     Cluster.objects.filter(pk=cluster.pk).update(detached_at=now_from_database())
+    note_all_nodes(cluster, gone=True)
     before = {"server": access.server, "user": access.user}
     access.delete()
     audit.record(actor=actor, verb="cluster.detach", target=cluster, before=before)

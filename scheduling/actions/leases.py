@@ -11,13 +11,13 @@ from typing import Any
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import Prefetch
 
+from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
 from scheduling.actions.promises import advance, withdraw, write_times
 from scheduling.actions.shares import Closing, take_back
 from scheduling.backends.base import End, Observation, Phase
-from scheduling.bulk import insert_rows, update_rows
 from scheduling.history import History
 from scheduling.lifecycle import Event, IllegalTransition
 from scheduling.locks import lock_schedule
@@ -482,6 +482,7 @@ def _bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
             continue
         usages.append(
             Usage(
+                book=lease.cluster_id,
                 lease_id=lease.pk,
                 job_id=lease.job_id,
                 job_name=lease.job.name,
@@ -491,6 +492,7 @@ def _bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
                 gpus=lease.gpus,
                 begins=begins,
                 ends=ends,
+                running_from=lease.running_from,
             )
         )
         lease.billed_until = ends

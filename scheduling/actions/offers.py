@@ -111,6 +111,7 @@ def _show(node: Node, shown: _Shown, now: datetime) -> bool:
         "others_gpus": shown.others,
         "cpus": shown.cpus,
         "memory": shown.memory,
+        "gone_at": None,
     }
     if node.state != Node.State.DRAINED:  # which an operator has said, and takes back
         values |= {"state": shown.state, "state_reason": shown.reason}
@@ -170,10 +171,10 @@ def _lose(node: Node, now: datetime) -> bool:
         audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
         node.delete()
         return True
-    if (node.state, node.state_reason) == (Node.State.DOWN, GONE):
+    if node.gone_at is not None:
         return False
-    node.state, node.state_reason, node.state_since = Node.State.DOWN, GONE, now
-    node.save(update_fields=["state", "state_reason", "state_since"])
+    node.state, node.state_reason, node.state_since, node.gone_at = Node.State.DOWN, GONE, now, now
+    node.save(update_fields=["state", "state_reason", "state_since", "gone_at"])
     _take_promises_back(node)
     audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
     return True

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from scheduling.bulk import array, insert_rows, number_rows, update_rows
+from accounting.bulk import array, insert_rows, number_rows, update_rows
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.models import HeldGpu, Job, Lease, Node, Operation

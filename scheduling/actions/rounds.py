@@ -14,6 +14,7 @@ from datetime import datetime
 import numpy as np
 from django.db import connection, transaction
 
+from accounting.bulk import array
 from accounting.clock import now_from_database
 from accounting.models import Generation
 from fairshare import codec
@@ -23,7 +24,6 @@ from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
 from scheduling.actions.shares import describe_shares, save_shares, settle_shares
-from scheduling.bulk import array
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule

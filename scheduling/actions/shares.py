@@ -13,10 +13,10 @@ from django.db import connection
 from django.db.models import F, Max, Q
 from django.db.models.functions import Coalesce
 
+from accounting.bulk import array, insert_rows
 from accounting.ledger import book_trade
 from fairshare import model as fs
 from fairshare.balance import settle
-from scheduling.bulk import array, insert_rows
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.snapshot import Legend
 
@@ -277,6 +277,7 @@ def _book_trades(last: Round, *, ends: datetime) -> None:
         if fast <= 0 or slow <= 0:
             continue  # less than the ledger counts
         book_trade(
+            book=last.cluster_id,
             key=f"trade:{trade.pk}",
             seller=trade.seller,
             buyer=trade.buyer,

@@ -1,6 +1,6 @@
 """State of the scheduling room: clusters, jobs, rounds, leases, and what is still to be done."""
 
-from scheduling.models.clusters import Cluster, ClusterAccess, Node
+from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.leases import HeldGpu, Lease
 from scheduling.models.outbox import Operation
@@ -22,6 +22,7 @@ __all__ = [
     "JobVolume",
     "Lease",
     "Node",
+    "NodeChange",
     "Operation",
     "Round",
     "RoundRecord",

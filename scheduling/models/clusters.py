@@ -173,6 +173,8 @@ class Node(models.Model):
     memory = models.BigIntegerField(null=True, blank=True)  # bytes
     failed_gpus = models.PositiveIntegerField(default=0)
     others_gpus = models.PositiveIntegerField(default=0)  # held by pods that are not Fairlot's
+    # When the cluster it belongs to stopped having it; it stays for its history.
+    gone_at = models.DateTimeField(null=True, blank=True)
     # Of virtual GPUs, the speed that programs are told to honour; None for real ones.
     virtual_speed = models.FloatField(null=True, blank=True)
 
@@ -191,3 +193,28 @@ class Node(models.Model):
         if self.state != self.State.READY:
             return 0
         return max(0, self.gpus - self.failed_gpus - self.others_gpus)
+
+
+class NodeChange(models.Model):
+    """What a node was from a moment on, until its next change.
+
+    The database itself adds a row whenever a node changes in what counts for accounting, and lets none be
+    changed (scheduling/migrations/0026). A node that is gone has no GPUs.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    node_id = models.BigIntegerField()  # of a node that may have been removed since
+    name = models.CharField(max_length=253)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="+")
+    gpus = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=Node.State)
+    failed_gpus = models.PositiveIntegerField()
+    others_gpus = models.PositiveIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["at", "id"]
+        indexes = [models.Index(fields=["cluster", "node_id", "at"], name="changes_of_node")]
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.at}"

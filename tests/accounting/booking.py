@@ -1,14 +1,18 @@
 """Books usage of the cast in one line."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
 
-from accounting.ledger import book_usage
-from accounting.models import UsageSegment
-from tests.make import Cast
+from accounting.classes import Condition, Holding, Standing
+from accounting.closing import NodeStory, close_hour, open_book
+from accounting.ledger import Usage, book_trade, book_usage
+from accounting.models import LedgerTransaction, UsageSegment
+from tests.make import LONG_AGO, Cast
 
+HOUR = timedelta(hours=1)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
@@ -19,6 +23,7 @@ def minutes(count: float) -> timedelta:
 def usage(cast: Cast, **changes: Any) -> dict[str, Any]:
     """Half an hour of four A100 for Bob of Astro, from noon on, unless told otherwise."""
     usual = {
+        "book": 1,
         "lease_id": 1,
         "job_id": 7,
         "job_name": "train",
@@ -28,10 +33,45 @@ def usage(cast: Cast, **changes: Any) -> dict[str, Any]:
         "gpus": 4,
         "begins": NOON,
         "ends": NOON + minutes(30),
+        "running_from": LONG_AGO,
     }
     return usual | changes
 
 
 def book(cast: Cast, **changes: Any) -> list[UsageSegment]:
     with transaction.atomic():
-        return book_usage(**usage(cast, **changes))
+        return book_usage(Usage(**usage(cast, **changes)))
+
+
+def trade(cast: Cast, **changes: object) -> LedgerTransaction:
+    usual = {
+        "book": 1, "key": "trade:1", "seller": cast.astro, "buyer": cast.bio, "slow": cast.v100, "fast": cast.a100,
+        "fast_gpu_seconds": Decimal(60), "slow_gpu_seconds": Decimal("150.0000004"), "begins": NOON,
+        "ends": NOON + minutes(1), "description": "Astro gave 1 A100 for 2.5 V100 of Bio",
+    }  # fmt: skip
+    with transaction.atomic():
+        return book_trade(**(usual | changes))  # type: ignore[arg-type]
+
+
+def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:
+    """Closes the hours from `first` to `last`, as if a node of a thousand A100 had held what is booked."""
+    micro = timedelta(microseconds=1)
+    with transaction.atomic():
+        open_book(book=book, since=first)
+        for count in range((last - first) // HOUR):
+            hour = first + count * HOUR
+            held = UsageSegment.objects.filter(
+                book=book, version=0, period__startswith__gte=hour, period__startswith__lt=hour + HOUR
+            )
+            holdings = [
+                Holding(
+                    generation=one.generation_id,
+                    gpus=one.gpus,
+                    begins=(one.period.lower - hour) // micro,
+                    ends=(one.period.upper - hour) // micro,
+                    assembled=(one.period.lower - hour) // micro + int(one.assembling / one.gpus * 10**6),
+                )
+                for one in held
+            ]
+            condition = Condition(-1, cast.a100.pk, 1000, Standing.READY)
+            close_hour(book=book, hour=hour, nodes=[NodeStory(1, "node", [condition], holdings)])

@@ -14,7 +14,7 @@ from accounting import actions
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
 from tests import make
-from tests.accounting.booking import NOON, book
+from tests.accounting.booking import NOON, book, trade
 from tests.make import Cast
 
 
@@ -45,9 +45,6 @@ CASES = {
     "change_membership": Case(
         lambda c: {"membership": bobs(c), "tickets": 5}, "member.change", managers=True
     ),
-    "correct_transaction": Case(
-        lambda c: {"transaction": book(c)[0].transaction, "reason": "why"}, "ledger.correct"
-    ),
     "create_generation": Case(lambda c: {"name": "H100"}, "generation.create"),
     "create_tenant": Case(lambda c: {"name": "Chem", "parent": c.uni}, "tenant.create"),
     "create_user": Case(lambda c: {"username": "dora"}, "user.create"),
@@ -67,6 +64,8 @@ CASES = {
     "set_price": Case(lambda c: {"generation": c.a100, "per_gpu_hour": Decimal(4)}, "price.set"),
     "set_quota": Case(lambda c: {"tenant": c.astro, "kind": "gpus", "limit": 4}, "quota.set"),
     "set_tickets": Case(lambda c: {"tenant": c.astro, "tickets": 7}, "tenant.set_tickets"),
+    "take_back_trade": Case(lambda c: {"trade": trade(c), "reason": "why"}, "ledger.correct"),
+    "take_back_usage": Case(lambda c: {"segments": book(c), "reason": "why"}, "ledger.correct"),
 }
 
 

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from accounting import actions
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise, Refused
-from accounting.ledger import book_usage
+from accounting.ledger import Usage, book_usage
 from accounting.models import LedgerTransaction, Price, UsageSegment
 from accounting.tariff import prices_at
 from tests import make
@@ -118,7 +118,7 @@ class TestAtOnce:
     def test_a_price_waits_for_what_is_being_booked(self, cast: Cast) -> None:
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():
-                book_usage(**usage(cast))
+                book_usage(Usage(**usage(cast)))
                 change = pool.submit(self.on_own_connection, lambda: set_price(cast, "4", NOON))
                 self.wait_for_a_lock_to_be_waited_for()
             with pytest.raises(Refused, match="is billed until"):
@@ -141,7 +141,7 @@ class TestAtOnce:
         """Books the usual, and while that is not committed yet once more, changed."""
         with ThreadPoolExecutor(1) as pool:
             with transaction.atomic():
-                book_usage(**usage(cast))
+                book_usage(Usage(**usage(cast)))
                 again = pool.submit(self.on_own_connection, lambda: book(cast, **change))
                 self.wait_for_a_lock_to_be_waited_for()
             again.exception(timeout=PATIENCE)

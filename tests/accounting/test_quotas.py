@@ -3,7 +3,7 @@ from decimal import Decimal
 
 import pytest
 
-from accounting.actions import correct_transaction
+from accounting.actions import take_back_usage
 from accounting.models import Quota, Tenant
 from accounting.quotas import Limits, effective_limits, gpu_hours_left, month_of, never_fits
 from tests import make
@@ -51,7 +51,7 @@ def test_hours_left_count_the_subtree_this_month_and_what_runs(cast: Cast) -> No
     book(cast, lease_id=2, generation=cast.v100, gpus=2)  # 1 GPU-hour
     book(cast, lease_id=3, tenant=cast.bio, user=cast.charlie)  # 2 GPU-hours
     (wrong,) = book(cast, lease_id=4)
-    correct_transaction(actor=cast.ada, transaction=wrong.transaction, reason="a test")
+    take_back_usage(actor=cast.ada, segments=[wrong], reason="a test")
     left = {
         (cast.uni.pk, None): 95,
         (cast.astro.pk, None): 7,

@@ -1,23 +1,27 @@
 import csv
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
-from django.db.models import Sum
+from django.db import transaction
+from django.db.models import Q, QuerySet, Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import actions
-from accounting.models import LedgerEntry, Tenant, UsageSegment, User
+from accounting.ledger import Payer, correct_usage
+from accounting.models import JobDay, LedgerEntry, Tenant, UsageHour, UsageSegment, User
 from accounting.reports import By, UsageReport, csv_lines, usage_report
+from accounting.sources import Sources
 from tests import make
-from tests.accounting.booking import NOON, book, minutes
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
-
-HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -56,10 +60,8 @@ def test_a_report_equals_the_ledgers_entries_corrections_included(booked: Cast) 
     everyone = [booked.uni, booked.astro, booked.bio]
     for corrected in (False, True):
         if corrected:
-            for segment in UsageSegment.objects.filter(lease_id__in=[4, 5, 6]):
-                actions.correct_transaction(
-                    actor=booked.ada, transaction=segment.transaction, reason="a test"
-                )
+            wrong = UsageSegment.objects.filter(lease_id__in=[4, 5, 6]).select_related("generation")
+            actions.take_back_usage(actor=booked.ada, segments=list(wrong), reason="a test")
         for viewer, tenants in (
             (booked.olga, everyone),
             (booked.bob, [booked.astro]),
@@ -122,6 +124,72 @@ def test_days_are_those_of_the_time_zone(booked: Cast, zone: str) -> None:
     assert len(expected) > 1
 
 
+ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns"]
+
+
+def _no_sums(sources: Sources) -> QuerySet[UsageHour] | QuerySet[JobDay]:
+    return (JobDay if sources.by_job else UsageHour).objects.none()
+
+
+@contextmanager
+def without_sums() -> Iterator[None]:
+    """Reports read segments alone inside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sources, "sums", _no_sums)
+        patch.setattr(Sources, "_open", lambda self: ~Q(pk__in=[]))
+        yield
+
+
+groupings = st.lists(st.sampled_from(list(By)), max_size=4, unique=True).filter(
+    lambda by: not {By.DAY, By.HOUR} <= set(by)
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    by: list[By]
+    zone: str
+    begins: int | None
+    ends: int | None
+    viewer: str
+
+
+asked = st.builds(
+    Asked,
+    by=groupings,
+    zone=st.sampled_from(ZONES),
+    begins=st.none() | st.integers(-200_000, 400_000),
+    ends=st.none() | st.integers(-200_000, 400_000),
+    viewer=st.sampled_from(["olga", "alice", "charlie"]),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked, st.integers(-30, 0), st.integers(0, 80))
+def test_what_is_read_from_sums_is_what_is_read_from_segments(
+    booked: Cast, asked: Asked, first: int, last: int
+) -> None:
+    bounds = [
+        None if at is None else NOON + timedelta(seconds=at, microseconds=77)
+        for at in (asked.begins, asked.ends)
+    ]
+
+    def report() -> tuple[object, ...]:
+        told = usage_report(getattr(booked, asked.viewer), *bounds, by=asked.by, time_zone=asked.zone)
+        return told.rows, told.totals
+
+    with transaction.atomic():
+        before = report()
+        close_hours(booked, NOON + first * HOUR, NOON + last * HOUR)
+        assert report() == before
+        segments = list(UsageSegment.objects.filter(lease_id__in=[4, 5, 6]).select_related("generation"))
+        correct_usage(actor=None, segments=segments, reason="a test", payer=Payer(booked.bio, booked.charlie))
+        after = report()
+        with without_sums():
+            assert report() == after
+        transaction.set_rollback(True)
+
+
 def test_the_hour_that_clocks_repeat_has_two_rows(cast: Cast) -> None:
     before = datetime(2026, 10, 24, 23, tzinfo=UTC)  # 01:00 in Berlin, in summer time
     book(cast, gpus=1, begins=before, ends=before + 4 * HOUR)
@@ -168,7 +236,7 @@ def test_a_report_is_narrowed_down(booked: Cast) -> None:
 
 
 def test_a_report_takes_as_many_queries_for_much_as_for_little(cast: Cast, django_assert_num_queries) -> None:
-    for queries, by in ((2, [By.TENANT, By.JOB]), (3, [By.DAY, By.USER])):
+    for queries, by in ((6, [By.TENANT, By.JOB]), (7, [By.DAY, By.USER])):
         for lease in range(3):
             with django_assert_num_queries(queries):
                 usage_report(cast.bob, None, NOON + 99 * HOUR, by=by, tenant=cast.astro)

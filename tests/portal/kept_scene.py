@@ -39,6 +39,9 @@ def rows_as_script() -> str:
         for room in ROOMS
         for model in apps.get_app_config(room).get_models(include_auto_created=True)
     ]
+    # The ledger wants entries after what they follow from, and the changes of nodes the database tells itself.
+    tables.remove("scheduling_nodechange")
+    tables.append(tables.pop(tables.index("accounting_ledgerentry")))
     with connection.cursor() as cursor:
         statements = []
         for table in tables:

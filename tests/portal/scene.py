@@ -9,7 +9,7 @@ from django.db import transaction
 
 from accounting import actions
 from accounting.clock import now_from_database
-from accounting.ledger import book_usage
+from accounting.ledger import Usage, book_usage
 from accounting.models import Generation, Membership, Quota, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
@@ -161,6 +161,9 @@ def book(job: Job, user: User, generation: Generation, *, gpus: int, minutes: fl
     ends = now_from_database() - timedelta(minutes=5)
     with transaction.atomic():
         book_usage(
-            lease_id=lease, job_id=job.pk, job_name=job.name, tenant=job.tenant, user=user,
-            generation=generation, gpus=gpus, begins=ends - timedelta(minutes=minutes), ends=ends,
+            Usage(
+                book=job.cluster_id, lease_id=lease, job_id=job.pk, job_name=job.name, tenant=job.tenant, user=user,
+                generation=generation, gpus=gpus, begins=ends - timedelta(minutes=minutes), ends=ends,
+                running_from=ends - timedelta(minutes=minutes),
+            )
         )  # fmt: skip

@@ -1,93 +1,207 @@
-"""Recounts the whole ledger, independently of the triggers that guard it."""
+"""Recounts the whole ledger, independently of the triggers that guard it, and follows its seals."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
+
+from accounting.models import LedgerSeal
+from accounting.seals import first_broken
 
 # Each finds rows that must not exist; the first column names the first bad one.
 CHECKS = {
     "a transaction has fewer than two entries": """
         SELECT booked.key, count(entry.id)
         FROM accounting_ledgertransaction booked
-        LEFT JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id
-        GROUP BY booked.id HAVING count(entry.id) < 2 ORDER BY booked.id LIMIT 1
+        LEFT JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id AND entry.month = booked.month
+        GROUP BY booked.id, booked.key HAVING count(entry.id) < 2 ORDER BY booked.id LIMIT 1
+    """,
+    "entries are of no transaction": """
+        SELECT entry.id, entry.transaction_id
+        FROM accounting_ledgerentry entry
+        LEFT JOIN accounting_ledgertransaction booked
+            ON booked.id = entry.transaction_id AND booked.month = entry.month
+        WHERE booked.id IS NULL ORDER BY entry.id LIMIT 1
     """,
     "a transaction does not balance": """
         SELECT booked.key, account.unit, sum(entry.amount)
         FROM accounting_ledgertransaction booked
-        JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id
+        JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id AND entry.month = booked.month
         JOIN accounting_ledgeraccount account ON account.id = entry.account_id
-        GROUP BY booked.id, account.unit HAVING sum(entry.amount) <> 0 ORDER BY booked.id LIMIT 1
+        GROUP BY booked.id, booked.key, account.unit HAVING sum(entry.amount) <> 0 ORDER BY booked.id LIMIT 1
     """,
     "usage has no segment, or a segment is not usage": """
         SELECT booked.key
         FROM accounting_ledgertransaction booked
-        LEFT JOIN accounting_usagesegment segment ON segment.transaction_id = booked.id
-        WHERE (booked.kind = 'usage') <> (segment.id IS NOT NULL) ORDER BY booked.id LIMIT 1
-    """,
-    "a segment differs from its entries": """
-        SELECT booked.key
+        WHERE booked.kind = 'usage' AND NOT EXISTS (
+            SELECT FROM accounting_usagesegment segment
+            WHERE segment.transaction_id = booked.id AND segment.month = booked.month
+        )
+        UNION ALL
+        SELECT 'segment ' || segment.id
         FROM accounting_usagesegment segment
-        JOIN accounting_ledgertransaction booked ON booked.id = segment.transaction_id
-        LEFT JOIN LATERAL (
-            SELECT coalesce(sum(entry.amount) FILTER (WHERE account.kind = 'usage'), 0) AS time,
-                   coalesce(sum(entry.amount) FILTER (WHERE account.kind = 'cost'), 0) AS money,
-                   bool_and(account.tenant_id IS NULL OR account.tenant_id = segment.tenant_id) AS tenant,
-                   bool_and(account.user_id IS NULL OR account.user_id = segment.user_id) AS person
+        LEFT JOIN accounting_ledgertransaction booked
+            ON booked.id = segment.transaction_id AND booked.month = segment.month AND booked.kind = 'usage'
+        WHERE booked.id IS NULL
+        LIMIT 1
+    """,
+    "a transaction differs from its segments": """
+        WITH voucher AS (
+            SELECT transaction_id, month, tenant_id, user_id, generation_id, currency, gpu_seconds, cost
+            FROM accounting_usagesegment
+            UNION ALL
+            SELECT corrected.transaction_id, corrected.month, tenant_id, user_id, generation_id, currency,
+                   -gpu_seconds, -cost
+            FROM accounting_correctedsegment corrected
+            JOIN accounting_usagesegment segment
+                ON segment.id = corrected.segment_id AND segment.month = corrected.month
+        ), amounts AS (
+            SELECT transaction_id, month, tenant_id, user_id, generation_id, NULL AS currency, gpu_seconds AS amount
+            FROM voucher
+            UNION ALL
+            SELECT transaction_id, month, tenant_id, user_id, NULL, currency, cost FROM voucher
+            UNION ALL
+            SELECT entry.transaction_id, entry.month, account.tenant_id, account.user_id, account.generation_id,
+                   CASE account.kind WHEN 'cost' THEN account.unit END, -entry.amount
             FROM accounting_ledgerentry entry
             JOIN accounting_ledgeraccount account ON account.id = entry.account_id
-            WHERE entry.transaction_id = segment.transaction_id
-        ) sums ON true
-        WHERE (sums.time, sums.money, sums.tenant, sums.person, booked.period)
-            IS DISTINCT FROM (segment.gpu_seconds, segment.cost, true, true, segment.period)
-        ORDER BY segment.id LIMIT 1
+            WHERE account.kind IN ('usage', 'cost')
+        )
+        SELECT booked.key, sum(amounts.amount)
+        FROM amounts JOIN accounting_ledgertransaction booked
+            ON booked.id = amounts.transaction_id AND booked.month = amounts.month
+        WHERE booked.corrects_id IS NULL
+        GROUP BY booked.id, booked.key, tenant_id, user_id, generation_id, currency
+        HAVING sum(amounts.amount) <> 0 ORDER BY booked.id LIMIT 1
     """,
     "a segment does not count its GPU-seconds": """
-        SELECT booked.key, segment.gpu_seconds
-        FROM accounting_usagesegment segment
-        JOIN accounting_ledgertransaction booked ON booked.id = segment.transaction_id
-        WHERE segment.gpu_seconds IS DISTINCT FROM segment.gpus
-            * (extract(epoch FROM upper(segment.period)) - extract(epoch FROM lower(segment.period)))
-        ORDER BY segment.id LIMIT 1
+        SELECT id, lease_id, gpu_seconds
+        FROM accounting_usagesegment
+        WHERE gpu_seconds IS DISTINCT FROM
+            gpus * (extract(epoch FROM upper(period)) - extract(epoch FROM lower(period)))
+        ORDER BY id LIMIT 1
     """,
     "a lease is billed twice for some time": """
-        SELECT key, period, before
+        SELECT lease_id, period, before
         FROM (
-            SELECT booked.key, segment.id, segment.period,
-                   lag(segment.period) OVER (PARTITION BY lease_id ORDER BY segment.period) AS before
+            SELECT segment.id, lease_id, period,
+                   lag(period) OVER (PARTITION BY lease_id ORDER BY period) AS before
             FROM accounting_usagesegment segment
-            JOIN accounting_ledgertransaction booked ON booked.id = segment.transaction_id
+            WHERE NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
+                              WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
         ) following
         WHERE period && before ORDER BY id LIMIT 1
     """,
-    "a correction is not the reverse of what it corrects": """
+    "a correction is not the reverse of the trade that it corrects": """
         SELECT correction.key, entry.account_id, sum(entry.amount)
         FROM accounting_ledgertransaction correction
         JOIN accounting_ledgerentry entry ON entry.transaction_id IN (correction.id, correction.corrects_id)
-        WHERE correction.kind = 'correction'
-        GROUP BY correction.id, entry.account_id HAVING sum(entry.amount) <> 0
+        WHERE correction.corrects_id IS NOT NULL
+        GROUP BY correction.id, correction.key, entry.account_id HAVING sum(entry.amount) <> 0
         ORDER BY correction.id LIMIT 1
     """,
-    "a guard is missing or switched off": """
-        SELECT guard.relation, guard.name
+    "a closing differs from what was billed": """
+        SELECT closing.book, closing.period, closing.generation_id
+        FROM accounting_capacitysegment closing
+        LEFT JOIN LATERAL (
+            SELECT sum(gpu_seconds) AS held, sum(assembling) AS assembling, sum(idle) AS idle, sum(cost) AS charged
+            FROM accounting_usagesegment segment
+            WHERE segment.month = closing.month AND segment.book = closing.book AND segment.version = 0
+              AND segment.generation_id = closing.generation_id
+              AND lower(segment.period) >= lower(closing.period) AND lower(segment.period) < upper(closing.period)
+        ) usage ON true
+        WHERE (busy + closing.assembling + closing.idle, closing.assembling, closing.idle, closing.charged)
+            IS DISTINCT FROM (coalesce(held, 0), coalesce(usage.assembling, 0), coalesce(usage.idle, 0),
+                              coalesce(usage.charged, 0))
+        ORDER BY closing.id LIMIT 1
+    """,
+    "a closing is not worth its price": """
+        SELECT book, period, generation_id, value
+        FROM accounting_capacitysegment
+        WHERE busy + idle + assembling + free + others + drained + down <> capacity
+           OR charged + free_value + others_value + drained_value + down_value + rounding <> value
+           OR abs(value * 3600 - capacity * price_per_gpu_hour) > 0.00005 * 3600
+        ORDER BY id LIMIT 1
+    """,
+    "nodes do not sum to their closing": """
+        SELECT book, hour, generation_id
         FROM (
-            SELECT 'accounting_' || relation AS relation, 'append_only' AS name
-            FROM unnest(ARRAY['ledgeraccount', 'ledgertransaction', 'ledgerentry', 'usagesegment',
-                              'auditevent']) AS relation
+            SELECT book, hour, generation_id, busy, idle, assembling, free, others, drained, down
+            FROM accounting_nodehour
+            UNION ALL
+            SELECT book, date_trunc('hour', lower(period), 'UTC'), generation_id, -busy, -idle, -assembling, -free,
+                   -others, -drained, -down
+            FROM accounting_capacitysegment
+        ) both_sides
+        GROUP BY book, hour, generation_id
+        HAVING (sum(busy), sum(idle), sum(assembling), sum(free), sum(others), sum(drained), sum(down))
+            <> (0, 0, 0, 0, 0, 0, 0)
+        ORDER BY hour LIMIT 1
+    """,
+    "the sums of an hour are not those of its segments": """
+        SELECT book, hour, tenant_id, user_id
+        FROM (
+            SELECT book, hour, tenant_id, user_id, generation_id, currency, gpu_seconds, cost, segments
+            FROM accounting_usagehour
+            UNION ALL
+            SELECT segment.book, date_trunc('hour', lower(period), 'UTC'), tenant_id, user_id, generation_id, currency,
+                   -gpu_seconds, -cost, -1
+            FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
+            WHERE lower(period) >= since AND lower(period) < until
+              AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
+                              WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
+        ) both_sides
+        GROUP BY book, hour, tenant_id, user_id, generation_id, currency
+        HAVING (sum(gpu_seconds), sum(cost), sum(segments)) <> (0, 0, 0) ORDER BY hour LIMIT 1
+    """,
+    "the sums of a day are not those of its hours": """
+        SELECT book, day, tenant_id, user_id
+        FROM (
+            SELECT book, hour AS day, tenant_id, user_id, generation_id, currency, gpu_seconds, assembling, idle, cost,
+                   segments
+            FROM accounting_jobday
+            UNION ALL
+            SELECT usage.book, date_trunc('day', hour, 'UTC'), tenant_id, user_id, generation_id, currency,
+                   -gpu_seconds, -assembling, -idle, -cost, -segments
+            FROM accounting_usagehour usage JOIN accounting_closedbook closed ON closed.book = usage.book
+            WHERE date_trunc('day', hour, 'UTC') >= since
+              AND date_trunc('day', hour, 'UTC') + interval '1 day' <= until
+        ) both_sides
+        GROUP BY book, day, tenant_id, user_id, generation_id, currency
+        HAVING (sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments)) <> (0, 0, 0, 0, 0)
+        ORDER BY day LIMIT 1
+    """,
+    "a guard is missing or switched off": """
+        WITH parents AS (
+            SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_usagesegment',
+                                'accounting_correctedsegment', 'accounting_capacitysegment', 'accounting_nodehour',
+                                'accounting_usagehour', 'accounting_jobday'])::regclass AS parent
+        ), ledger AS (
+            SELECT parent, parent AS relation FROM parents
+            UNION ALL
+            SELECT parent, part.inhrelid::regclass FROM parents JOIN pg_inherits part ON part.inhparent = parent
+        ), guard AS (
+            SELECT relation, 'append_only' AS name FROM ledger
+            UNION ALL
+            SELECT relation, unnest(ARRAY['open_transaction', 'check_booked']) FROM ledger
+            WHERE parent = 'accounting_ledgertransaction'::regclass
+            UNION ALL
+            SELECT relation, 'check_rows' FROM ledger
+            WHERE parent::text IN ('accounting_ledgerentry', 'accounting_usagesegment',
+                                   'accounting_correctedsegment', 'accounting_capacitysegment')
             UNION ALL VALUES
-                ('accounting_ledgertransaction', 'open_transaction'),
-                ('accounting_ledgertransaction', 'check_transaction'),
-                ('accounting_ledgerentry', 'check_transaction'),
-                ('accounting_ledgerentry', 'refuse_late_entry'),
-                ('accounting_usagesegment', 'refuse_late_entry'),
-                ('accounting_ledgeraccount', 'check_unit')
-        ) guard
+                ('accounting_ledgeraccount'::regclass, 'append_only'),
+                ('accounting_ledgeraccount'::regclass, 'check_unit'),
+                ('accounting_ledgerseal'::regclass, 'append_only'),
+                ('accounting_auditevent'::regclass, 'append_only')
+        )
+        SELECT guard.relation, guard.name
+        FROM guard
         WHERE NOT EXISTS (
             SELECT FROM pg_trigger
-            WHERE tgrelid = guard.relation::regclass AND tgname = guard.name AND tgenabled = 'A'
+            WHERE tgrelid = guard.relation AND tgname = guard.name AND tgenabled = 'A'
         )
         ORDER BY 1, 2 LIMIT 1
     """,
@@ -99,12 +213,26 @@ COUNTS = """
 
 
 class Command(BaseCommand):
-    help = "Recounts the ledger. Says OK, or the first bad row and ends with 1."
+    help = "Recounts the ledger and follows its seals. Says OK, or the first bad row and ends with 1."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--noted",
+            action="append",
+            default=[],
+            metavar="BOOK:NUMBER:DIGEST",
+            help="a seal that was noted earlier, as this command prints the last of each book",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             # All checks see one state of the ledger, whatever is booked meanwhile.
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            for noted in options["noted"]:
+                _compare(noted)
+            broken = first_broken()
+            if broken is not None:
+                raise CommandError(f"book {broken.book}, seal {broken.seal}: {broken.what}")
             for what, query in CHECKS.items():
                 cursor.execute(query)
                 bad = cursor.fetchone()
@@ -112,4 +240,16 @@ class Command(BaseCommand):
                     raise CommandError(f"{what}: {', '.join(map(str, bad))}")
             cursor.execute(COUNTS)
             transactions, entries, segments = cursor.fetchone()
+            last = LedgerSeal.objects.order_by("book", "-number").distinct("book")
+            for seal in last:
+                self.stdout.write(f"{seal.book}:{seal.number}:{bytes(seal.digest).hex()}")
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
+
+
+def _compare(noted: str) -> None:
+    book, number, digest = noted.split(":") if noted.count(":") == 2 else ("", "", "")
+    if not (book.isdigit() and number.isdigit()):
+        raise CommandError(f"“{noted}” is no seal; the last ones are printed as BOOK:NUMBER:DIGEST")
+    seal = LedgerSeal.objects.filter(book=book, number=number).first()
+    if seal is None or bytes(seal.digest).hex() != digest:
+        raise CommandError(f"book {book}, seal {number} is not the one that was noted: all was made anew")

@@ -15,9 +15,9 @@ import numpy as np
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 
+from accounting.bulk import insert_rows
 from accounting.models import Generation, Membership, Tenant, User
 from scheduling.actions import run_round
-from scheduling.bulk import insert_rows
 from scheduling.models import Cluster, Job, Node, Round
 from scheduling.spec import JobSpec
 

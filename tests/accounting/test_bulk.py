@@ -9,8 +9,8 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
+from accounting.bulk import insert_rows, number_rows, update_rows
 from accounting.clock import now_from_database
-from scheduling.bulk import insert_rows, number_rows, update_rows
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Operation
 from tests.scheduling.world import World, start, world
 

@@ -1,0 +1,167 @@
+"""In which class every GPU was at every moment: the arithmetic of the closed books, without a database.
+
+A GPU that a gang holds is *assembling* until all workers run, then *busy*, or *idle* for as long as nobody saw
+it being used. One that nobody holds is *down* with its node or when it has failed, used by *others* than Fairlot,
+*drained* when nothing new may start on its node, or *free*. What is held counts as there, whatever is said of its
+node: it is billed. All times are whole microseconds, so that nothing is lost between them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from itertools import pairwise
+
+
+class Standing(StrEnum):
+    """What may be done with the GPUs of a node that nobody holds."""
+
+    READY = "ready"
+    DRAINED = "drained"  # nothing new starts there
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a node was from a moment on, until its next condition."""
+
+    since: int
+    generation: int
+    gpus: int
+    standing: Standing
+    failed: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """GPUs of one node that a gang held; times may reach beyond what is looked at.
+
+    `assembled` is when all workers ran; None: not while it was held. `unused`: when nobody saw a use of them.
+    """
+
+    generation: int
+    gpus: int
+    begins: int
+    ends: int
+    assembled: int | None
+    unused: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(slots=True)
+class Classes:
+    """GPU-microseconds in each class."""
+
+    busy: int = 0
+    idle: int = 0
+    assembling: int = 0
+    free: int = 0
+    others: int = 0
+    drained: int = 0
+    down: int = 0
+
+    @property
+    def held(self) -> int:
+        return self.busy + self.idle + self.assembling
+
+    @property
+    def capacity(self) -> int:
+        return self.held + self.free + self.others + self.drained + self.down
+
+    def add(self, more: Classes) -> None:
+        for name in NAMES:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+
+
+NAMES = tuple(one.name for one in fields(Classes))
+HELD = ("busy", "idle", "assembling")
+
+
+@dataclass(slots=True)
+class _Change:
+    """What changes at one moment: GPUs held more or less, by generation and class; the node's new condition."""
+
+    held: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
+    condition: Condition | None = None
+
+
+def classify(
+    bounds: Mapping[int, Sequence[int]], conditions: Iterable[Condition], holdings: Iterable[Holding]
+) -> dict[tuple[int, int], Classes]:
+    """Of one node, what its GPUs were, by generation and piece of time.
+
+    `bounds` has for each generation the edges of its pieces, in order; the first and the last edge are the same
+    for all. Pieces count from 0. A node of which nothing is known yet has no GPUs but those that are held.
+    """
+    begins, ends = (next(iter(bounds.values()))[at] for at in (0, -1))
+    changes: dict[int, _Change] = defaultdict(_Change)
+    for condition in sorted(conditions, key=lambda one: one.since):
+        if condition.since < ends:
+            changes[max(condition.since, begins)].condition = condition
+    for holding in holdings:
+        for name, held_from, held_until in _stretches(holding):
+            start, end = max(held_from, begins), min(held_until, ends)
+            if start < end:
+                changes[start].held[holding.generation, name] += holding.gpus
+                changes[end].held[holding.generation, name] -= holding.gpus
+    for edge in {edge for edges in bounds.values() for edge in edges}:
+        changes.setdefault(edge, _Change())
+    return _sweep(bounds, changes)
+
+
+def _stretches(holding: Holding) -> Iterable[tuple[str, int, int]]:
+    """The holding's time, by class; none of it twice."""
+    assembled = holding.ends if holding.assembled is None else holding.assembled
+    assembled = min(max(assembled, holding.begins), holding.ends)
+    yield "assembling", holding.begins, assembled
+    at = assembled
+    for unused_from, unused_until in sorted(holding.unused):
+        start, end = max(unused_from, at), min(unused_until, holding.ends)
+        if start < end:
+            yield "busy", at, start
+            yield "idle", start, end
+            at = end
+    yield "busy", at, holding.ends
+
+
+def _sweep(
+    bounds: Mapping[int, Sequence[int]], changes: Mapping[int, _Change]
+) -> dict[tuple[int, int], Classes]:
+    found: dict[tuple[int, int], Classes] = defaultdict(Classes)
+    held: dict[tuple[int, str], int] = defaultdict(int)
+    piece = dict.fromkeys(bounds, -1)
+    condition: Condition | None = None
+    for at, until in pairwise(sorted(changes)):
+        for key, count in changes[at].held.items():
+            held[key] += count
+        condition = changes[at].condition or condition
+        for generation, edges in bounds.items():
+            if piece[generation] + 1 < len(edges) and edges[piece[generation] + 1] == at:
+                piece[generation] += 1
+        lasted = until - at
+        for (generation, name), count in held.items():
+            if count:
+                classes = found[generation, piece[generation]]
+                setattr(classes, name, getattr(classes, name) + count * lasted)
+        if condition is not None:
+            left = max(0, condition.gpus - sum(held.values()))
+            for name, count in _unheld(condition, left):
+                classes = found[condition.generation, piece[condition.generation]]
+                setattr(classes, name, getattr(classes, name) + count * lasted)
+    return dict(found)
+
+
+def _unheld(condition: Condition, left: int) -> Iterable[tuple[str, int]]:
+    """The classes of the `left` GPUs that nobody holds."""
+    if not left:
+        return
+    if condition.standing is Standing.DOWN:
+        yield "down", left
+        return
+    others = min(condition.others, left)
+    failed = min(condition.failed, left - others)
+    yield "others", others
+    yield "down", failed
+    yield ("drained" if condition.standing is Standing.DRAINED else "free"), left - others - failed

@@ -1,0 +1,19 @@
+"""Booking into the ledger. Every function runs inside its caller's transaction and books all or nothing.
+
+What is booked once stays: the database refuses any change. Booking the same again has no effect and
+returns what is there; booking something else under the same key raises BookedOtherwise.
+"""
+
+from accounting.ledger.corrections import Payer, correct_trade, correct_usage
+from accounting.ledger.trades import book_trade
+from accounting.ledger.usage import Usage, book_usage, book_usage_many
+
+__all__ = [
+    "Payer",
+    "Usage",
+    "book_trade",
+    "book_usage",
+    "book_usage_many",
+    "correct_trade",
+    "correct_usage",
+]

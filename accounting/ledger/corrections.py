@@ -1,0 +1,117 @@
+"""Taking back what was booked by mistake, and booking it as it should have been."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import groupby
+
+from accounting.entries import Booking, accounts_of, entries_of, insert
+from accounting.errors import Refused
+from accounting.ledger.checks import require_transaction
+from accounting.ledger.usage import in_words, key_of, span_of
+from accounting.models import ClosedBook, CorrectedSegment, LedgerTransaction, Tenant, UsageSegment, User
+from accounting.sums import correct_sums
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Whose use it is to be instead; without `user` that of whoever used it, for another tenant."""
+
+    tenant: Tenant
+    user: User | None = None
+
+
+def correct_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
+    """Books the reverse of a trade, for the same period. Refused when it is none, or has been corrected."""
+    require_transaction()
+    if trade.kind != LedgerTransaction.Kind.TRADE:
+        raise Refused("This is no trade.")
+    if LedgerTransaction.objects.filter(corrects=trade, month=trade.month).exists():
+        raise Refused("This trade has been corrected already.")
+    correction = LedgerTransaction(
+        book=trade.book,
+        month=trade.month,
+        key=f"correction:trade:{trade.pk}",
+        kind=LedgerTransaction.Kind.CORRECTION,
+        period=trade.period,
+        description=_reason(reason),
+        actor=actor,
+        corrects=trade,
+    )
+    insert([Booking(correction, {account: -amount for account, amount in accounts_of(trade).items()})])
+    return correction
+
+
+def correct_usage(
+    *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
+) -> list[LedgerTransaction]:
+    """Takes usage segments back; with a `payer`, books them anew as used by that one, at the same prices.
+
+    A correction for each book and month, and the new booking after it. Refused when one of them was taken
+    back before.
+    """
+    require_transaction()
+    reason = _reason(reason)
+    segments = sorted(segments, key=lambda one: (one.book, one.month, one.period.lower, one.pk))
+    if not segments:
+        raise Refused("There is nothing to correct.")
+    books = sorted({one.book for one in segments})
+    # Hours are not closed meanwhile, so that it is clear which sums must change.
+    list(ClosedBook.objects.select_for_update().filter(book__in=books).order_by("book"))
+    if CorrectedSegment.objects.filter(segment__in=[one.pk for one in segments]).exists():
+        raise Refused("Some of this was corrected already.")
+    bookings = []
+    for _, some in groupby(segments, key=lambda one: (one.book, one.month)):
+        group = list(some)
+        bookings.append(_taking_back(actor, group, reason))
+        if payer is not None:
+            bookings.append(_anew(actor, group, payer))
+    insert(bookings)
+    for book in books:
+        correct_sums(book=book, bookings=[one for one in bookings if one.transaction.book == book])
+    return [booking.transaction for booking in bookings]
+
+
+def _taking_back(actor: User | None, segments: Sequence[UsageSegment], reason: str) -> Booking:
+    first = segments[0]
+    correction = LedgerTransaction(
+        book=first.book,
+        month=first.month,
+        key=f"correction:usage:{first.pk}",
+        kind=LedgerTransaction.Kind.CORRECTION,
+        period=span_of(segments),
+        description=reason,
+        actor=actor,
+    )
+    return Booking(correction, entries_of(segments, taken_back=True), takes_back=segments)
+
+
+def _anew(actor: User | None, segments: Sequence[UsageSegment], payer: Payer) -> Booking:
+    anew = [_of(payer, segment) for segment in segments]
+    booking = LedgerTransaction(
+        book=anew[0].book,
+        month=anew[0].month,
+        key=key_of(anew[0]),
+        kind=LedgerTransaction.Kind.USAGE,
+        period=span_of(anew),
+        description=in_words(anew),
+        actor=actor,
+    )
+    return Booking(booking, entries_of(anew), segments=anew)
+
+
+def _of(payer: Payer, segment: UsageSegment) -> UsageSegment:
+    anew = copy(segment)
+    anew.pk, anew.version = None, segment.version + 1
+    anew.tenant, anew.tenant_name = payer.tenant, payer.tenant.name
+    if payer.user is not None:
+        anew.user, anew.user_name = payer.user, payer.user.get_username()
+    return anew
+
+
+def _reason(reason: str) -> str:
+    if not reason.strip():
+        raise Refused("Say why this is corrected.", "reason")
+    return reason.strip()

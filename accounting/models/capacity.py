@@ -1,0 +1,163 @@
+"""The closed books: of every full hour, what all GPUs were and what that was worth, and sums to report from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from django.contrib.postgres.fields import DateTimeRangeField
+from django.db import models
+
+from accounting.models.hardware import Generation
+from accounting.models.ledger import LedgerTransaction
+from accounting.models.tenants import Tenant, User
+
+
+def _amount() -> models.DecimalField[Any, Any]:
+    return models.DecimalField(max_digits=24, decimal_places=6)
+
+
+class ByHourQuerySet(models.QuerySet["models.Model"]):
+    def between(self, begins: datetime | None, ends: datetime | None) -> Self:
+        """Of hours that begin in [begins, ends); None is no bound."""
+        found = self
+        if begins is not None:
+            found = found.filter(month__gte=begins.astimezone(UTC).date().replace(day=1), hour__gte=begins)
+        if ends is not None:
+            found = found.filter(month__lte=ends.astimezone(UTC).date(), hour__lt=ends)
+        return found
+
+
+class ClosedBook(models.Model):
+    """How far the books of a cluster are closed: every full hour from `since` until `until`."""
+
+    book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="a_book_is_closed_forwards", condition=models.Q(until__gte=models.F("since"))
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"book {self.book} is closed until {self.until}"
+
+
+class CapacitySegment(models.Model):
+    """The voucher of a closing: what all GPUs of one generation were in one hour, at one price.
+
+    GPU-seconds in each class, which sum to `capacity`; and money: `charged` to tenants for what was held, and
+    the worth of the other classes. With `rounding`, which the tenants' many rounded costs leave, they sum to
+    `value`, which is capacity times price, rounded once.
+    """
+
+    transaction = models.ForeignKey(
+        LedgerTransaction, on_delete=models.PROTECT, related_name="capacity", db_constraint=False
+    )
+    book = models.BigIntegerField()
+    month = models.DateField()
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    period = DateTimeRangeField()
+    busy = _amount()
+    idle = _amount()
+    assembling = _amount()
+    free = _amount()
+    others = _amount()
+    drained = _amount()
+    down = _amount()
+    capacity = _amount()
+    price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
+    currency = models.CharField(max_length=3)
+    charged = _amount()
+    free_value = _amount()
+    others_value = _amount()
+    drained_value = _amount()
+    down_value = _amount()
+    rounding = _amount()
+    value = _amount()
+
+    def __str__(self) -> str:
+        return f"{self.capacity} GPU-s of generation {self.generation_id} from {self.period.lower}"
+
+
+class NodeHour(models.Model):
+    """What the GPUs of one node were in one closed hour, in GPU-seconds; sums to the capacity segments."""
+
+    book = models.BigIntegerField()
+    month = models.DateField()
+    hour = models.DateTimeField()
+    node_id = models.BigIntegerField()
+    node_name = models.CharField(max_length=253)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    busy = _amount()
+    idle = _amount()
+    assembling = _amount()
+    free = _amount()
+    others = _amount()
+    drained = _amount()
+    down = _amount()
+
+    objects = ByHourQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.node_name} at {self.hour}"
+
+
+class UsageHourQuerySet(ByHourQuerySet):
+    def visible_to(self, user: User) -> Self:
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+
+class UsageHour(models.Model):
+    """What one user of a tenant held of one generation in one closed hour: the sum of usage segments.
+
+    A correction in a closed hour adds another row with the difference; all rows together are what stands.
+    `assembling` and `idle` are parts of `gpu_seconds`.
+    """
+
+    transaction_id = models.BigIntegerField(help_text="The closing, or the correction that it follows from.")
+    book = models.BigIntegerField()
+    month = models.DateField()
+    hour = models.DateTimeField()
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    user = models.ForeignKey(User, on_delete=models.PROTECT)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    gpu_seconds = _amount()
+    assembling = _amount()
+    idle = _amount()
+    cost = _amount()
+    currency = models.CharField(max_length=3)
+    segments = models.IntegerField(help_text="How many usage segments; negative in a correction.")
+
+    objects = UsageHourQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.gpu_seconds} GPU-s at {self.hour}"
+
+
+class JobDay(models.Model):
+    """What one job held of one generation on one closed day (UTC): the sum of usage segments, as UsageHour."""
+
+    transaction_id = models.BigIntegerField(help_text="The last closing of the day, or a correction.")
+    book = models.BigIntegerField()
+    month = models.DateField()
+    hour = models.DateTimeField(help_text="When the day begins.")
+    job_id = models.BigIntegerField()
+    job_name = models.CharField(max_length=120)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    user = models.ForeignKey(User, on_delete=models.PROTECT)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    gpu_seconds = _amount()
+    assembling = _amount()
+    idle = _amount()
+    cost = _amount()
+    currency = models.CharField(max_length=3)
+    segments = models.IntegerField()
+
+    objects = UsageHourQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.gpu_seconds} GPU-s of job {self.job_id} on {self.hour:%Y-%m-%d}"

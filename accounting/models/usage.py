@@ -1,0 +1,103 @@
+"""The vouchers of the ledger: which lease held how many GPUs, when, for whom and at what price."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from django.contrib.postgres.fields import DateTimeRangeField
+from django.contrib.postgres.fields.ranges import RangeStartsWith
+from django.db import models
+
+from accounting.models.hardware import Generation
+from accounting.models.ledger import LedgerTransaction
+from accounting.models.tenants import Tenant, User
+
+
+class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
+    def visible_to(self, user: User) -> Self:
+        """Segments of tenants that `user` may see."""
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+    def uncorrected(self) -> Self:
+        """Without those that a correction has taken back."""
+        return self.filter(taken_back=None)
+
+    def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
+        """Segments of which a part lies in [begins, ends); None is no bound."""
+        found = self
+        if begins is not None:
+            # A segment lasts an hour at most: a bound on its start lets the index find it.
+            found = found.filter(
+                month__gte=(begins - timedelta(hours=1)).astimezone(UTC).date().replace(day=1),
+                period__startswith__gt=begins - timedelta(hours=1),
+                period__endswith__gt=begins,
+            )
+        if ends is not None:
+            found = found.filter(month__lte=ends.astimezone(UTC).date(), period__startswith__lt=ends)
+        return found
+
+
+class UsageSegment(models.Model):
+    """A voucher of a usage transaction.
+
+    A segment never crosses a full UTC hour nor a change of price, so that hours and days add up
+    exactly. Names are kept as they were. `version` counts how often its time was booked anew after a
+    correction; only one version of any moment of a lease is not taken back.
+    """
+
+    transaction = models.ForeignKey(
+        LedgerTransaction, on_delete=models.PROTECT, related_name="segments", db_constraint=False
+    )
+    book = models.BigIntegerField(help_text="Id of the cluster.")
+    month = models.DateField()
+    lease_id = models.BigIntegerField()
+    version = models.PositiveIntegerField(default=0)
+    job_id = models.BigIntegerField()
+    job_name = models.CharField(max_length=120)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    tenant_name = models.CharField(max_length=80)
+    user = models.ForeignKey(User, on_delete=models.PROTECT)
+    user_name = models.CharField(max_length=150)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    gpus = models.PositiveIntegerField()
+    period = DateTimeRangeField()
+    gpu_seconds = models.DecimalField(max_digits=24, decimal_places=6)
+    # Parts of these: before all workers ran, and while nobody saw the GPUs being used.
+    assembling = models.DecimalField(max_digits=24, decimal_places=6)
+    idle = models.DecimalField(max_digits=24, decimal_places=6)
+    price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
+    cost = models.DecimalField(max_digits=24, decimal_places=6)
+    currency = models.CharField(max_length=3)
+
+    objects = UsageSegmentQuerySet.as_manager()
+
+    class Meta:
+        # Beside these, the database lets no two segments of a lease and version overlap.
+        indexes = [
+            models.Index("tenant", RangeStartsWith("period"), name="usage_of_tenant_by_start"),
+            models.Index(RangeStartsWith("period"), name="usage_by_start"),
+            models.Index(fields=["job_id"], name="usage_of_job"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gpus} GPUs of lease {self.lease_id} from {self.period.lower}"
+
+
+class CorrectedSegment(models.Model):
+    """A voucher of a correction: the segment that it takes back."""
+
+    segment = models.OneToOneField(
+        UsageSegment,
+        on_delete=models.PROTECT,
+        primary_key=True,
+        related_name="taken_back",
+        db_constraint=False,
+    )
+    month = models.DateField()
+    transaction = models.ForeignKey(
+        LedgerTransaction, on_delete=models.PROTECT, related_name="takes_back", db_constraint=False
+    )
+
+    def __str__(self) -> str:
+        return f"{self.segment_id} taken back by {self.transaction_id}"

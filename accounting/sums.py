@@ -1,0 +1,118 @@
+"""Sums of usage by hour and by day, which reports are made of; they are written when the books are closed.
+
+Rows are only ever added: a correction in what is closed adds its difference, and all rows together are what
+stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias, TypeVar
+
+from django.db import connection
+
+from accounting.bulk import insert_rows
+from accounting.entries import Booking
+from accounting.models import ClosedBook, JobDay, UsageHour, UsageSegment
+from accounting.months import first_of_month
+from accounting.tariff import MICROSECOND
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+# What stands of an hour and of a day when they are closed: corrections that came before are in it.
+_STANDS = """
+      FROM accounting_usagesegment segment
+     WHERE book = %(book)s AND month = %(month)s AND lower(period) >= %(begins)s AND lower(period) < %(ends)s
+       AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
+                       WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
+"""
+_SUMS = "sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), count(*)"
+_COLUMNS = "gpu_seconds, assembling, idle, cost, segments"
+USAGE_HOURS = f"""
+    INSERT INTO accounting_usagehour (
+        transaction_id, book, month, hour, tenant_id, user_id, generation_id, currency, {_COLUMNS})
+    SELECT %(booked)s, book, month, %(begins)s, tenant_id, user_id, generation_id, currency, {_SUMS}
+    {_STANDS} GROUP BY book, month, tenant_id, user_id, generation_id, currency
+"""
+JOB_DAYS = f"""
+    INSERT INTO accounting_jobday (
+        transaction_id, book, month, hour, job_id, job_name, tenant_id, user_id, generation_id, currency, {_COLUMNS})
+    SELECT %(booked)s, book, month, %(begins)s, job_id, max(job_name), tenant_id, user_id, generation_id, currency,
+           {_SUMS}
+    {_STANDS} GROUP BY book, month, job_id, tenant_id, user_id, generation_id, currency
+"""
+
+
+def write_usage_hours(*, transaction_id: int, book: int, hour: datetime) -> None:
+    _write(USAGE_HOURS, transaction_id, book, hour, hour + HOUR)
+
+
+def write_job_days(*, transaction_id: int, book: int, day: datetime) -> None:
+    _write(JOB_DAYS, transaction_id, book, day, day + DAY)
+
+
+def _write(statement: str, transaction_id: int, book: int, begins: datetime, ends: datetime) -> None:
+    values: dict[str, Any] = {
+        "booked": transaction_id,
+        "book": book,
+        "month": first_of_month(begins),
+        "begins": begins,
+        "ends": ends,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
+    """Adds to the sums of closed hours and days what corrections, and bookings after them, change there.
+
+    The bookings are stored; the caller holds the book's row.
+    """
+    held = ClosedBook.objects.filter(book=book).first()
+    if held is None:
+        return
+    changes = [
+        (segment, sign, booking.transaction.pk)
+        for booking in bookings
+        for sign, segments in ((-1, booking.takes_back), (1, booking.segments))
+        for segment in segments
+        if held.since <= segment.period.lower < held.until
+    ]
+    insert_rows(_sums_of(UsageHour, changes, start_of_hour, HOLDER))
+    first, last = start_of_day(held.since - MICROSECOND) + DAY, start_of_day(held.until)
+    whole_days = [change for change in changes if first <= change[0].period.lower < last]
+    insert_rows(_sums_of(JobDay, whole_days, start_of_day, (*HOLDER, "job_id", "job_name")))
+
+
+HOLDER = ("book", "month", "tenant_id", "user_id", "generation_id", "currency")
+AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")
+# A segment, whether it comes or goes, and the transaction by which it does.
+Change: TypeAlias = tuple[UsageSegment, int, int]
+Sums = TypeVar("Sums", UsageHour, JobDay)
+
+
+def _sums_of(
+    model: type[Sums], changes: Iterable[Change], start: Callable[[datetime], datetime], names: Sequence[str]
+) -> Iterable[Sums]:
+    sums: dict[tuple[object, ...], Sums] = {}
+    for segment, sign, booked in changes:
+        told: dict[str, Any] = {name: getattr(segment, name) for name in names}
+        hour = start(segment.period.lower)
+        key = (booked, hour, *told.values())
+        if key not in sums:
+            nothing = dict.fromkeys(AMOUNTS, Decimal(0))
+            sums[key] = model(transaction_id=booked, hour=hour, segments=0, **told, **nothing)
+        row = sums[key]
+        row.segments += sign
+        for name in AMOUNTS:
+            setattr(row, name, getattr(row, name) + sign * getattr(segment, name))
+    return sums.values()
+
+
+def start_of_hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def start_of_day(moment: datetime) -> datetime:
+    return start_of_hour(moment).replace(hour=0)

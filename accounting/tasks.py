@@ -1,0 +1,14 @@
+"""Celery's doors into the accounting room. Each may come twice, late or never."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from accounting.clock import now_from_database
+from accounting.months import add_months_ahead
+
+
+@shared_task
+def prepare_months() -> None:
+    """Makes the ledger's partitions of the next months, long before they are needed."""
+    add_months_ahead(now_from_database())

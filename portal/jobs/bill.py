@@ -1,0 +1,80 @@
+"""A job's bill, line by line to the second, and taking lines back: only admins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.views.decorators.http import require_safe
+
+from accounting.actions import take_back_usage
+from accounting.errors import Refused
+from accounting.ledger import Payer
+from accounting.models import LedgerTransaction, Tenant, UsageSegment
+from portal.administration.access import admins_only, posted_from
+from portal.administration.forms import Refusal, chosen, moment, perform, show
+from portal.jobs import story
+from portal.jobs.views import frame, visible_job
+from scheduling.models import Job
+
+LINES_PER_PAGE = 100
+
+
+@require_safe
+def bill(request: HttpRequest, pk: int) -> HttpResponse:
+    return _page(request, visible_job(request, pk))
+
+
+@admins_only
+@posted_from("job_bill", "pk")
+def correct(request: HttpRequest, pk: int) -> HttpResponse:
+    shown = visible_job(request, pk)
+    return perform(
+        request,
+        "correct",
+        lambda post: _take_back(request, shown, post),
+        done="The bill is corrected.",
+        to=("job_bill", pk),
+        page=lambda request, *, refusal: _page(request, shown, refusal=refusal),
+    )
+
+
+def lines_of(request: HttpRequest, shown: Job) -> Any:
+    """Every line of the job's bill that the user may see, taken-back ones too; newest first."""
+    lines = UsageSegment.objects.visible_to(request.user).filter(job_id=shown.pk)
+    lines = lines.select_related("generation", "tenant", "user", "taken_back__transaction__actor")
+    return lines.order_by("-period", "-version")
+
+
+def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -> HttpResponse:
+    lines = lines_of(request, shown)
+    context = frame(request, shown, "bill") | {
+        "cost": story.cost_of(shown, request.user),
+        "page": Paginator(lines, LINES_PER_PAGE).get_page(request.GET.get("page")),
+        "may_correct": request.user.is_admin
+        and UsageSegment.objects.uncorrected().filter(job_id=shown.pk).exists(),
+        "teams": Tenant.objects.active().order_by("name") if request.user.is_admin else (),
+    }
+    return show(request, "jobs/bill.html", context, refusal=refusal)
+
+
+def _take_back(request: HttpRequest, shown: Job, post: QueryDict) -> Sequence[LedgerTransaction]:
+    """The lines that begin between the two moments of the form, or all; with a team, billed to it instead."""
+    begins, ends = moment(post, "from"), moment(post, "to")
+    team = chosen(post, "team", Tenant.objects.active(), optional=True)
+    lines = UsageSegment.objects.uncorrected().filter(job_id=shown.pk)
+    if begins is not None:
+        lines = lines.filter(period__startswith__gte=begins)
+    if ends is not None:
+        lines = lines.filter(period__startswith__lt=ends)
+    lines = lines.select_related("generation", "user")
+    if team is not None and not lines.exclude(tenant=team).exists():
+        raise Refused("That team is billed for it already.", "team")
+    return take_back_usage(
+        actor=request.user,
+        segments=list(lines),
+        reason=post.get("reason", ""),
+        payer=Payer(team) if team is not None else None,
+    )

@@ -1,0 +1,117 @@
+"""The capacity report: what all GPUs were, and who bears what they were worth. For operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
+from accounting.clock import now_from_database
+from accounting.csv_lines import csv_line, harmless
+from accounting.sums import HOUR
+from portal.administration.access import operators_only
+from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from scheduling.actions.closing import keeping_open
+from scheduling.models import Cluster, Lease
+
+WORDS = {
+    "busy": "Busy",
+    "idle": "Held idle",
+    "assembling": "Assembling",
+    "free": "Free",
+    "others": "Used by others",
+    "drained": "Drained",
+    "down": "Down",
+}
+
+
+@require_safe
+@operators_only
+def capacity(request: HttpRequest) -> HttpResponse:
+    cluster, period, report = read_capacity(request)
+    most = max((row.capacity for row in report.rows), default=Decimal(0))
+    context = {
+        "clusters": list(Cluster.objects.order_by("name")),
+        "cluster": cluster,
+        "period": period,
+        "periods": LABELS,
+        "report": report,
+        "words": WORDS,
+        "rows": [(row, list(_parts(row, most))) for row in report.rows],
+        "identities": [(one, list(_lines(one))) for one in report.identities],
+        "held_up": list(_held_up(cluster, report)),
+    }
+    return render(request, "reports/capacity.html", context)
+
+
+@require_safe
+@operators_only
+def capacity_csv(request: HttpRequest) -> HttpResponse:
+    """The same as a file, exact and unrounded: what GPUs were, an empty line, and who bears it."""
+    _, period, report = read_capacity(request)
+    name = f"fairlot-capacity-{period.first}-{period.last}.csv"
+    return HttpResponse(
+        "".join(capacity_csv_lines(report)),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def read_capacity(request: HttpRequest) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
+    """The report that the URL asks for: of one cluster by its name, or of all."""
+    cluster = None
+    if name := request.GET.get("cluster", "").replace("\0", ""):
+        cluster = get_object_or_404(Cluster, name=name)
+    zone = timezone.get_current_timezone()
+    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    return cluster, period, capacity_report(period.begins, period.ends, book=cluster and cluster.pk)
+
+
+def capacity_csv_lines(report: CapacityReport) -> Iterator[str]:
+    classes = [f"{name}_gpu_seconds" for name in CLASSES]
+    yield csv_line(["generation", *classes, "capacity_gpu_seconds", "value", "currency"])
+    for row in report.rows:
+        amounts = [f"{row.seconds[name]:f}" for name in CLASSES]
+        yield csv_line(
+            [harmless(row.generation), *amounts, f"{row.capacity:f}", f"{row.value:f}", row.currency]
+        )
+    yield csv_line([])
+    yield csv_line(["borne_by", "amount", "currency"])
+    for identity in report.identities:
+        for name, amount in _lines(identity):
+            yield csv_line([harmless(name), f"{amount:f}", identity.currency])
+        yield csv_line(["Capacity x price", f"{identity.value:f}", identity.currency])
+
+
+def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:
+    """Of a bar: class, word, GPU-seconds, and where its part begins and how wide it is, in per cent of the widest."""
+    at = 0.0
+    for name in CLASSES:
+        width = float(row.seconds[name] / most * 100) if most else 0.0
+        if width:
+            yield name, WORDS[name], row.seconds[name], at, width
+        at += width
+
+
+def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
+    """What bears the worth of capacity, tenants first; they sum to it."""
+    for share in identity.tenants:
+        yield share.tenant, share.cost
+    yield "Taken back by corrections", identity.waived
+    yield "Unallocated", identity.unallocated
+    yield "Drained", identity.drained
+    yield "Down", identity.down
+
+
+def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
+    """Leases of which too little is known to close the books any further, though the hour is over."""
+    now = now_from_database()
+    if report.until is None or now < report.until + HOUR:
+        return
+    for one in [cluster] if cluster else Cluster.objects.order_by("name"):
+        yield from keeping_open(one.pk, report.until + HOUR).select_related("job", "cluster")[:5]

@@ -1,0 +1,70 @@
+"""A job's bill, line by line; admins take lines back, for nobody or for another team."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounting.models import UsageSegment
+from portal.templatetags.figures import gpu_hours
+from tests.portal.scene import Scene
+
+
+def correct(browser, scene: Scene, **fields: str):
+    return browser.post(f"/jobs/{scene.job.pk}/bill/correct/", {"reason": "wrong team"} | fields)
+
+
+def standing(scene: Scene) -> list[tuple[str, str]]:
+    lines = UsageSegment.objects.uncorrected().filter(job_id=scene.job.pk).order_by("period")
+    return list(lines.values_list("tenant__name", "user__username"))
+
+
+def test_every_line_of_the_bill_is_shown(scene: Scene, browser_of) -> None:
+    html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
+    lines = UsageSegment.objects.filter(job_id=scene.job.pk)
+    assert lines
+    for line in lines:
+        assert f">{gpu_hours(line.gpu_seconds)}" in html
+    assert "Correct the bill" not in html
+
+
+def test_admins_take_lines_back_and_everybody_who_sees_the_job_sees_why(scene: Scene, browser_of) -> None:
+    count = len(standing(scene))
+    assert count
+    assert correct(browser_of(scene.people.ada), scene, reason="").status_code == 422
+    assert len(standing(scene)) == count
+    assert correct(browser_of(scene.people.ada), scene).status_code == 302
+    assert standing(scene) == []
+    html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
+    assert html.count("taken back") == count
+    assert "by ada: wrong team" in html
+
+
+def test_lines_are_billed_to_another_team(scene: Scene, browser_of) -> None:
+    browser, count = browser_of(scene.people.ada), len(standing(scene))
+    same = correct(browser, scene, team=str(scene.people.astro.pk))
+    assert same.status_code == 422
+    assert "billed for it already" in same.content.decode()
+    correct(browser, scene, team=str(scene.people.bio.pk))
+    owner = scene.job.owner.username
+    assert standing(scene) == [("Bio", owner)] * count
+    # Bob sees what his team does not pay any more, and not what another does.
+    html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
+    assert "taken back" in html
+    assert "Bio" not in html.partition("What was billed")[2].partition("</table>")[0]
+
+
+@pytest.mark.parametrize("bounds", [{"from": "2199-01-01T00:00"}, {"to": "2001-01-01T00:00"}])
+def test_only_lines_between_the_moments_are_taken_back(
+    scene: Scene, browser_of, bounds: dict[str, str]
+) -> None:
+    count = len(standing(scene))
+    answer = correct(browser_of(scene.people.ada), scene, **bounds)
+    assert answer.status_code == 422
+    assert "nothing to correct" in answer.content.decode()
+    assert len(standing(scene)) == count
+
+
+def test_nobody_else_corrects(scene: Scene, browser_of) -> None:
+    for viewer in (scene.people.alice, scene.people.bob, scene.people.olga):
+        assert correct(browser_of(viewer), scene).status_code == 404
+    assert standing(scene)

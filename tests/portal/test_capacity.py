@@ -1,0 +1,79 @@
+"""The capacity report: page, file and API say the same, and show that the books close."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from accounting.clock import now_from_database
+from accounting.sums import HOUR, start_of_hour
+from portal.wording import money
+from scheduling.models import Lease
+from tests.accounting.booking import close_hours
+from tests.portal.scene import Scene
+
+# A past hour may lie in last month; the test must not depend on the calendar.
+WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
+
+
+@pytest.fixture
+def closed(scene: Scene) -> Scene:
+    """What the scene has booked, in closed hours of a cluster with a thousand A100."""
+    hour = start_of_hour(now_from_database())
+    close_hours(scene.people, hour - 6 * HOUR, hour + HOUR, book=scene.world.cluster.pk)
+    return scene
+
+
+def test_page_file_and_api_say_the_same_and_the_books_close(closed: Scene, browser_of) -> None:
+    browser = browser_of(closed.people.olga)
+    html = browser.get(f"/usage/capacity/?{WIDE}").content.decode()
+    assert "The books close" in html
+    assert "Every second of every GPU is in one class" in html
+    told = browser.get(f"/api/v1/capacity?{WIDE}").json()
+    (identity,) = told["identities"]
+    assert identity["closes"] is True
+    tenants = {one["tenant"]: Decimal(one["cost"]) for one in identity["tenants"]}
+    assert set(tenants) == {"Astro", "Bio"}
+    borne = [Decimal(identity[name]) for name in ("taken_back", "unallocated", "drained", "down")]
+    assert sum(tenants.values()) + sum(borne) == Decimal(identity["value"])
+    file = browser.get(f"/usage/capacity.csv?{WIDE}").content.decode()
+    assert browser.get(f"/api/v1/capacity?{WIDE}&format=csv").content.decode() == file
+    lines = list(csv.reader(io.StringIO(file)))
+    bearers = {line[0]: Decimal(line[1]) for line in lines[lines.index([]) + 2 :]}
+    assert bearers["Capacity x price"] == Decimal(identity["value"])
+    for name, amount in tenants.items():
+        assert bearers[name] == amount
+        assert f">{money(amount, '', 4)}</td>" in html
+
+
+def test_one_cluster_is_chosen_by_its_name(closed: Scene, browser_of) -> None:
+    browser = browser_of(closed.people.ada)
+    name = closed.world.cluster.name
+    assert browser.get(f"/api/v1/capacity?{WIDE}&cluster={name}").json()["generations"]
+    assert browser.get("/usage/capacity/?cluster=elsewhere").status_code == 404
+
+
+def test_without_a_closed_hour_the_page_says_so(scene: Scene, browser_of) -> None:
+    html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
+    assert "No hour of this time is closed yet" in html
+
+
+def test_what_keeps_an_hour_open_is_named(scene: Scene, browser_of) -> None:
+    hour = start_of_hour(now_from_database()) - 2 * HOUR
+    close_hours(scene.people, hour - HOUR, hour, book=scene.world.cluster.pk)
+    lease = scene.world.lease(scene.job)
+    Lease.objects.filter(pk=lease.pk).update(
+        held_from=hour, last_seen_at=hour + timedelta(minutes=3), billed_until=None
+    )
+    html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
+    assert "stays open" in html
+    assert scene.job.name in html
+
+
+def test_only_operators_are_shown_the_way_there(scene: Scene, browser_of) -> None:
+    for viewer, shown in ((scene.people.alice, False), (scene.people.olga, True)):
+        assert ("/usage/capacity/" in browser_of(viewer).get("/usage/").content.decode()) is shown

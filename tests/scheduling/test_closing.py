@@ -1,0 +1,185 @@
+"""The hours of a cluster are closed from what was observed, and the books add up whatever happened."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.core.management import call_command
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Sum
+
+from accounting.clock import now_from_database
+from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour
+from accounting.sums import start_of_hour
+from scheduling.actions import (
+    bill_running,
+    close_hours,
+    close_next_hour,
+    clusters_to_close,
+    drain_node,
+    remove_node,
+    return_node,
+)
+from scheduling.actions.closing import keeping_open
+from scheduling.backends.base import End, Phase
+from scheduling.models import Lease, Node, NodeChange
+from tests.ledger_guard import without_triggers
+from tests.scheduling.world import World, start, world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def lab(transactional_db: None) -> World:
+    return world(v100=4, a100=8)
+
+
+@pytest.fixture
+def hour(lab: World) -> datetime:
+    """The last full hour, in which the nodes have been there all the time."""
+    last = start_of_hour(now_from_database()) - HOUR
+    there_since(last - HOUR)
+    with transaction.atomic():
+        ClosedBook.objects.create(book=lab.cluster.pk, since=last, until=last)
+    return last
+
+
+def there_since(moment: datetime) -> None:
+    """As if the nodes had been there since then."""
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.update(at=moment)
+
+
+def changed(node: Node, at: datetime, **values: object) -> None:
+    """As if the node had changed then."""
+    NodeChange.objects.create(
+        cluster=node.cluster, node_id=node.pk, name=node.name, at=at,
+        **{"generation": node.generation, "gpus": node.gpus, "state": "ready", "failed_gpus": 0, "others_gpus": 0}
+        | values,
+    )  # fmt: skip
+
+
+def hours(of: str) -> dict[str, Decimal]:
+    """GPU-hours in each class, of one node."""
+    row = NodeHour.objects.get(node_name=of)
+    names = "busy", "idle", "assembling", "free", "others", "drained", "down"
+    return {name: getattr(row, name) / 3600 for name in names if getattr(row, name)}
+
+
+def test_every_change_of_a_node_is_written_down_and_kept(lab: World) -> None:
+    node = Node.objects.get(name="a100-0")
+    key = node.pk
+    drain_node(actor=lab.people.olga, node=node, reason="dust")
+    return_node(actor=lab.people.olga, node=node)
+    Node.objects.filter(pk=node.pk).update(state_reason="nobody counts this", failed_gpus=1)
+    Node.objects.filter(pk=node.pk).update(cpus=4)
+    remove_node(actor=lab.people.ada, node=node)
+    told = NodeChange.objects.filter(node_id=key).values_list("gpus", "state", "failed_gpus")
+    assert list(told) == [
+        (8, "ready", 0),
+        (8, "drained", 0),
+        (8, "ready", 0),
+        (8, "ready", 1),
+        (0, "ready", 1),
+    ]
+    for change in ("UPDATE scheduling_nodechange SET gpus = 9", "DELETE FROM scheduling_nodechange"):
+        with pytest.raises(IntegrityError, match="append-only"), connection.cursor() as cursor:
+            cursor.execute(change)
+
+
+def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) -> None:
+    fast, slow = Node.objects.get(name="a100-0"), Node.objects.get(name="v100-0")
+    changed(fast, hour + HOUR / 4, failed_gpus=1, others_gpus=2)
+    changed(slow, hour + HOUR / 2, state="drained")
+    changed(slow, hour + 3 * HOUR / 4, state="down")
+    assert close_hours(cluster_id=lab.cluster.pk) == 1
+    assert hours("a100-0") == {"free": Decimal("5.75"), "down": Decimal("0.75"), "others": Decimal("1.5")}
+    assert hours("v100-0") == {"free": 2, "drained": 1, "down": 1}
+    assert not close_next_hour(cluster_id=lab.cluster.pk)  # this one is not over
+    call_command("verify_ledger")
+
+
+def test_what_gangs_held_is_assembling_until_all_their_workers_ran(lab: World, hour: datetime) -> None:
+    job = start(lab, gpus=2)
+    lease = lab.lease(job)
+    ran(lease, hour + HOUR / 2, running_from=hour + HOUR * 3 / 4)
+    bill_running(cluster_id=lab.cluster.pk)
+    assert close_hours(cluster_id=lab.cluster.pk) == 1
+    (node,) = NodeHour.objects.exclude(assembling=0)
+    assert (node.assembling / 3600, node.busy / 3600) == (Decimal("0.5"), Decimal("0.5"))
+    row = UsageHour.objects.get()
+    assert (row.user, row.gpu_seconds / 3600, row.assembling / 3600) == (lab.people.bob, 1, Decimal("0.5"))
+    call_command("verify_ledger")
+
+
+def ran(
+    lease: Lease, held_from: datetime, *, running_from: datetime | None = None, until: datetime | None = None
+) -> None:
+    """As if the lease had begun then; and ended, or been seen just now."""
+    lease.refresh_from_db()
+    lease.held_from, lease.running_from = held_from, running_from or held_from
+    lease.last_seen_at = until or now_from_database()
+    lease.save(update_fields=["held_from", "running_from", "last_seen_at"])
+    for gpu in lease.held_gpus.all():
+        gpu.during = type(gpu.during)(held_from, None, "[)")
+        gpu.save(update_fields=["during"])
+
+
+def test_an_hour_stays_open_until_all_that_was_held_in_it_is_known(lab: World, hour: datetime) -> None:
+    job = start(lab)
+    lease = lab.lease(job)
+    died = hour + HOUR / 2
+    ran(lease, hour, until=died)
+    bill_running(cluster_id=lab.cluster.pk)  # it was not seen since
+    assert not close_next_hour(cluster_id=lab.cluster.pk)
+    assert list(keeping_open(lab.cluster.pk, hour + HOUR)) == [lease]
+    silence = (now_from_database() - died).total_seconds()
+    lab.see(lease, Phase.ENDED, end=End.LOST, ended_age=silence)
+    assert close_next_hour(cluster_id=lab.cluster.pk)
+    held = CapacitySegment.objects.aggregate(held=Sum("busy"))["held"]
+    assert abs(held - 1800) < 1
+    call_command("verify_ledger")
+
+
+def test_a_node_that_went_while_its_gang_was_there_counts_as_long_as_that_was_billed(
+    lab: World, hour: datetime
+) -> None:
+    job = start(lab, gpus=8)
+    lease = lab.lease(job)
+    ran(lease, hour)
+    changed(Node.objects.get(name="a100-0"), hour + HOUR / 4, gpus=0, state="down")
+    lab.see(
+        lease, Phase.ENDED, end=End.LOST, ended_age=(now_from_database() - hour - HOUR / 2).total_seconds()
+    )
+    assert close_next_hour(cluster_id=lab.cluster.pk)
+    assert {name: round(count, 2) for name, count in hours("a100-0").items()} == {"busy": 4}
+    call_command("verify_ledger")
+
+
+def test_hours_without_anybody_are_closed_one_after_the_other(lab: World, hour: datetime) -> None:
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.update(at=hour - 29 * HOUR)
+    ClosedBook.objects.update(since=hour - 29 * HOUR, until=hour - 29 * HOUR)
+    assert close_hours(cluster_id=lab.cluster.pk, at_most=20) == 20
+    assert close_hours(cluster_id=lab.cluster.pk) == 10
+    capacity = CapacitySegment.objects.aggregate(Sum("capacity"), Sum("free"))
+    assert set(capacity.values()) == {30 * 12 * 3600}
+    call_command("verify_ledger")
+
+
+def test_the_first_hour_that_is_closed_is_the_first_full_one(lab: World) -> None:
+    there_since(start_of_hour(now_from_database()) - HOUR / 2)
+    assert not close_next_hour(cluster_id=lab.cluster.pk)
+    assert ClosedBook.objects.get().until == start_of_hour(now_from_database())
+
+
+def test_a_detached_cluster_is_closed_until_it_was_detached(lab: World, hour: datetime) -> None:
+    assert clusters_to_close() == [lab.cluster.pk]
+    lab.cluster.detached_at = hour + HOUR / 2
+    lab.cluster.save()
+    assert clusters_to_close() == [lab.cluster.pk]
+    close_hours(cluster_id=lab.cluster.pk)
+    assert clusters_to_close() == []
