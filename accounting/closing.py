@@ -178,8 +178,10 @@ class _Closing:
             unit = unit_of(one.generation)
             for name in UNHELD:
                 entries[AccountKey(kind(name), unit, one.generation_id)] += getattr(one, name)
-                entries[AccountKey(kind.CAPACITY, unit, one.generation_id)] -= getattr(one, name)
                 entries[AccountKey(kind(name), one.currency)] += getattr(one, f"{name}_value")
+            held = one.busy + one.idle + one.assembling
+            entries[AccountKey(kind.CAPACITY, unit, one.generation_id)] += held
+            entries[AccountKey(kind.INSTALLED, unit, one.generation_id)] -= one.capacity
             entries[AccountKey(kind.ROUNDING, one.currency)] += one.rounding
             entries[AccountKey(kind.REVENUE, one.currency)] -= one.value - one.charged
         return entries

@@ -416,7 +416,8 @@ LANGUAGE sql STABLE AS $$
             ('others', 'GPU-s ' || generation.name, generation.id, others),
             ('drained', 'GPU-s ' || generation.name, generation.id, drained),
             ('down', 'GPU-s ' || generation.name, generation.id, down),
-            ('capacity', 'GPU-s ' || generation.name, generation.id, -(free + others + drained + down)),
+            ('capacity', 'GPU-s ' || generation.name, generation.id, busy + idle + assembling),
+            ('installed', 'GPU-s ' || generation.name, generation.id, -capacity),
             ('free', currency, NULL, free_value),
             ('others', currency, NULL, others_value),
             ('drained', currency, NULL, drained_value),
@@ -630,6 +631,7 @@ SELECT accounting_guard_ledger_table(name::regclass, name) FROM unnest(ARRAY[
 IN_BOTH = ["waived", "free", "others", "drained", "down"]
 KINDS = [
     ("usage", "GPU time used"),
+    ("installed", "GPU time that there was"),
     ("capacity", "GPU time provided"),
     ("cost", "Cost of GPU time"),
     ("revenue", "Charged for GPU time"),
@@ -655,7 +657,7 @@ class Migration(migrations.Migration):
             models.CheckConstraint(
                 name="an_account_has_the_parties_of_its_kind",
                 condition=models.Q(kind__in=["usage", "cost"], tenant__isnull=False, user__isnull=False)
-                | models.Q(kind__in=["capacity", "revenue", *IN_BOTH, "rounding"], tenant=None, user=None)
+                | models.Q(kind__in=["installed", "capacity", "revenue", *IN_BOTH, "rounding"], tenant=None, user=None)
                 | models.Q(kind="trade", tenant__isnull=False, user=None),
             ),
         ),
@@ -664,7 +666,7 @@ class Migration(migrations.Migration):
             models.CheckConstraint(
                 name="an_account_has_the_unit_of_its_kind",
                 condition=models.Q(
-                    kind__in=["usage", "capacity", "waived", "trade", *IN_BOTH[1:]],
+                    kind__in=["usage", "installed", "capacity", "waived", "trade", *IN_BOTH[1:]],
                     generation__isnull=False,
                     unit__startswith="GPU-s ",
                 )

@@ -20,7 +20,8 @@ class LedgerAccount(models.Model):
 
     class Kind(models.TextChoices):
         USAGE = "usage", "GPU time used"  # of a tenant's user, in GPU-seconds
-        CAPACITY = "capacity", "GPU time provided"  # of the cluster, in GPU-seconds
+        INSTALLED = "installed", "GPU time that there was"  # told when an hour is closed, in GPU-seconds
+        CAPACITY = "capacity", "GPU time provided"  # between the two: nothing is left of closed hours
         COST = "cost", "Cost of GPU time"  # of a tenant's user, in money
         REVENUE = "revenue", "Charged for GPU time"  # of the cluster, in money
         WAIVED = "waived", "Taken back"  # what corrections took from tenants and gave to no other, in both
@@ -49,6 +50,7 @@ class LedgerAccount(models.Model):
                 condition=models.Q(kind__in=["usage", "cost"], tenant__isnull=False, user__isnull=False)
                 | models.Q(
                     kind__in=[
+                        "installed",
                         "capacity",
                         "revenue",
                         "waived",
@@ -66,7 +68,17 @@ class LedgerAccount(models.Model):
             models.CheckConstraint(
                 name="an_account_has_the_unit_of_its_kind",
                 condition=models.Q(
-                    kind__in=["usage", "capacity", "waived", "trade", "free", "others", "drained", "down"],
+                    kind__in=[
+                        "usage",
+                        "installed",
+                        "capacity",
+                        "waived",
+                        "trade",
+                        "free",
+                        "others",
+                        "drained",
+                        "down",
+                    ],
                     generation__isnull=False,
                     unit__startswith="GPU-s ",
                 )

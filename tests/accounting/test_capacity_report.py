@@ -15,7 +15,7 @@ from tests.make import Cast
 
 
 def test_tenants_and_what_nobody_held_bear_what_capacity_was_worth(cast: Cast) -> None:
-    Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("2.999999"))
+    Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("2.999983"))
     for lease in range(7):
         who = (cast.astro, cast.bob) if lease % 2 else (cast.bio, cast.charlie)
         begins = NOON + minutes(lease * 17)

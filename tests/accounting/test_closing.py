@@ -75,7 +75,7 @@ def test_what_nobody_held_is_booked_with_its_worth(cast: Cast) -> None:
     assert (segment.charged, segment.free_value, segment.value, segment.rounding) == (6, 12, 24, 0)
     assert amounts() == {
         "usage GPU-s A100": 7200, "free GPU-s A100": 14400, "others GPU-s A100": 3600, "down GPU-s A100": 3600,
-        "capacity GPU-s A100": -8 * 3600,
+        "installed GPU-s A100": -8 * 3600,
         "cost EUR": 6, "free EUR": 12, "others EUR": 3, "down EUR": 3, "revenue EUR": -24,
     }  # fmt: skip
     node = NodeHour.objects.get()
@@ -93,6 +93,13 @@ def test_rounding_that_many_small_bills_leave_is_a_line_of_its_own(cast: Cast) -
     assert (segment.value, segment.charged) == (Decimal("0.0400"), 12 * Decimal("0.0033"))
     assert segment.rounding == Decimal("0.0004")
     assert amounts(kind="revenue") == {"revenue EUR": -segment.value}
+
+
+def test_an_hour_in_which_everything_was_held_and_nothing_cost_anything_closes(cast: Cast) -> None:
+    Price.objects.filter(generation=cast.a100).delete()
+    book(cast, gpus=8, ends=NOON + HOUR)
+    close(NOON, story(cast, held(cast, gpus=8)))
+    assert amounts() == {"usage GPU-s A100": 8 * 3600, "installed GPU-s A100": -8 * 3600}
 
 
 def test_a_change_of_price_cuts_the_hour(cast: Cast) -> None:
@@ -271,7 +278,8 @@ def test_whatever_was_held_the_books_close(
                     ),
                 ),
             )  # fmt: skip
-        assert amounts(kind="capacity") == {"capacity GPU-s A100": -2 * 8 * 3600}
+        assert amounts(kind="capacity") == {}
+        assert amounts(kind="installed") == {"installed GPU-s A100": -2 * 8 * 3600}
         value = CapacitySegment.objects.aggregate(Sum("value"))["value__sum"]
         assert amounts(kind="revenue").get("revenue EUR", 0) == -value
         money = {k: v for k, v in amounts().items() if k.endswith("EUR")}
