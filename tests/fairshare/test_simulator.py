@@ -151,8 +151,8 @@ def test_a_replay_may_end_before_its_jobs() -> None:
 jobs_of_two_teams = st.lists(
     st.builds(
         SimJob,
-        arrival=st.floats(0, 2000),
-        work=st.floats(10, 4000),
+        arrival=st.floats(0, 900),
+        work=st.floats(10, 600),
         workers=st.integers(1, 2),
         gpus_per_worker=st.sampled_from([1, 2, 4]),
         speeds=st.sampled_from([(1.0, 1.0), (1.0, 2.5), (0.0, 1.5), (1.0, 0.0)]),
