@@ -81,6 +81,22 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> Ledg
     return booked
 
 
+def close_empty_days(*, book: int, until: datetime) -> None:
+    """Closes the days (UTC) up to `until`, in which there were no GPUs and nothing was held. Inside a transaction.
+
+    Raises BookedOtherwise when something was billed in them, or the last closed hour does not end a day.
+    """
+    require_transaction()
+    held = ClosedBook.objects.select_for_update().get(book=book)
+    begins = held.until
+    if not (start_of_day(begins) == begins <= until == start_of_day(until)):
+        raise BookedOtherwise(f"from {begins} to {until} are no whole days")
+    segments = UsageSegment.objects.filter(book=book, month__gte=first_of_month(begins))
+    if segments.filter(period__startswith__gte=begins, period__startswith__lt=until).exists():
+        raise BookedOtherwise(f"something was billed after {begins}")
+    ClosedBook.objects.filter(book=book).update(until=until)
+
+
 class _Closing:
     """One hour of one book."""
 

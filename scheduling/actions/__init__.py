@@ -21,6 +21,7 @@ from scheduling.actions.clusters import (
     update_cluster,
 )
 from scheduling.actions.discovery import declare_local_gpus
+from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
@@ -55,6 +56,7 @@ __all__ = [
     "close_next_hour",
     "clusters_to_close",
     "create_cluster",
+    "create_past_tenants",
     "create_schedule",
     "create_secret",
     "create_service",
@@ -66,6 +68,7 @@ __all__ = [
     "drain_node",
     "due_schedules",
     "grant_volume",
+    "import_history",
     "keep_session",
     "note_remarks",
     "note_use",

@@ -11,9 +11,8 @@ from django.db.models import Count, Min, Q
 
 from accounting.classes import Condition, Holding, Standing
 from accounting.clock import now_from_database
-from accounting.closing import NodeStory, close_hour, open_book
-from accounting.models import ClosedBook
-from accounting.sums import HOUR, start_of_hour
+from accounting.closing import NodeStory, close_empty_days, close_hour, open_book
+from accounting.sums import HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, HeldGpu, Lease, Node, NodeChange
@@ -28,13 +27,8 @@ STANDINGS = {
 
 
 def clusters_to_close() -> list[int]:
-    """Ids of the attached clusters, and of detached ones of which not all is closed until they were detached."""
-    closed = dict(ClosedBook.objects.values_list("book", "until"))
-    return [
-        pk
-        for pk, detached_at in Cluster.objects.order_by("pk").values_list("pk", "detached_at")
-        if detached_at is None or pk not in closed or closed[pk] <= detached_at
-    ]
+    """Ids of all clusters: of detached ones, too, it is told that they had nothing."""
+    return list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
 
 
 def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
@@ -47,16 +41,32 @@ def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
 
 @transaction.atomic(durable=True)
 def close_next_hour(*, cluster_id: int) -> bool:
-    """Closes the first hour that is not closed yet; False when it is not over, or not all of it is booked."""
+    """Closes the first hour that is not closed yet; False when it is not over, or not all of it is booked.
+
+    Of a detached cluster all days until this one at once.
+    """
     lock_schedule(cluster_id)
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
     if since is None:
         return False
     begins = open_book(book=cluster_id, since=start_of_hour(since - MICROSECOND) + HOUR).until
+    if _skip_days_without_cluster(cluster_id, begins):
+        return True
     ends = begins + HOUR
     if now_from_database() < ends or keeping_open(cluster_id, ends).exists():
         return False
     close_hour(book=cluster_id, hour=begins, nodes=list(_stories(cluster_id, begins, ends)))
+    return True
+
+
+def _skip_days_without_cluster(cluster_id: int, begins: datetime) -> bool:
+    today = start_of_day(now_from_database())
+    detached = Cluster.objects.filter(pk=cluster_id, detached_at__lte=begins).exists()
+    if not detached or begins != start_of_day(begins) or begins >= today:
+        return False
+    if keeping_open(cluster_id, today).exists():
+        return False
+    close_empty_days(book=cluster_id, until=today)
     return True
 
 

@@ -135,7 +135,7 @@ def bill_running(*, cluster_id: int) -> int:
         .exclude(billed_until__gte=hour)
         .select_related("job__owner", "job__tenant", "generation")
     )
-    _bill(leases, until=hour)
+    bill(leases, until=hour)
     update_rows(leases, ["billed_until"])
     return len(leases)
 
@@ -395,7 +395,7 @@ class _Desk:
         """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
         closed = [closing.lease for closing in self._closed]
         if closed:
-            _bill(closed, until=None)
+            bill(closed, until=None)
         update_rows(self._touched.values(), LEASE_FIELDS)
         self._save_progress()
         self._save_switch_cost()
@@ -473,7 +473,7 @@ def _cancelled(job: Job) -> dict[str, str]:
     return {"end_reason": "cancelled", "end_message": job.end_message or "Cancelled"}
 
 
-def _bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
+def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
     """Books each lease from where the ledger stands up to `until`, or to its end; sets billed_until."""
     usages = []
     for lease in leases:

@@ -22,9 +22,9 @@ from scheduling.actions import (
     remove_node,
     return_node,
 )
-from scheduling.actions.closing import keeping_open
+from scheduling.actions.closing import keeping_open, note_all_nodes
 from scheduling.backends.base import End, Phase
-from scheduling.models import Lease, Node, NodeChange
+from scheduling.models import Cluster, Lease, Node, NodeChange
 from tests.ledger_guard import without_triggers
 from tests.scheduling.world import World, start, world
 
@@ -176,10 +176,19 @@ def test_the_first_hour_that_is_closed_is_the_first_full_one(lab: World) -> None
     assert ClosedBook.objects.get().until == start_of_hour(now_from_database())
 
 
-def test_a_detached_cluster_is_closed_until_it_was_detached(lab: World, hour: datetime) -> None:
+def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: datetime) -> None:
+    """So that a report on all clusters does not end where one of them did."""
+    detached_at = hour - 60 * HOUR
+    Cluster.objects.filter(pk=lab.cluster.pk).update(detached_at=detached_at)
+    note_all_nodes(lab.cluster, gone=True)
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.filter(gpus=0).update(at=detached_at)
+        NodeChange.objects.filter(gpus__gt=0).update(at=detached_at - 10 * HOUR)
+    ClosedBook.objects.update(since=detached_at - 10 * HOUR, until=detached_at - 10 * HOUR)
     assert clusters_to_close() == [lab.cluster.pk]
-    lab.cluster.detached_at = hour + HOUR / 2
-    lab.cluster.save()
-    assert clusters_to_close() == [lab.cluster.pk]
-    close_hours(cluster_id=lab.cluster.pk)
-    assert clusters_to_close() == []
+    steps = close_hours(cluster_id=lab.cluster.pk)
+    assert ClosedBook.objects.get().until == start_of_hour(now_from_database())
+    assert 11 <= steps <= 10 + 24 + 1 + 24
+    assert CapacitySegment.objects.aggregate(Sum("capacity")) == {"capacity__sum": 10 * 12 * 3600}
+    assert not close_next_hour(cluster_id=lab.cluster.pk)
+    call_command("verify_ledger")

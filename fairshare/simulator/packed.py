@@ -1,0 +1,58 @@
+"""First come, first served, on nodes: what a cluster without fair shares would have done with the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairshare.simulator.model import Place, State
+
+
+class FirstCome:
+    """Gangs in the order of arrival, each worker whole on one node, and nobody is stopped for another.
+
+    Nobody overtakes who waits. Of the nodes with room the fullest is taken, so that large workers find empty ones.
+    """
+
+    def decide(self, state: State) -> Mapping[int, Place]:
+        places = dict(state.running)
+        waiting = [job for job in state.active if job not in places]
+        if not waiting:
+            return places
+        free = list(state.machines.node_gpus)
+        for job, held in places.items():
+            for node in held.nodes:
+                free[node] -= state.jobs[job].gpus_per_worker
+        for job in waiting:
+            place = _place(state, job, free)
+            if place is None:
+                break
+            places[job] = place
+        return places
+
+    def ask_again(self, state: State) -> float | None:
+        return None
+
+
+def _place(state: State, job: int, free: list[int]) -> Place | None:
+    """Takes the GPUs out of `free`; None, and nothing is taken, where the gang does not fit."""
+    wanted, machines = state.jobs[job], state.machines
+    for generation in sorted(range(machines.generations), key=lambda k: -wanted.speeds[k]):
+        if wanted.speeds[generation] <= 0:
+            continue
+        left = free.copy()
+        nodes: list[int] = []
+        for _ in range(wanted.workers):
+            room = [
+                (gpus, node)
+                for node, gpus in enumerate(left)
+                if gpus >= wanted.gpus_per_worker and machines.node_generation[node] == generation
+            ]
+            if not room:
+                break
+            node = min(room)[1]
+            left[node] -= wanted.gpus_per_worker
+            nodes.append(node)
+        if len(nodes) == wanted.workers:
+            free[:] = left
+            return Place(generation, tuple(nodes))
+    return None

@@ -1,0 +1,104 @@
+"""`manage.py import_trace`: a published trace as the history of a cluster of its own."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounting.actions import create_generation, create_tenant
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.models import Generation, Tenant
+from scheduling.actions import close_hours, create_past_tenants, import_history
+from scheduling.actions.imports import PastCluster
+from scheduling.traces import BadTrace, PastJob, TraceJob, read_trace, replay
+
+HOUR = 3600
+
+
+class Command(BaseCommand):
+    help = "Imports a trace: jobs, leases and bills of a cluster that is no more, whose hours are closed."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "path", type=Path, help="CSV with the columns job_id, user, num_gpu, submit_time and duration."
+        )
+        parser.add_argument("--name", default="", help="Of the cluster and the team; else the file's.")
+        parser.add_argument("--nodes", type=int, default=64)
+        parser.add_argument("--gpus-per-node", type=int, default=8)
+        parser.add_argument("--generation", default="P100", help="Made if there is none of this name.")
+        parser.add_argument("--begins", help="A full hour, as 2026-05-01T00:00Z; else so that it ends now.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["name"] = options["name"] or options["path"].stem
+        try:
+            self._import(**options)
+        except (BadTrace, Refused) as error:
+            raise CommandError(str(error)) from None
+
+    def _import(
+        self,
+        *,
+        path: Path,
+        name: str,
+        nodes: int,
+        gpus_per_node: int,
+        generation: str,
+        begins: str | None,
+        **_: Any,
+    ) -> None:
+        with path.open(newline="") as lines:
+            traced = read_trace(lines)
+        jobs = replay(traced, nodes=nodes, gpus_per_node=gpus_per_node)
+        if not jobs:
+            raise BadTrace("no job of it wants GPUs")
+        self._tell(traced, jobs)
+        hours = math.ceil(max(job.held.ends for job in jobs) / HOUR)
+        since = _full_hour(begins) if begins else _hours_ago(hours)
+        parent = Tenant.objects.filter(name=name, parent=None).first() or create_tenant(actor=None, name=name)
+        owners = create_past_tenants(
+            actor=None, parent=parent, names=sorted({job.traced.tenant for job in jobs})
+        )
+        kind = Generation.objects.filter(name=generation).first()
+        past = PastCluster(
+            name=name,
+            generation=kind or create_generation(actor=None, name=generation),
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            begins=since,
+            ends=since + timedelta(hours=hours),
+        )
+        cluster = import_history(actor=None, past=past, jobs=jobs, owners=owners)
+        closed = 0
+        while some := close_hours(cluster_id=cluster.pk, at_most=min(24, hours - closed)):
+            closed += some
+            self.stdout.write(f"closed {closed} of {hours} hours")
+        self.stdout.write(
+            f"{len(jobs)} jobs of {len(owners)} teams on {name}, {past.begins:%Y-%m-%d %H:%M} to "
+            f"{past.ends:%Y-%m-%d %H:%M} UTC, {closed} hours closed"
+        )
+
+    def _tell(self, traced: list[TraceJob], jobs: list[PastJob]) -> None:
+        left_out = len(traced) - len(jobs)
+        if left_out:
+            self.stdout.write(f"left out: {left_out} jobs that want no GPU or last no second")
+
+
+def _full_hour(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    if moment != moment.replace(minute=0, second=0, microsecond=0):
+        raise CommandError(f"--begins {text} is no full hour")
+    return moment
+
+
+def _hours_ago(hours: int) -> datetime:
+    now = now_from_database().replace(minute=0, second=0, microsecond=0)
+    return now - timedelta(hours=hours)

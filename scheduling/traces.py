@@ -1,0 +1,102 @@
+"""Published traces: who wanted how many GPUs, when and for how long."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from fairshare.simulator.engine import Engine
+from fairshare.simulator.model import Machines, SimJob, Span
+from fairshare.simulator.packed import FirstCome
+
+# As in the traces of Chronus (SoCC '21), whose users are the virtual clusters of Philly; other columns are ignored.
+COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration")
+
+
+class BadTrace(Exception):
+    """The file is not a trace; says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """Times are whole seconds since the trace began."""
+
+    number: str
+    tenant: str
+    gpus: int
+    submitted: int
+    duration: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job of the trace that was given GPUs: `held` names a node for each worker; seconds as above."""
+
+    traced: TraceJob
+    workers: int
+    gpus_per_worker: int
+    held: Span
+
+
+def read_trace(lines: TextIO) -> list[TraceJob]:
+    """The jobs of a CSV that has at least these COLUMNS, in order of submission.
+
+    Raises BadTrace for what is no trace. Jobs without GPUs or without a duration are among them.
+    """
+    rows = csv.DictReader(lines)
+    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+    if missing:
+        raise BadTrace(f"the file has no column {missing[0]}; it must have {', '.join(COLUMNS)}")
+    return sorted(_jobs(rows), key=lambda job: (job.submitted, job.number))
+
+
+def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
+    seen = set()
+    for row in rows:
+        try:
+            job = TraceJob(
+                row["job_id"], row["user"], int(row["num_gpu"]), int(row["submit_time"]), int(row["duration"])
+            )
+        except (TypeError, ValueError) as error:
+            raise BadTrace(f"line {rows.line_num}: {error}") from None
+        if not job.number or not job.tenant or min(job.gpus, job.submitted, job.duration) < 0:
+            raise BadTrace(f"line {rows.line_num}: {job} says nothing that can be")
+        if job.number in seen:
+            raise BadTrace(f"line {rows.line_num}: job {job.number} comes twice")
+        seen.add(job.number)
+        yield job
+
+
+def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
+    """Workers, and GPUs of each: one worker where one node is enough, else as few equal ones as fit on nodes."""
+    if gpus <= gpus_per_node:
+        return 1, gpus
+    workers = next(
+        count for count in range(2, gpus + 1) if gpus % count == 0 and gpus // count <= gpus_per_node
+    )
+    return workers, gpus // workers
+
+
+def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[PastJob]:
+    """When and where each job that wants GPUs runs, first come, first served, on so many equal nodes.
+
+    In order of submission; the same trace gives the same answer. Raises BadTrace when one does not fit on all
+    nodes together.
+    """
+    wanted = [job for job in jobs if job.gpus and job.duration]
+    gangs = [gang(job.gpus, gpus_per_node) for job in wanted]
+    for job, (workers, each) in zip(wanted, gangs, strict=True):
+        if workers > nodes * (gpus_per_node // each):
+            raise BadTrace(f"job {job.number} wants {job.gpus} GPUs; {nodes} x {gpus_per_node} are too few")
+    machines = Machines((0,) * nodes, (gpus_per_node,) * nodes)
+    sims = [
+        SimJob(float(job.submitted), float(job.duration), workers, each)
+        for job, (workers, each) in zip(wanted, gangs, strict=True)
+    ]
+    fates = Engine(machines, sims, FirstCome()).run().fates
+    return [
+        PastJob(job, workers, each, fate.spans[0])
+        for job, (workers, each), fate in zip(wanted, gangs, fates, strict=True)
+    ]
