@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast soak lint format bench bench-cluster lock clean bootstrap
+.PHONY: help up manage test test-fast soak lint format bench bench-cluster bench-accounting lock clean bootstrap
 
 python := .venv/bin/python
 tests := tests
@@ -55,6 +55,9 @@ bench: bootstrap ## timings; never part of a test that must pass
 bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real control plane; SCALE=0.1 is a tenth
 	@$(python) -m tests.cluster.binaries
 	@exec $(python) -m pytest -q -s tests/cluster/bench_cluster.py tests/cluster/bench_workloads.py
+
+bench-accounting: bootstrap ## pages that report on a year of a million jobs; ARGS="--jobs 100000" is a tenth
+	@$(python) -m embedded run -- $(python) manage.py bench_accounting $(ARGS)
 
 lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml
 	.venv/bin/uv lock

@@ -33,7 +33,7 @@ from accounting.models import (
     UsageSegment,
 )
 from accounting.months import first_of_month
-from accounting.sums import DAY, HOUR, start_of_day, write_job_days, write_usage_hours
+from accounting.sums import DAY, HOUR, start_of_day, write_days, write_usage_hours
 from accounting.tariff import MICROSECOND, cost_of, tariffs_of
 
 UNHELD = ("free", "others", "drained", "down")
@@ -77,7 +77,7 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> Ledg
     ClosedBook.objects.filter(book=book).update(until=hour + HOUR)
     day = start_of_day(hour)
     if hour + HOUR == day + DAY and held.since <= day:
-        write_job_days(transaction_id=by, book=book, day=day)
+        write_days(transaction_id=by, book=book, day=day)
     return booked
 
 

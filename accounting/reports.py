@@ -104,7 +104,7 @@ def usage_report(
     """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
 
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
-    Days and hours are those of `time_zone`; one of the two at most. Seven queries at most.
+    Days and hours are those of `time_zone`; one of the two at most. Nine queries at most.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
@@ -151,15 +151,16 @@ def _rows(scope: Scope, by: tuple[By, ...], time_zone: str, *, by_job: bool) -> 
     return [_in_zone(row, ZoneInfo(time_zone)) for row in merged.values() if row.segments]
 
 
-def _of_sums(sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str) -> list[UsageRow]:
+def _of_sums(
+    sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str
+) -> Iterator[UsageRow]:
     if unit is not None:
         columns = columns | {"begins": start_of(unit, F("hour"), time_zone)}
-    rows: Any = (
-        sources.sums()
-        .values(**_named(columns))
-        .annotate(gpu_seconds_sum=Sum("gpu_seconds"), cost_sum=Sum("cost"), segments_sum=Sum("segments"))
-    )
-    return [_row(row) for row in rows]
+    for sums in sources.sums():
+        rows: Any = sums.values(**_named(columns)).annotate(
+            gpu_seconds_sum=Sum("gpu_seconds"), cost_sum=Sum("cost"), segments_sum=Sum("segments")
+        )
+        yield from map(_row, rows)
 
 
 def _of_segments(

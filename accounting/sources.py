@@ -1,21 +1,22 @@
 """Where reports read usage: the sums of what is closed, and usage segments of all other time.
 
-Sums are of whole UTC hours, and of jobs of whole UTC days. They are read where such an hour or day lies in the
-report's period, is closed, and lies in one of the days or hours that the report has rows for.
+Sums are of whole UTC days, by user or by job, and of whole UTC hours, by user. They are read where such a day or
+hour lies in the report's period, is closed, and lies in one of the days or hours that the report has rows for;
+days before hours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
 
 from accounting.clipping import LOWER, start_of
-from accounting.models import ClosedBook, JobDay, UsageHour, UsageSegment, User
+from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
@@ -39,67 +40,87 @@ class Row:
     time_zone: str
 
 
+class _Level:
+    """Sums of one kind, and which time they cover: of each book from one moment to another."""
+
+    def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[ClosedBook]) -> None:
+        self.model, self.unit = model, unit
+        self.length = DAY if unit == "day" else HOUR
+        self.first = None if scope.begins is None else self._next(scope.begins)
+        self.last = None if scope.ends is None else self._start(scope.ends)
+        self.spans = {
+            one.book: (
+                max(filter(None, (self._next(one.since), self.first))),
+                min(filter(None, (self._start(one.until), self.last))),
+            )
+            for one in closed
+        }
+
+    def covered(self, moment: str) -> Q:
+        """What begins in these spans; `moment` is the field that says when it begins."""
+        covered = Q(pk__in=[])
+        for book, (begins, ends) in self.spans.items():
+            covered |= Q(book=book, **{f"{moment}__gte": begins, f"{moment}__lt": ends})
+        return covered
+
+    def _start(self, moment: datetime) -> datetime:
+        return start_of_day(moment) if self.unit == "day" else start_of_hour(moment)
+
+    def _next(self, moment: datetime) -> datetime:
+        """The first of its days or hours that does not begin before `moment`."""
+        return self._start(moment - MICROSECOND) + self.length
+
+
 class Sources:
-    """The two sources of one report; together they have all of its time, and none of it twice."""
+    """The sources of one report; together they have all of its time, and none of it twice."""
 
     def __init__(self, scope: Scope, row: Row, *, by_job: bool) -> None:
-        self._scope, self._row, self.by_job = scope, row, by_job
-        self._step = DAY if by_job else HOUR
-        self._first = None if scope.begins is None else self._next(scope.begins)
-        self._last = None if scope.ends is None else self._start(scope.ends)
-        self._closed = list(ClosedBook.objects.order_by("book"))
+        self._scope, self._row = scope, row
+        closed = list(ClosedBook.objects.order_by("book"))
+        levels: list[tuple[Any, str]] = (
+            [(JobDay, "day")] if by_job else [(UsageDay, "day"), (UsageHour, "hour")]
+        )
+        # No whole day lies in an hour.
+        units = ["hour"] if row.unit == "hour" else ["day", "hour"]
+        self._levels = [_Level(model, unit, scope, closed) for model, unit in levels if unit in units]
 
-    def sums(self) -> QuerySet[Any]:
-        """Sums of hours or days, which begin at `hour`."""
-        model: Any = JobDay if self.by_job else UsageHour
-        found: QuerySet[Any] = model.objects.visible_to(self._scope.viewer).between(self._first, self._last)
-        found = found.filter(**self._scope.narrow).order_by()
-        if self._row.unit is None:
-            return found
-        found = found.alias(first=self._row_of(F("hour")), last=self._row_of(self._end(F("hour"))))
-        return found.filter(first=F("last"))
+    def sums(self) -> list[QuerySet[Any]]:
+        """Sums of days and of hours, which begin at `hour`."""
+        return [self._sums(level, self._levels[:place]) for place, level in enumerate(self._levels)]
 
     def segments(self) -> UsageSegmentQuerySet:
         """Segments of all other time; those at the period's edges reach beyond it."""
         scope = self._scope
         found = UsageSegment.objects.visible_to(scope.viewer).uncorrected().filter(**scope.narrow)
         found = found.overlapping(scope.begins, scope.ends).order_by()
-        elsewhere = self._open() | self._at_edges()
+        left: UsageSegmentQuerySet = self._without(found, self._levels, "period__startswith", LOWER)
+        return left
+
+    def _sums(self, level: _Level, taken: Sequence[_Level]) -> QuerySet[Any]:
+        found: Any = level.model.objects.visible_to(self._scope.viewer).between(level.first, level.last)
+        found = found.filter(level.covered("hour"), **self._scope.narrow).order_by()
         if self._row.unit is not None:
-            hour = start_of("day" if self.by_job else "hour", LOWER, "UTC")
-            found = found.alias(first=self._row_of(hour), last=self._row_of(self._end(hour)))
-            elsewhere |= ~Q(first=F("last"))
-        return found.filter(elsewhere)
+            found = found.alias(**self._rows_of(level, F("hour"))).filter(self._in_one_row(level))
+        left: QuerySet[Any] = self._without(found, taken, "hour", F("hour"))
+        return left
 
-    def _open(self) -> Q:
-        """What is not closed."""
-        is_open = ~Q(book__in=[one.book for one in self._closed])
-        for one in self._closed:
-            since, until = self._next(one.since), self._start(one.until)
-            begins_there = Q(period__startswith__gte=since, period__startswith__lt=until)
-            is_open |= Q(book=one.book) & ~begins_there
-        return is_open
+    def _without(self, found: Any, levels: Sequence[_Level], moment: str, at: F) -> Any:
+        """Without what these levels have."""
+        for level in levels:
+            covered = level.covered(moment)
+            if self._row.unit is not None:
+                found = found.alias(**self._rows_of(level, start_of(level.unit, at, "UTC")))
+                covered &= self._in_one_row(level)
+            found = found.filter(~covered)
+        return found
 
-    def _at_edges(self) -> Q:
-        """What begins in an hour or day of which only a part is in the period."""
-        at_edges = Q(pk__in=[])
-        if self._first is not None:
-            at_edges |= Q(period__startswith__lt=self._first)
-        if self._last is not None:
-            at_edges |= Q(period__startswith__gte=self._last)
-        return at_edges
+    def _rows_of(self, level: _Level, start: Combinable) -> dict[str, Combinable]:
+        """In which rows of the report the level's day or hour begins and ends that begins at `start`."""
+        end = ExpressionWrapper(start + Value(level.length - MICROSECOND), output_field=DateTimeField())
+        return {f"first_of_{level.unit}": self._row_of(start), f"last_of_{level.unit}": self._row_of(end)}
 
-    def _start(self, moment: datetime) -> datetime:
-        return start_of_day(moment) if self.by_job else start_of_hour(moment)
-
-    def _next(self, moment: datetime) -> datetime:
-        """The first full hour or day that does not begin before `moment`."""
-        return self._start(moment - MICROSECOND) + self._step
+    def _in_one_row(self, level: _Level) -> Q:
+        return Q(**{f"first_of_{level.unit}": F(f"last_of_{level.unit}")})
 
     def _row_of(self, moment: Combinable) -> Combinable:
         return start_of(self._row.unit or "", moment, self._row.time_zone)
-
-    def _end(self, start: Combinable) -> Combinable:
-        """The last microsecond of the hour or day that begins at `start`."""
-        length = Value(self._step - timedelta(microseconds=1))
-        return ExpressionWrapper(start + length, output_field=DateTimeField())

@@ -15,7 +15,7 @@ from django.db import connection
 
 from accounting.bulk import insert_rows
 from accounting.entries import Booking
-from accounting.models import ClosedBook, JobDay, UsageHour, UsageSegment
+from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegment
 from accounting.months import first_of_month
 from accounting.tariff import MICROSECOND
 
@@ -35,6 +35,15 @@ USAGE_HOURS = f"""
     SELECT %(booked)s, book, month, %(begins)s, tenant_id, user_id, generation_id, currency, {_SUMS}
     {_STANDS} GROUP BY book, month, tenant_id, user_id, generation_id, currency
 """
+USAGE_DAYS = f"""
+    INSERT INTO accounting_usageday (
+        transaction_id, book, month, hour, tenant_id, user_id, generation_id, currency, {_COLUMNS})
+    SELECT %(booked)s, book, month, %(begins)s, tenant_id, user_id, generation_id, currency, sum(gpu_seconds),
+           sum(assembling), sum(idle), sum(cost), sum(segments)
+      FROM accounting_usagehour
+     WHERE book = %(book)s AND month = %(month)s AND hour >= %(begins)s AND hour < %(ends)s
+     GROUP BY book, month, tenant_id, user_id, generation_id, currency
+"""  # noqa: S608 - own names
 JOB_DAYS = f"""
     INSERT INTO accounting_jobday (
         transaction_id, book, month, hour, job_id, job_name, tenant_id, user_id, generation_id, currency, {_COLUMNS})
@@ -48,7 +57,9 @@ def write_usage_hours(*, transaction_id: int, book: int, hour: datetime) -> None
     _write(USAGE_HOURS, transaction_id, book, hour, hour + HOUR)
 
 
-def write_job_days(*, transaction_id: int, book: int, day: datetime) -> None:
+def write_days(*, transaction_id: int, book: int, day: datetime) -> None:
+    """Of a day (UTC) of which all hours are summed."""
+    _write(USAGE_DAYS, transaction_id, book, day, day + DAY)
     _write(JOB_DAYS, transaction_id, book, day, day + DAY)
 
 
@@ -82,6 +93,7 @@ def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
     insert_rows(_sums_of(UsageHour, changes, start_of_hour, HOLDER))
     first, last = start_of_day(held.since - MICROSECOND) + DAY, start_of_day(held.until)
     whole_days = [change for change in changes if first <= change[0].period.lower < last]
+    insert_rows(_sums_of(UsageDay, whole_days, start_of_day, HOLDER))
     insert_rows(_sums_of(JobDay, whole_days, start_of_day, (*HOLDER, "job_id", "job_name")))
 
 
@@ -89,7 +101,7 @@ HOLDER = ("book", "month", "tenant_id", "user_id", "generation_id", "currency")
 AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")
 # A segment, whether it comes or goes, and the transaction by which it does.
 Change: TypeAlias = tuple[UsageSegment, int, int]
-Sums = TypeVar("Sums", UsageHour, JobDay)
+Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 
 def _sums_of(

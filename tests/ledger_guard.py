@@ -21,6 +21,7 @@ APPEND_ONLY = (
     "accounting_capacitysegment",
     "accounting_nodehour",
     "accounting_usagehour",
+    "accounting_usageday",
     "accounting_jobday",
     "accounting_ledgerseal",
     "accounting_auditevent",

@@ -1,7 +1,7 @@
 """State of the accounting room: people, hardware prices, quotas, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
-from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageHour
+from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageDay, UsageHour
 from accounting.models.hardware import Generation, Price
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
 from accounting.models.quotas import Quota
@@ -24,6 +24,7 @@ __all__ = [
     "Price",
     "Quota",
     "Tenant",
+    "UsageDay",
     "UsageHour",
     "UsageSegment",
     "User",

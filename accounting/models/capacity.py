@@ -138,6 +138,29 @@ class UsageHour(models.Model):
         return f"{self.gpu_seconds} GPU-s at {self.hour}"
 
 
+class UsageDay(models.Model):
+    """What one user of a tenant held of one generation on one closed day (UTC): the sum of its hours."""
+
+    transaction_id = models.BigIntegerField(help_text="The last closing of the day, or a correction.")
+    book = models.BigIntegerField()
+    month = models.DateField()
+    hour = models.DateTimeField(help_text="When the day begins.")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    user = models.ForeignKey(User, on_delete=models.PROTECT)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    gpu_seconds = _amount()
+    assembling = _amount()
+    idle = _amount()
+    cost = _amount()
+    currency = models.CharField(max_length=3)
+    segments = models.IntegerField()
+
+    objects = UsageHourQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.gpu_seconds} GPU-s on {self.hour:%Y-%m-%d}"
+
+
 class JobDay(models.Model):
     """What one job held of one generation on one closed day (UTC): the sum of usage segments, as UsageHour."""
 

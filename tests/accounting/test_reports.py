@@ -10,15 +10,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from django.db import transaction
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import actions
 from accounting.ledger import Payer, correct_usage
-from accounting.models import JobDay, LedgerEntry, Tenant, UsageHour, UsageSegment, User
+from accounting.models import ClosedBook, LedgerEntry, Tenant, UsageSegment, User
 from accounting.reports import By, UsageReport, csv_lines, usage_report
-from accounting.sources import Sources
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
@@ -127,16 +126,11 @@ def test_days_are_those_of_the_time_zone(booked: Cast, zone: str) -> None:
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns"]
 
 
-def _no_sums(sources: Sources) -> QuerySet[UsageHour] | QuerySet[JobDay]:
-    return (JobDay if sources.by_job else UsageHour).objects.none()
-
-
 @contextmanager
 def without_sums() -> Iterator[None]:
     """Reports read segments alone inside."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sources, "sums", _no_sums)
-        patch.setattr(Sources, "_open", lambda self: ~Q(pk__in=[]))
+        patch.setattr(ClosedBook.objects, "order_by", lambda *names: ClosedBook.objects.none())
         yield
 
 
@@ -236,11 +230,25 @@ def test_a_report_is_narrowed_down(booked: Cast) -> None:
 
 
 def test_a_report_takes_as_many_queries_for_much_as_for_little(cast: Cast, django_assert_num_queries) -> None:
-    for queries, by in ((6, [By.TENANT, By.JOB]), (7, [By.DAY, By.USER])):
-        for lease in range(3):
-            with django_assert_num_queries(queries):
-                usage_report(cast.bob, None, NOON + 99 * HOUR, by=by, tenant=cast.astro)
-            book(cast, lease_id=queries * 10 + lease, ends=NOON + lease * 9 * HOUR)
+    reports = {
+        tuple(by): (queries, of_closed)
+        for by, queries, of_closed in (
+            ([By.TENANT, By.JOB], 4, 6), ([By.DAY, By.USER], 5, 9), ([By.GENERATION], 4, 8), ([By.HOUR], 5, 8)
+        )
+    }  # fmt: skip
+
+    def ask(which: int, ends: datetime) -> None:
+        for by, queries in reports.items():
+            with django_assert_num_queries(queries[which]):
+                usage_report(cast.bob, None, ends, by=by, tenant=cast.astro)
+
+    for lease in range(2):
+        ask(0, NOON + 99 * HOUR)
+        book(cast, lease_id=lease, ends=NOON + lease * 9 * HOUR)
+    close_hours(cast, NOON - 12 * HOUR, NOON + 50 * HOUR)
+    for lease in range(2):
+        ask(1, NOON + 99 * HOUR)
+        book(cast, lease_id=lease + 5, begins=NOON + 60 * HOUR, ends=NOON + 61 * HOUR)
 
 
 def test_what_makes_no_sense_is_an_error(cast: Cast) -> None:

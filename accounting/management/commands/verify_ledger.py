@@ -11,6 +11,23 @@ from accounting.models import LedgerSeal
 from accounting.seals import first_broken
 
 # Each finds rows that must not exist; the first column names the first bad one.
+DAYS = """
+    SELECT book, day, tenant_id, user_id
+    FROM (
+        SELECT book, hour AS day, tenant_id, user_id, generation_id, currency, gpu_seconds, assembling, idle, cost,
+               segments
+        FROM {table}
+        UNION ALL
+        SELECT usage.book, date_trunc('day', hour, 'UTC'), tenant_id, user_id, generation_id, currency,
+               -gpu_seconds, -assembling, -idle, -cost, -segments
+        FROM accounting_usagehour usage JOIN accounting_closedbook closed ON closed.book = usage.book
+        WHERE date_trunc('day', hour, 'UTC') >= since
+          AND date_trunc('day', hour, 'UTC') + interval '1 day' <= until
+    ) both_sides
+    GROUP BY book, day, tenant_id, user_id, generation_id, currency
+    HAVING (sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments)) <> (0, 0, 0, 0, 0)
+    ORDER BY day LIMIT 1
+"""
 CHECKS = {
     "a transaction has fewer than two entries": """
         SELECT booked.key, count(entry.id)
@@ -156,28 +173,13 @@ CHECKS = {
         GROUP BY book, hour, tenant_id, user_id, generation_id, currency
         HAVING (sum(gpu_seconds), sum(cost), sum(segments)) <> (0, 0, 0) ORDER BY hour LIMIT 1
     """,
-    "the sums of a day are not those of its hours": """
-        SELECT book, day, tenant_id, user_id
-        FROM (
-            SELECT book, hour AS day, tenant_id, user_id, generation_id, currency, gpu_seconds, assembling, idle, cost,
-                   segments
-            FROM accounting_jobday
-            UNION ALL
-            SELECT usage.book, date_trunc('day', hour, 'UTC'), tenant_id, user_id, generation_id, currency,
-                   -gpu_seconds, -assembling, -idle, -cost, -segments
-            FROM accounting_usagehour usage JOIN accounting_closedbook closed ON closed.book = usage.book
-            WHERE date_trunc('day', hour, 'UTC') >= since
-              AND date_trunc('day', hour, 'UTC') + interval '1 day' <= until
-        ) both_sides
-        GROUP BY book, day, tenant_id, user_id, generation_id, currency
-        HAVING (sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments)) <> (0, 0, 0, 0, 0)
-        ORDER BY day LIMIT 1
-    """,
+    "the sums of a day are not those of its hours": DAYS.format(table="accounting_usageday"),
+    "the sums of a job's day are not those of its hours": DAYS.format(table="accounting_jobday"),
     "a guard is missing or switched off": """
         WITH parents AS (
             SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_usagesegment',
                                 'accounting_correctedsegment', 'accounting_capacitysegment', 'accounting_nodehour',
-                                'accounting_usagehour', 'accounting_jobday'])::regclass AS parent
+                                'accounting_usagehour', 'accounting_usageday', 'accounting_jobday'])::regclass AS parent
         ), ledger AS (
             SELECT parent, parent AS relation FROM parents
             UNION ALL
