@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Count, F, Sum
+from django.db.models import Count, F, QuerySet, Sum
 
+from accounting.adding import Added, add_up
 from accounting.clipping import (
     LOWER,
     UPPER,
@@ -79,7 +81,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Rows in order of time and names; `totals` has one row for each currency, and at least one."""
+    """Rows in order of time and names, or some by size; `totals` has one row a currency, and at least one."""
 
     begins: datetime | None
     ends: datetime | None
@@ -87,6 +89,8 @@ class UsageReport:
     time_zone: str
     rows: tuple[UsageRow, ...]
     totals: tuple[UsageRow, ...]
+    count: int  # of all rows, those too that were not asked for
+    most: Decimal  # GPU-seconds of the largest
 
 
 def usage_report(
@@ -100,11 +104,13 @@ def usage_report(
     user: User | None = None,
     job_id: int | None = None,
     generation: Generation | None = None,
+    largest: slice | None = None,
 ) -> UsageReport:
     """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
 
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
-    Days and hours are those of `time_zone`; one of the two at most. Nine queries at most.
+    Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
+    which are wanted; else they come all, in order of time and names. Three queries.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
@@ -114,16 +120,22 @@ def usage_report(
     if tenant is not None:
         narrow["tenant__in"] = Tenant.objects.subtree_of([tenant.pk])
     scope = Scope(viewer, begins, ends, narrow)
-    by_job = By.JOB in by or job_id is not None
-    rows = _rows(scope, tuple(by), time_zone, by_job=by_job) if by else []
-    totals = _rows(scope, (), time_zone, by_job=by_job)
+    # No single job's figures are in the sums by user.
+    parts = _parts(scope, tuple(by), time_zone, by_job=By.JOB in by or job_id is not None)
+    names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
+    found = add_up(parts, [*names, "currency"], largest) if by else Added((), 0, Decimal(0))
+    rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
+    totals = add_up(_parts(scope, (), time_zone, by_job=job_id is not None), ["currency"])
     return UsageReport(
         begins=begins,
         ends=ends,
         by=tuple(by),
         time_zone=time_zone,
-        rows=tuple(sorted(rows, key=_in_order)),
-        totals=tuple(totals) or (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),),
+        rows=tuple(rows if largest else sorted(rows, key=_in_order)),
+        totals=tuple(UsageRow(**row) for row in sorted(totals.rows, key=itemgetter("currency")))
+        or (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),),
+        count=found.count,
+        most=found.most,
     )
 
 
@@ -137,90 +149,63 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
         yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
 
-def _rows(scope: Scope, by: tuple[By, ...], time_zone: str, *, by_job: bool) -> list[UsageRow]:
+def _parts(scope: Scope, by: tuple[By, ...], time_zone: str, *, by_job: bool) -> list[QuerySet[Any]]:
+    """Queries whose rows, those of one group added up, are the report's."""
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     columns = {name: source for one in by for name, source in COLUMNS.get(one, {}).items()}
     sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
-    merged: dict[tuple[object, ...], UsageRow] = {}
-    for row in (
+    return [
         *_of_sums(sources, columns, unit, time_zone),
         *_of_segments(sources, scope, columns, unit, time_zone),
-    ):
-        merged[_group(row)] = _plus(merged[_group(row)], row) if _group(row) in merged else row
-    # Only now into the zone, in whose clocks two hours of the year are equal.
-    return [_in_zone(row, ZoneInfo(time_zone)) for row in merged.values() if row.segments]
+    ]
 
 
 def _of_sums(
     sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str
-) -> Iterator[UsageRow]:
+) -> Iterator[QuerySet[Any]]:
     if unit is not None:
         columns = columns | {"begins": start_of(unit, F("hour"), time_zone)}
     for sums in sources.sums():
-        rows: Any = sums.values(**_named(columns)).annotate(
+        yield sums.values(**_named(columns)).annotate(
             gpu_seconds_sum=Sum("gpu_seconds"), cost_sum=Sum("cost"), segments_sum=Sum("segments")
         )
-        yield from map(_row, rows)
 
 
 def _of_segments(
     sources: Sources, scope: Scope, columns: dict[str, Any], unit: By | None, time_zone: str
-) -> list[UsageRow]:
+) -> Iterator[QuerySet[Any]]:
     found = sources.segments()
     if unit is None:
-        return _sums(found, LOWER, UPPER, scope, columns)
+        yield _sums(found, LOWER, UPPER, scope, columns)
+        return
     # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
     # a second local hour or day, never a third: sum the last parts, then the parts before those.
     last = start_of(unit, UPPER - timedelta(microseconds=1), time_zone)
-    whole_or_last = _sums(found, latest(LOWER, last), UPPER, scope, columns | {"begins": last})
+    yield _sums(found, latest(LOWER, last), UPPER, scope, columns | {"begins": last})
     crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-    first = start_of(unit, LOWER, time_zone)
-    return [*whole_or_last, *_sums(crossing, LOWER, last, scope, columns | {"begins": first})]
+    yield _sums(crossing, LOWER, last, scope, columns | {"begins": start_of(unit, LOWER, time_zone)})
 
 
 def _sums(
     found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope, columns: dict[str, Any]
-) -> list[UsageRow]:
+) -> QuerySet[Any]:
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
-    rows: Any = (
-        found.annotate(part_start=start, part_end=end)
-        .filter(part_start__lt=F("part_end"))
-        .values(**_named(columns))
-        .annotate(
-            gpu_seconds_sum=gpu_seconds_between(start, end),
-            cost_sum=cost_between(start, end),
-            segments_sum=Count("pk"),
-        )
+    found = found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
+    summed: QuerySet[Any] = found.values(**_named(columns)).annotate(
+        gpu_seconds_sum=gpu_seconds_between(start, end),
+        cost_sum=cost_between(start, end),
+        segments_sum=Count("pk"),
     )
-    return [_row(row) for row in rows]
+    return summed
 
 
 def _named(columns: dict[str, Any]) -> dict[str, Any]:
     return {f"by_{name}": source for name, source in (columns | {"currency": F("currency")}).items()}
 
 
-def _row(row: dict[str, Any]) -> UsageRow:
-    return UsageRow(
-        **{name.removesuffix("_sum"): value for name, value in row.items() if name.endswith("_sum")},
-        **{name.removeprefix("by_"): value for name, value in row.items() if name.startswith("by_")},
-    )
-
-
-SUMMED = {"gpu_seconds", "cost", "segments"}
-GROUPED = [field.name for field in fields(UsageRow) if field.name not in SUMMED]
-
-
-def _group(row: UsageRow) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in GROUPED)
-
-
 def _with(row: UsageRow, **changes: Any) -> UsageRow:
     return UsageRow(**({field.name: getattr(row, field.name) for field in fields(UsageRow)} | changes))
-
-
-def _plus(row: UsageRow, more: UsageRow) -> UsageRow:
-    return _with(row, **{name: getattr(row, name) + getattr(more, name) for name in SUMMED})
 
 
 def _in_zone(row: UsageRow, zone: ZoneInfo) -> UsageRow:

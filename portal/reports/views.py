@@ -29,10 +29,14 @@ GROUPS = {
 @require_safe
 def usage(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user))
-    tenant, by, period, report = read_report(request)
+    number = page_number(request.GET.get("page", ""))
+    tenant, by, period, report = read_report(request, page=number)
+    page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
+    if by != By.DAY and page.number != number:  # there is no such page
+        tenant, by, period, report = read_report(request, page=page.number)
+        page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(page.number)
+    page.object_list = [report.rows[at] for at in page] if by == By.DAY else report.rows
     now = now_from_database()
-    rows = report.rows if by == By.DAY else sorted(report.rows, key=lambda row: -row.gpu_seconds)
-    page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "tenants": tenants,
         "tenant": tenant,
@@ -46,7 +50,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "digits": money_digits(row.cost for row in page),
         "rows": [(name_of(row, by), row) for row in page],
         "jobs": _visible_jobs(request, page, by),
-        "most": max((row.gpu_seconds for row in rows), default=0),
+        "most": report.most,
         "totals": report.totals,
         "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
     }
@@ -65,16 +69,27 @@ def usage_csv(request: HttpRequest) -> HttpResponse:
     )
 
 
-def read_report(request: HttpRequest) -> tuple[Tenant | None, By, ReportPeriod, UsageReport]:
-    """The report that the URL asks for; 404 for a team that the user may not see."""
+def page_number(text: str) -> int:
+    """1 where it is no number that a page can have."""
+    return max(1, int(text)) if text.isdecimal() and len(text) < 8 else 1
+
+
+def read_report(
+    request: HttpRequest, *, page: int | None = None
+) -> tuple[Tenant | None, By, ReportPeriod, UsageReport]:
+    """The report that the URL asks for; 404 for a team that the user may not see.
+
+    With `page` only its rows, the largest first; days come all, in their order.
+    """
     tenant = None
     if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
     by = By(request.GET["by"]) if request.GET.get("by") in set(GROUPS) else By.USER
     zone = timezone.get_current_timezone()
     period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
     report = usage_report(
-        request.user, period.begins, period.ends, by=[by], time_zone=zone.key, tenant=tenant
+        request.user, period.begins, period.ends, by=[by], time_zone=zone.key, tenant=tenant, largest=some
     )
     return tenant, by, period, report
 

@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from django.test import Client
@@ -112,6 +113,9 @@ class Command(BaseCommand):
         parser.add_argument("--keep", action=BooleanOptionalAction, help="Leave the database there.")
 
     def handle(self, *args: Any, jobs: int, hours: float, requests: int, keep: bool, **options: Any) -> None:
+        call_command(
+            "collectstatic", interactive=False, verbosity=0
+        )  # pages name their style sheets' versions
         name = connection.settings_dict["NAME"]
         connection.creation.create_test_db(
             verbosity=0, autoclobber=not keep, serialize=False, keepdb=bool(keep)

@@ -1,0 +1,63 @@
+"""Adding up in the database what several queries say of the same groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
+from django.db.models import QuerySet
+
+SUMS = ("gpu_seconds", "cost", "segments")
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Rows by name; `count` is of all groups that there are, `most` the largest one's GPU-seconds."""
+
+    rows: Sequence[dict[str, Any]]
+    count: int
+    most: Decimal
+
+
+def add_up(parts: Sequence[QuerySet[Any]], names: Sequence[str], largest: slice | None = None) -> Added:
+    """One row for each group of all `parts`, which name the group by_NAME, and gpu_seconds_sum and so on its sums.
+
+    Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
+    GPU-seconds; the first of it must be one that there is, else nothing is known.
+    """
+    compiled = list(filter(None, map(_compiled, parts)))
+    if not compiled:
+        return Added((), 0, Decimal(0))
+    keys = ", ".join(f'"by_{name}"' for name in names)
+    every = " UNION ALL ".join(
+        f"(SELECT {keys}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
+        for sql, _ in compiled
+    )
+    statement = (
+        f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
+        " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
+        f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
+    )
+    values = [value for _, some in compiled for value in some]
+    if largest is not None:
+        statement += f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
+        values += [largest.start or 0, largest.stop - (largest.start or 0)]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        rows = cursor.fetchall()
+    count, most = rows[0][-2:] if rows else (0, Decimal(0))
+    fields = (*names, *SUMS)
+    return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
+
+
+def _compiled(part: QuerySet[Any]) -> tuple[str, Sequence[Any]] | None:
+    """None where it is clear that there is nothing."""
+    try:
+        sql, values = part.query.get_compiler(connection=connection).as_sql()
+    except EmptyResultSet:
+        return None
+    return sql, values
