@@ -18,6 +18,7 @@ class Cause(StrEnum):
     PRIORITY = "priority"  # its tenant had its share: own other jobs went first
     FAILURE = "failure"  # its own attempts failed, or nodes were down or drained
     QUOTA = "quota"  # a quota of GPUs at once, or of GPU-hours, was used up
+    PAUSE = "pause"  # the cluster was paused
     SLOWER_GPUS = "slower_gpus"  # it ran on a slower generation than it would have had
     SWITCHING = "switching"  # it was stopped and started more often
     UNEXPLAINED = "unexplained"  # free GPUs would have held it

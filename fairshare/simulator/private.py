@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.model import NOWHERE, Floats, Ints, Settings
+from fairshare.model import NOWHERE, Ints, Settings
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.live import LiveScheduler, Tickets
 from fairshare.simulator.model import Fate, Machines, SimJob
@@ -165,14 +165,3 @@ def replay(past: Past, jobs: Sequence[PastJob], machines: Machines, tickets: Seq
     scheduler = LiveScheduler(machines, users, settings)
     engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost)
     return list(engine.run(past.ends).fates)
-
-
-def speeds_of(rates: Floats, accepts: Sequence[bool]) -> tuple[float, ...]:
-    """Relative speeds on each generation from `rates` (K,), measured or guessed; 0 where it may not run.
-
-    Where no rate is known, as fast as on the slowest of which one is; the fastest is not 1, but the slowest.
-    """
-    known = rates[np.array(accepts, dtype=bool) & np.isfinite(rates) & (rates > 0)]
-    least = float(known.min()) if len(known) else 1.0
-    relative = np.where(np.isfinite(rates) & (rates > 0), rates / least, 1.0)
-    return tuple(float(speed) if may else 0.0 for speed, may in zip(relative, accepts, strict=True))

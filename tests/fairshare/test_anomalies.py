@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from fairshare.model import NOWHERE
 from fairshare.simulator.anomalies import Analysis, Anomaly, Tolerance, analyse
 from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
-from fairshare.simulator.private import Purchase, apportion, speeds_of, ticket_parts, usual_gpus
+from fairshare.simulator.private import Purchase, apportion, ticket_parts, usual_gpus
+from fairshare.simulator.speeds import speeds_of
 from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, turn
 
 A, B = 0, 1
@@ -198,10 +199,14 @@ def test_what_was_there_most_of_the_time_is_bought_in_the_usual_nodes() -> None:
     assert usual_gpus(past([], machines=(NodeState(WEEK - 60, 0, 0, 8, 8),))).tolist() == [8]
 
 
-def test_speeds_are_relative_to_the_slowest_and_unknown_ones_as_slow() -> None:
+def test_speeds_are_guessed_from_jobs_that_were_measured_on_both() -> None:
     nan = float("nan")
-    assert speeds_of(np.array([10.0, 40.0, nan]), [True, True, True]) == (1.0, 4.0, 1.0)
-    assert speeds_of(np.array([nan, nan]), [True, False]) == (1.0, 0.0)
+    rates = np.array([[10.0, 40.0], [5.0, nan], [nan, 8.0], [2.0, 6.0], [1.0, nan], [nan, nan]])
+    accepts = np.array([[True, True]] * 4 + [[True, True], [False, True]])
+    team = np.array([0, 0, 0, 1, 1, 2])
+    assert speeds_of(rates, accepts, team) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 3), (0, 1)]
+    # Who was never measured on two goes by all others: half way between 4 and 3.
+    assert speeds_of(rates, accepts, np.array([0, 0, 0, 1, 3, 2]))[4] == (1, 3.5)
 
 
 wanted = st.builds(
