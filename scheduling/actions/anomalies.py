@@ -18,6 +18,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import User
 from accounting.sums import start_of_day
 from fairshare.simulator.anomalies import Analysis, Anomaly, Findings, Tolerance
+from scheduling import live
 from scheduling.locks import Lock
 from scheduling.models import (
     AnomalyHolder,
@@ -123,6 +124,7 @@ class AnalysisSteps:
             _write(part, found, seen)
         part.done_at = now_from_database()
         part.save()
+        live.publish(f"cluster:{self.analysis.cluster_id}")
 
     def _past(self) -> tuple[Seen, Analysis]:
         if self._read is None:
@@ -139,6 +141,7 @@ def finish_analysis(analysis: SharingAnalysis) -> bool:
     if left.exists():
         return False
     SharingAnalysis.objects.filter(pk=analysis.pk, finished_at=None).update(finished_at=Now())
+    live.publish(f"cluster:{analysis.cluster_id}")
     return True
 
 
