@@ -9,7 +9,7 @@ import numpy as np
 from fairshare.demand import demand_rank
 from fairshare.draw import draw_of
 from fairshare.entitlement import capacity_of, ticket_share, water_fill
-from fairshare.model import Bools, Decision, Floats, Ints, Snapshot, Trade
+from fairshare.model import Bools, Decision, Floats, Ints, Jobs, Snapshot, Trade
 from fairshare.profiling import swap_for_samples
 from fairshare.queues import job_order
 from fairshare.reasons import explain, may_run
@@ -49,11 +49,14 @@ def divide(snapshot: Snapshot) -> Division:
     return Division(tree, able, reason, job_order(jobs), entitled, filling.held, trades)
 
 
-def decide(snapshot: Snapshot, seed: int, division: Division | None = None) -> Decision:
+def decide(
+    snapshot: Snapshot, seed: int, division: Division | None = None, *, explained: bool = True
+) -> Decision:
     """Who runs where for the next quantum, and why the others do not.
 
     What each account is owed against its share decides whose gang is next, and gangs are placed until
-    nothing more fits. `division` is that of the snapshot, if it is known already.
+    nothing more fits. `division` is that of the snapshot, if it is known already. Without
+    `explained` the others have a Reason only where they could not run in an empty cluster.
     """
     accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
     known = division or divide(snapshot)
@@ -66,26 +69,30 @@ def decide(snapshot: Snapshot, seed: int, division: Division | None = None) -> D
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)
-    quota_left, quota_left_total = selection.quotas.left()
-    free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
     return Decision(
         run=run,
         generation=selection.generation[run],
         place_start=start,
         place_node=nodes,
-        reason=explain(
-            jobs,
-            able,
-            known.reason,
-            order,
-            selection.picked,
-            free=free,
-            quota_left=quota_left,
-            quota_left_total=quota_left_total,
-        ),
+        reason=_explained(jobs, known, selection) if explained else known.reason,
         entitled=known.entitled,
         share=known.share,
         trades=known.trades,
+    )
+
+
+def _explained(jobs: Jobs, known: Division, selection: Selection) -> Ints:
+    quota_left, quota_left_total = selection.quotas.left()
+    free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
+    return explain(
+        jobs,
+        known.able,
+        known.reason,
+        known.order,
+        selection.picked,
+        free=free,
+        quota_left=quota_left,
+        quota_left_total=quota_left_total,
     )
 
 

@@ -22,6 +22,7 @@ from scheduling.actions.leases import BACK_OFF_SECONDS, STEADY
 from scheduling.backends.base import End
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, NodeChange
 from scheduling.snapshot import DEFAULT_TICKETS
+from scheduling.spent_hours import SpentHours, spent_hours, when_spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,9 @@ class _Reader:
         )
         turns = self._turns()
         pauses = list(self._pauses())
+        spent: dict[int, list[SpentHours]] = defaultdict(list)
+        for one in spent_hours(self.begins, self.ends):
+            spent[one.tenant].append(one)
         for row, speed in zip(self.rows, speeds, strict=True):
             own = turns.get(row.id, [])
             yield PastJob(
@@ -187,8 +191,13 @@ class _Reader:
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
                 carried=row.created_at < self.begins,
-                held_back=(*pauses, *_back_offs(own)),
+                held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
             )
+
+    def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
+        kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
+        for since, until in when_spent(spent, kinds):
+            yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), Cause.QUOTA)
 
     def _end(self, row: _Row) -> float | None:
         return None if row.ended_at is None or row.ended_at > self.ends else self._since(row.ended_at, 0.0)

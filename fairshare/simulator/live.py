@@ -22,6 +22,20 @@ class Tickets:
     trades: tuple[bool, ...]
 
 
+# GPU-seconds; what sums of what was owed, earned and received are rounded by is far less.
+NOISE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a decision depends on, beside what never changes."""
+
+    active: list[int]
+    running: dict[int, Place]
+    owed: Floats
+    is_quantum: bool
+
+
 class LiveScheduler:
     """Rounds as a cluster has them: one that may take GPUs away when the quantum is over, others that only fill.
 
@@ -47,6 +61,7 @@ class LiveScheduler:
         self._is_leaf = ~np.isin(np.arange(shape[0]), self._accounts.parent)
         # Of the jobs that are there, as long as they are the same: what does not change from round to round.
         self._known: tuple[list[int], Division, Jobs] | None = None
+        self._answered: tuple[_Asked, dict[int, Place]] | None = None
         self._held: dict[int, Place] = {}  # since the last decision
         self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
         self._last_place: dict[int, Place] = {}
@@ -60,6 +75,10 @@ class LiveScheduler:
         if is_quantum:
             self._last_quantum = state.now
         running = state.running
+        asked = _Asked(active, dict(running), self._accounts.owed, is_quantum)
+        if self._answered is not None and self._is_same(self._answered[0], asked):
+            self._remember(state.now, running, self._answered[1])
+            return self._answered[1]
         decision = self._decide(state, active, running, may_preempt=is_quantum)
         self._share = decision.share
         places = {}
@@ -67,7 +86,19 @@ class LiveScheduler:
             nodes = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
             places[active[job]] = Place(int(decision.generation[p]), tuple(nodes.tolist()))
         self._remember(state.now, running, places)
+        self._answered = asked, places
         return places
+
+    def _is_same(self, before: _Asked, now: _Asked) -> bool:
+        """Whether the policy would see what it saw; for how long gangs have held their GPUs must not matter."""
+        return (
+            self._settings.residence == 0
+            and not self._settings.trading
+            and before.is_quantum == now.is_quantum
+            and before.active == now.active
+            and before.running == now.running
+            and bool(np.all(np.abs(before.owed - now.owed) <= NOISE))
+        )
 
     def ask_again(self, state: State) -> float | None:
         """At the end of the quantum, as long as somebody waits."""
@@ -87,7 +118,7 @@ class LiveScheduler:
         snapshot = Snapshot(
             self._cluster, self._accounts, self._placed(jobs, state, active, running), settings
         )
-        return decide(snapshot, self._seed, division)
+        return decide(snapshot, self._seed, division, explained=False)
 
     def _settle(self, state: State) -> None:
         lasted = state.now - self._last

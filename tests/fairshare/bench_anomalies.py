@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import sys
 from collections import Counter
 from time import perf_counter
@@ -33,8 +34,13 @@ def main(tenants: int, jobs: int) -> None:
             if done * 10 % tenants == 0 or done == tenants:
                 sys.stdout.write(f"  {done} of {tenants} tenants after {perf_counter() - made:.0f} s\n")
                 sys.stdout.flush()
+        pool.close()
+        pool.join()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime
     sys.stdout.write(
-        f"analysed in {perf_counter() - made:.0f} s on {PROCESSES} processes: {judged} jobs judged,"
+        f"analysed in {perf_counter() - made:.0f} s by {PROCESSES} processes, with {cpu:.0f} s of CPU:"
+        f" {judged} jobs judged,"
         f" {too_large} too large, {causes.total()} anomalies"
         f" ({', '.join(f'{count} {cause}' for cause, count in causes.most_common())})\n"
     )

@@ -226,15 +226,17 @@ class Forgetful(LiveScheduler):
     """Divides anew at each decision."""
 
     def decide(self, state: State) -> Mapping[int, Place]:
-        self._known = None
+        self._known = self._answered = None
         return super().decide(state)
 
 
 @settings(max_examples=25, deadline=None)
-@given(jobs_of_two_teams.filter(lambda jobs: all(job.gpus <= 4 for job in jobs)))
-def test_what_is_kept_from_one_round_to_the_next_changes_no_decision(jobs: list[SimJob]) -> None:
+@given(jobs_of_two_teams.filter(lambda jobs: all(job.gpus <= 4 for job in jobs)), st.booleans())
+def test_what_is_kept_from_one_round_to_the_next_changes_no_decision(
+    jobs: list[SimJob], trading: bool
+) -> None:
     def fates(kind: type[LiveScheduler]) -> Sequence[Fate]:
-        scheduler = kind(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0), seed=7)
+        scheduler = kind(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0, trading=trading), seed=7)
         return Engine(TWO_KINDS, jobs, scheduler, switch_cost=3.0).run().fates
 
     assert fates(LiveScheduler) == fates(Forgetful)

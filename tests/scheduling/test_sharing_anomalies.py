@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import transaction
 
 from accounting import actions as accounting_actions
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
+from accounting.ledger import Usage, book_usage
 from accounting.models import AuditEvent, Quota
-from accounting.sums import start_of_hour
+from accounting.quotas import month_of
+from accounting.sums import start_of_day
 from scheduling import tasks
 from scheduling.actions import continue_analyses, request_analysis, request_nightly
 from scheduling.actions.anomalies import AnalysisSteps, finish_analysis
@@ -24,6 +27,7 @@ from scheduling.models import (
     SharingPart,
 )
 from scheduling.past import read_past
+from scheduling.spent_hours import SpentHours, spent_hours, when_spent
 from tests.scheduling.bygone import changed, hours, ran, there_since, waited
 from tests.scheduling.world import World, world
 
@@ -41,8 +45,8 @@ def lab(transactional_db: None) -> World:
 
 @pytest.fixture
 def begins(lab: World) -> datetime:
-    """Two days before the last full hour; the nodes have been there all the time."""
-    moment = start_of_hour(now_from_database()) - timedelta(days=2)
+    """A day that is over; the nodes have been there all the time."""
+    moment = start_of_day(now_from_database()) - timedelta(days=2)
     there_since(moment - hours(1))
     return moment
 
@@ -105,6 +109,38 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
     job = waited(lab, cast.alice, cast.astro, begins + hours(1), gpus=2)
     ran(job, begins + hours(5), begins + hours(6), node)
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
+
+
+def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: datetime) -> None:
+    cast, node = lab.people, lab.cluster.nodes.first()
+    month, _ = month_of(begins)
+    since = max(month, begins - hours(2))
+    with transaction.atomic():
+        book_usage(
+            Usage(
+                book=lab.cluster.pk, lease_id=9001, job_id=1, job_name="before", tenant=cast.astro, user=cast.bob,
+                generation=cast.v100, gpus=1, begins=since, ends=since + hours(1), running_from=since,
+            )
+        )  # fmt: skip
+    accounting_actions.set_quota(
+        actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPU_HOURS_MONTH, limit=1, generation=cast.v100
+    )
+    spent = [(one.tenant, one.begins) for one in spent_hours(begins, begins + hours(1))]
+    assert sorted(spent) == sorted((t.pk, since + hours(1)) for t in (cast.uni, cast.astro, cast.bio))
+    job = waited(lab, cast.bob, cast.astro, begins + hours(1))
+    ran(job, begins + hours(5), begins + hours(6), node)
+    assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
+
+
+def test_a_job_has_hours_left_as_long_as_one_of_its_generations_has(begins: datetime) -> None:
+    one, other, month = begins, begins + hours(3), begins + hours(99)
+    spent = [SpentHours(7, 1, one, month), SpentHours(7, 2, other, month)]
+    assert list(when_spent(spent, [1])) == [(one, month)]
+    assert list(when_spent(spent, [1, 2])) == [(other, month)]
+    assert list(when_spent(spent, [1, 2, 3])) == []
+    assert list(when_spent([*spent, SpentHours(7, None, begins + hours(1), month)], [1, 2, 3])) == [
+        (begins + hours(1), month)
+    ]
 
 
 def test_starts_that_fail_and_nodes_that_are_down_are_failures(lab: World, begins: datetime) -> None:
