@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fairshare.model import NOWHERE, Settings
+from fairshare.simulator.engine import Engine
+from fairshare.simulator.live import LiveScheduler, Tickets
+from fairshare.simulator.model import Fate, Machines, SimJob
 from fairshare.simulator.past import NodeState, Past, PastJob, Rules, Turn
-from fairshare.simulator.private import Purchase, replay
+from fairshare.simulator.private import Purchase, replay, work_of
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -55,6 +59,40 @@ def job(
     )
 
 
+def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
+    """The past in which the live policy shared one cluster of the nodes of `wanted` between teams of one user each.
+
+    As in `apart`, the jobs' single turns say how long they run.
+    """
+    machines = Machines(
+        tuple(node.generation for node in wanted.nodes),
+        tuple(node.gpus for node in wanted.nodes),
+        wanted.generations,
+    )
+    teams = Tickets((NOWHERE,) * len(wanted.parts), wanted.parts, (True,) * len(wanted.parts))
+    simulated = [
+        SimJob(
+            one.arrival,
+            work_of(one, wanted),
+            workers=one.workers,
+            gpus_per_worker=one.gpus_per_worker,
+            speeds=one.speeds,
+            account=one.tenant,
+            priority=one.priority,
+        )
+        for one in wanted.jobs
+    ]
+    scheduler = LiveScheduler(machines, teams, Settings(quantum=quantum))
+    fates = Engine(machines, simulated, scheduler).run(wanted.ends).fates
+    return replace(
+        wanted,
+        jobs=tuple(
+            replace(one, turns=_turns(fate, wanted), ended=fate.finish)
+            for one, fate in zip(wanted.jobs, fates, strict=True)
+        ),
+    )
+
+
 def apart(wanted: Past) -> Past:
     """The past in which each tenant runs on the private cluster that it would buy, as the replay has it.
 
@@ -73,15 +111,19 @@ def apart(wanted: Past) -> Past:
         own = [one for one in wanted.jobs if one.tenant == tenant]
         own.sort(key=lambda one: (one.arrival, one.key))
         for one, fate in zip(own, replay(wanted, own, machines, tickets), strict=True):
-            turns = tuple(
-                Turn(
-                    span.place.generation,
-                    span.begins,
-                    min(span.begins + wanted.rules.switch_cost, span.ends),
-                    span.ends,
-                    tuple(first + node for node in span.place.nodes),
-                )
-                for span in fate.spans
-            )
-            jobs.append(replace(one, turns=turns, ended=fate.finish))
+            jobs.append(replace(one, turns=_turns(fate, wanted, first), ended=fate.finish))
     return replace(wanted, jobs=tuple(jobs), nodes=tuple(states))
+
+
+def _turns(fate: Fate, wanted: Past, first: int = 0) -> tuple[Turn, ...]:
+    """What a job held, on nodes that are numbered from `first` on."""
+    return tuple(
+        Turn(
+            span.place.generation,
+            span.begins,
+            min(span.begins + wanted.rules.switch_cost, span.ends),
+            span.ends,
+            tuple(first + node for node in span.place.nodes),
+        )
+        for span in fate.spans
+    )

@@ -14,7 +14,7 @@ from fairshare.simulator.anomalies import Analysis, Anomaly, Tolerance, analyse
 from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
 from fairshare.simulator.private import Purchase, apportion, ticket_parts, usual_gpus
 from fairshare.simulator.speeds import speeds_of
-from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, turn
+from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, shared, turn
 
 A, B = 0, 1
 
@@ -260,6 +260,28 @@ def test_who_is_served_later_than_alone_is_found_with_the_same_findings_again(fo
     for one in findings[A].anomalies:
         assert one.late == pytest.approx(by)
         assert sum(seconds for _, seconds in one.causes) >= 0
+
+
+lanes = st.lists(
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(300, 4000)), max_size=4), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(lanes, st.lists(st.tuples(st.integers(0, 3000), st.integers(600, 9000)), max_size=20))
+def test_who_wants_no_more_than_its_share_has_no_anomaly_however_much_others_want(
+    modest: list[list[tuple[int, int]]], greedy: list[tuple[int, int]]
+) -> None:
+    """Under the live policy: B has at most four jobs of one GPU at a time, its share of eight; A floods the cluster."""
+    jobs = [job(0, A, arrival, turn(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
+    for lane in modest:
+        now = 0.0
+        for pause, lasts in lane:
+            jobs.append(job(0, B, now + pause, turn(0, lasts, 0), gpus=1))
+            now += pause + lasts + 600  # even if it had to wait for some rounds
+    listed = [replace(one, key=i) for i, one in enumerate(sorted(jobs, key=lambda one: one.arrival))]
+    history = shared(past(listed, machines=nodes(8), ends=1e9))
+    assert analyse(history)[B].anomalies == ()
 
 
 def _later(one: PastJob, by: float) -> PastJob:
