@@ -15,7 +15,7 @@ from accounting.models import AuditEvent, Quota
 from accounting.quotas import month_of
 from accounting.sums import start_of_day
 from scheduling import tasks
-from scheduling.actions import continue_analyses, request_analysis, request_nightly
+from scheduling.actions import continue_analyses, prune, request_analysis, request_nightly
 from scheduling.actions.anomalies import AnalysisSteps, finish_analysis
 from scheduling.models import (
     AnomalyHolder,
@@ -301,6 +301,20 @@ def test_each_night_asks_once_for_the_week_before(lab: World, begins: datetime) 
     assert analysis.ends - analysis.begins == timedelta(days=7)
     assert (analysis.ends.hour, analysis.asked_by) == (0, None)
     assert request_nightly() == [analysis]
+
+
+def test_old_analyses_are_let_go_of_with_all_that_they_found(lab: World, begins: datetime) -> None:
+    hog(lab, begins)
+    job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
+    ran(job, begins + hours(5), begins + hours(6), lab.cluster.nodes.first())
+    analyse(lab, begins)
+    ages = {"records": timedelta(days=365), "turns": timedelta(days=90)}
+    prune(**ages)
+    assert AnomalyHolder.objects.exists()
+    SharingAnalysis.objects.update(asked_at=now_from_database() - timedelta(days=91))
+    prune(**ages)
+    for model in (SharingAnalysis, SharingPart, SharingAnomaly, AnomalyHolder):
+        assert not model.objects.exists()
 
 
 def test_no_more_workers_than_allowed_look_for_anomalies(lab: World, begins: datetime) -> None:
