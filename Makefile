@@ -50,6 +50,7 @@ format: bootstrap ## put Python and templates into shape
 bench: bootstrap ## timings; never part of a test that must pass
 	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
 	@$(python) -m tests.fairshare.bench_decide
+	@$(python) -m tests.fairshare.bench_anomalies
 	@$(python) -m tests.ground.bench_up
 
 bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real control plane; SCALE=0.1 is a tenth

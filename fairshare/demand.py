@@ -9,6 +9,8 @@ exactness. A set is written as the bits of an integer; there are 2^K of them.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from fairshare.model import Accounts, Bools, Floats, Ints, Jobs
@@ -17,10 +19,13 @@ from fairshare.tree import Tree
 EPSILON = 1e-9  # GPUs; less than this is nothing
 
 
+@cache
 def members(generations: int) -> Floats:
-    """(2^K, K): 1 where the generation belongs to the set."""
+    """(2^K, K): 1 where the generation belongs to the set. Not to be written to: all share it."""
     sets = np.arange(1 << generations)[:, None]
-    return ((sets >> np.arange(generations)) & 1).astype(np.float64)
+    found: Floats = ((sets >> np.arange(generations)) & 1).astype(np.float64)
+    found.flags.writeable = False
+    return found
 
 
 def sets_of(accepted: Bools) -> Ints:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fairshare.demand import demand_rank
 from fairshare.draw import draw_of
 from fairshare.entitlement import capacity_of, ticket_share, water_fill
-from fairshare.model import Decision, Ints, Snapshot
+from fairshare.model import Bools, Decision, Floats, Ints, Jobs, Snapshot, Trade
 from fairshare.profiling import swap_for_samples
 from fairshare.queues import job_order
 from fairshare.reasons import explain, may_run
@@ -17,52 +19,80 @@ from fairshare.trading import trade
 from fairshare.tree import Tree
 
 
-def decide(snapshot: Snapshot, seed: int) -> Decision:
-    """Who runs where for the next quantum, and why the others do not.
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What of a decision depends neither on what accounts are owed nor on where gangs run.
 
-    Tickets become shares of each generation, shares are traded, what each account is owed against its
-    share decides whose gang is next, and gangs are placed until nothing more fits.
+    As long as cluster, tickets, quotas and settings stay, and the same jobs are there, it stays too.
     """
-    cluster, accounts, jobs, settings = snapshot.cluster, snapshot.accounts, snapshot.jobs, snapshot.settings
+
+    tree: Tree
+    able: Bools  # (J, K) where each job may run now
+    reason: Ints  # (J,) why nowhere, if so
+    order: Ints  # (J,) the rank of each job
+    entitled: Floats  # (T, K), and so is
+    share: Floats
+    trades: tuple[Trade, ...]
+
+
+def divide(snapshot: Snapshot) -> Division:
+    """Tickets become shares of each generation, and shares are traded."""
+    accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
     tree = Tree.of(accounts.parent)
     able, reason = may_run(snapshot, tree)
     rank = demand_rank(tree, accounts, jobs, able)
-    capacity = capacity_of(cluster)
-
+    capacity = capacity_of(snapshot.cluster)
     single = 1 << np.arange(len(capacity))
     entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
     filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
     trades = trade(filling, accounts.trades, jobs, able, settings) if settings.trading else ()
-    share = filling.held
+    return Division(tree, able, reason, job_order(jobs), entitled, filling.held, trades)
 
-    order = job_order(jobs)
-    selection = Selection(snapshot, tree, able, order, draw_of(accounts.owed, share, settings, seed))
+
+def decide(
+    snapshot: Snapshot, seed: int, division: Division | None = None, *, explained: bool = True
+) -> Decision:
+    """Who runs where for the next quantum, and why the others do not.
+
+    What each account is owed against its share decides whose gang is next, and gangs are placed until
+    nothing more fits. `division` is that of the snapshot, if it is known already. Without
+    `explained` the others have a Reason only where they could not run in an empty cluster.
+    """
+    accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
+    known = division or divide(snapshot)
+    able, order = known.able, known.order
+    draw = draw_of(accounts.owed, known.share, settings, seed)
+    selection = Selection(snapshot, known.tree, able, order, draw)
     selection.run()
     if settings.trading and settings.may_preempt:
         swap_for_samples(jobs, able, selection.generation, selection.packings, settings)
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)
-    quota_left, quota_left_total = selection.quotas.left()
-    free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
     return Decision(
         run=run,
         generation=selection.generation[run],
         place_start=start,
         place_node=nodes,
-        reason=explain(
-            jobs,
-            able,
-            reason,
-            order,
-            selection.picked,
-            free=free,
-            quota_left=quota_left,
-            quota_left_total=quota_left_total,
-        ),
-        entitled=entitled,
-        share=share,
-        trades=trades,
+        reason=_explained(jobs, known, selection) if explained else known.reason,
+        entitled=known.entitled,
+        share=known.share,
+        trades=known.trades,
+    )
+
+
+def _explained(jobs: Jobs, known: Division, selection: Selection) -> Ints:
+    quota_left, quota_left_total = selection.quotas.left()
+    free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
+    return explain(
+        jobs,
+        known.able,
+        known.reason,
+        known.order,
+        selection.picked,
+        free=free,
+        quota_left=quota_left,
+        quota_left_total=quota_left_total,
     )
 
 

@@ -61,7 +61,8 @@ class Selection:
         self._fill(may_move=True)
         for packing in self.packings:
             packing.settle_down()
-        self._fill(may_move=False)
+        if any(packing.free_gpus for packing in self.packings) and 0 in self._taken:
+            self._fill(may_move=False)
 
     def _keep(self, holds: Bools) -> None:
         """Gangs that no one may stop now: all, or those that got their GPUs only lately."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import environ
+from celery.schedules import crontab
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
@@ -176,6 +177,16 @@ CELERY_BEAT_SCHEDULE = {
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
     "close": {"task": "scheduling.tasks.close_books", "schedule": 60.0, "options": {"expires": 120}},
     "seal": {"task": "scheduling.tasks.seal_books", "schedule": 60.0, "options": {"expires": 120}},
+    "analyse": {
+        "task": "scheduling.tasks.analyse_sharing",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "anomalies": {
+        "task": "scheduling.tasks.analyse_nightly",
+        "schedule": crontab(hour="0", minute="30"),
+        "options": {"expires": 43_200},
+    },
     "months": {"task": "accounting.tasks.prepare_months", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 
@@ -192,6 +203,7 @@ FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)
 FAIRLOT_LOG_STREAMS = env.int("FAIRLOT_LOG_STREAMS", 64)
 # Whole inputs of rounds, with which they can be drawn again, and the single turns of a job's history.
 FAIRLOT_KEEP_ROUND_RECORDS_DAYS = env.int("FAIRLOT_KEEP_ROUND_RECORDS_DAYS", 14)
+FAIRLOT_ANALYSES_AT_ONCE = env.int("FAIRLOT_ANALYSES_AT_ONCE", 1)
 FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
 # Logs and checkpoints of ended jobs; 0 keeps them for ever.
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)

@@ -16,6 +16,7 @@ class Lock(IntEnum):
     WATCH = 7_102
     ATTACHMENT = 7_103
     ANNOUNCEMENT = 7_104  # its second key is a service's id
+    ANALYSIS = 7_105  # its second key is the number of a place
 
 
 def lock_schedule(cluster_id: int) -> None:

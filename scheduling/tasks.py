@@ -20,6 +20,8 @@ from scheduling.actions.sessions import sessions_to_step
 from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
+# Well below the time after which a task is taken for hung.
+ANALYSIS_SECONDS = 60
 T = TypeVar("T")
 
 
@@ -136,6 +138,19 @@ def announce_services() -> None:
     """Names that somebody has deleted in a cluster come back, those of removed services go."""
     ids = services_to_announce().values_list("id", flat=True)
     _each(ids, lambda service_id: actions.announce_service(service_id=service_id))
+
+
+@shared_task
+def analyse_sharing() -> None:
+    """Goes on with analyses for a while; the rest is for the next message, so that rounds get their turn, too."""
+    if actions.continue_analyses(seconds=ANALYSIS_SECONDS, at_once=settings.FAIRLOT_ANALYSES_AT_ONCE):
+        analyse_sharing.delay()
+
+
+@shared_task
+def analyse_nightly() -> None:
+    """Asks for last week's sharing anomalies of every cluster."""
+    actions.request_nightly()
 
 
 @shared_task

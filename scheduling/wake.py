@@ -31,6 +31,11 @@ def wake_service(service_id: int) -> None:
     _after_commit("scheduling.tasks.step_service", service_id)
 
 
+def wake_analyses() -> None:
+    """Asks a worker to go on with what analyses there are."""
+    _after_commit("scheduling.tasks.analyse_sharing")
+
+
 def _after_commit(task: str, *args: Any) -> None:
     transaction.on_commit(lambda: _send(task, args), robust=True)
 

@@ -92,8 +92,8 @@ class Engine:
                 self._active[arrivals.pop()] = None
             self._apply(self._scheduler.decide(self))
             decisions += 1
-            wait = self._scheduler.ask_again(self)
-            again = math.inf if wait is None else moment + wait
+            asks = self._scheduler.ask_again(self)
+            again = math.inf if asks is None else asks
         if until < math.inf:
             self.now = until
         for job, run in self._runs.items():

@@ -112,4 +112,4 @@ class Scheduler(Protocol):
         """The place of each job that runs; the others wait, and lose no progress."""
 
     def ask_again(self, state: State) -> float | None:
-        """After how many seconds it wants to be asked though nothing happened; None: not at all."""
+        """The moment at which it wants to be asked though nothing happened; None: not at all."""

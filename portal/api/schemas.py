@@ -611,6 +611,62 @@ class Capacity(Schema):
     identities: list[CapacityIdentity]
 
 
+class AnomalyHolder(Schema):
+    """A job that held GPUs that another lacked; those of teams that the caller may not see are told together."""
+
+    job_id: int | None
+    job: str
+    team: str
+    gpu_seconds: float
+
+
+class SharingAnomaly(Schema):
+    """A job that waited longer, or ended later, than on the private cluster that its team's tickets would buy."""
+
+    id: int
+    job_id: int
+    job: str
+    team: str
+    cause: str = Field(
+        description="The main one: over_borrowing, fragmentation, reservation, priority, failure, …"
+    )
+    causes: dict[str, float] = Field(description="Seconds by cause.")
+    late_seconds: float = Field(description="The least that it can be while the job has not started.")
+    at_end: bool = Field(description="Late at its end rather than at its start.")
+    started_at: datetime | None
+    ended_at: datetime | None
+    private_started_at: datetime
+    private_ended_at: datetime | None
+    holders: list[AnomalyHolder]
+
+
+class AnomalyQuestion(Schema):
+    team: str = Field("", description="Slug of a team; with all teams below it.")
+    cluster: str = Field("", description="By name; the first if none is named.")
+    analysis: int | None = Field(
+        None, ge=1, le=2**63 - 1, description="The latest finished if none is named."
+    )
+    cause: str = ""
+    offset: int = Field(0, ge=0, le=2**31 - 1)
+    limit: int = Field(50, ge=1, le=200)
+
+
+class SharingAnomalies(Schema):
+    """One analysis, as far as it is done, of the caller's teams."""
+
+    analysis: int | None = Field(description="None: nothing is analysed yet.")
+    cluster: str | None
+    begins: datetime | None
+    ends: datetime | None
+    teams: int
+    teams_done: int
+    finished_at: datetime | None
+    compared: int = Field(description="Jobs, of the caller's teams.")
+    too_large: int = Field(description="Jobs that could never run on their team's private cluster.")
+    items: list[SharingAnomaly]
+    total: int
+
+
 class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]

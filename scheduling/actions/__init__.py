@@ -1,6 +1,7 @@
 """Every write of the scheduling room, one function a verb."""
 
 from scheduling.actions.announcements import announce_service
+from scheduling.actions.anomalies import continue_analyses, request_analysis, request_nightly
 from scheduling.actions.attach import (
     attach_cluster,
     check_cluster,
@@ -55,6 +56,7 @@ __all__ = [
     "close_hours",
     "close_next_hour",
     "clusters_to_close",
+    "continue_analyses",
     "create_cluster",
     "create_past_tenants",
     "create_schedule",
@@ -81,6 +83,8 @@ __all__ = [
     "remove_service",
     "replace_kubeconfig",
     "replace_secret",
+    "request_analysis",
+    "request_nightly",
     "resume_cluster",
     "resume_schedule",
     "return_node",

@@ -95,7 +95,7 @@ def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
 def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[NodeStory]:
     conditions: dict[int, list[Condition]] = defaultdict(list)
     names: dict[int, str] = {}
-    for change in _changes(cluster_id, begins, ends):
+    for change in changes_of_nodes(cluster_id, begins, ends):
         names[change.node_id] = change.name
         conditions[change.node_id].append(_condition(change, begins))
     holdings = _holdings(cluster_id, begins, ends)
@@ -105,7 +105,7 @@ def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[Node
         yield NodeStory(node, names[node], conditions[node], holdings[node])
 
 
-def _changes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
+def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
     """The last of each node before the hour, and those in it; in order."""
     changes = NodeChange.objects.filter(cluster=cluster_id)
     before = changes.filter(at__lte=begins).order_by("node_id", "-at", "-id").distinct("node_id")

@@ -14,7 +14,16 @@ from scheduling import live
 from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
 from scheduling.lifecycle import Event
-from scheduling.models import Job, JobEvent, Lease, Operation, RoundRecord, ScheduleRun, ServiceEvent
+from scheduling.models import (
+    Job,
+    JobEvent,
+    Lease,
+    Operation,
+    RoundRecord,
+    ScheduleRun,
+    ServiceEvent,
+    SharingAnalysis,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +38,9 @@ REPEATED = ("replaced", "trouble", "proved")
 def prune(*, records: timedelta, turns: timedelta) -> int:
     """Deletes inputs of rounds older than `records`, and what repeats and is older than `turns`; returns how many.
 
-    The latter are orders, turns of jobs, replicas' coming and going, and due times of schedules without a job,
-    but for a schedule's last. A round without its record can no longer be drawn again; its trades, shares and
-    figures stay.
+    The latter are orders, turns of jobs, replicas' coming and going, analyses of sharing anomalies, and due times of
+    schedules without a job, but for a schedule's last. A round without its record can no longer be drawn again;
+    its trades, shares and figures stay.
     """
     now = now_from_database()
     old_orders = Operation.objects.filter(done_at__lt=now - turns, lease__state=Lease.State.CLOSED)
@@ -43,6 +52,7 @@ def prune(*, records: timedelta, turns: timedelta) -> int:
         + _delete(old_orders)
         + _delete(old_turns)
         + _delete(old_runs)
+        + _delete(SharingAnalysis.objects.filter(asked_at__lt=now - turns))
         + _delete(ServiceEvent.objects.filter(at__lt=now - turns, kind__in=REPEATED))
     )
 

@@ -1,5 +1,6 @@
 """State of the scheduling room: clusters, jobs, rounds, leases, and what is still to be done."""
 
+from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.leases import HeldGpu, Lease
@@ -12,6 +13,7 @@ from scheduling.models.sessions import Session
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
+    "AnomalyHolder",
     "Cluster",
     "ClusterAccess",
     "HeldGpu",
@@ -35,6 +37,9 @@ __all__ = [
     "Session",
     "ShareBalance",
     "ShareInterval",
+    "SharingAnalysis",
+    "SharingAnomaly",
+    "SharingPart",
     "Trade",
     "Volume",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairshare.model import NOWHERE, Settings
 from fairshare.simulator.engine import Engine, Replay
 from fairshare.simulator.live import LiveScheduler, Tickets
-from fairshare.simulator.model import Machines, Place, Scheduler, SimJob, State
+from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, State
 from fairshare.simulator.textbook import Fifo, ShortestFirst
 
 FOUR = Machines((0,), (4,))
@@ -220,3 +220,31 @@ def test_gpu_time_follows_the_tickets_while_both_teams_want_more() -> None:
 def test_a_team_alone_is_asked_no_more_often_than_something_happens() -> None:
     jobs = [SimJob(i * 1000.0, 900.0, gpus_per_worker=4) for i in range(10)]
     assert live(FOUR, jobs, ALONE).decisions == 20
+
+
+class Forgetful(LiveScheduler):
+    """Divides anew at each decision."""
+
+    def decide(self, state: State) -> Mapping[int, Place]:
+        self._known = self._answered = None
+        return super().decide(state)
+
+
+@settings(max_examples=25, deadline=None)
+@given(jobs_of_two_teams.filter(lambda jobs: all(job.gpus <= 4 for job in jobs)), st.booleans())
+def test_what_is_kept_from_one_round_to_the_next_changes_no_decision(
+    jobs: list[SimJob], trading: bool
+) -> None:
+    def fates(kind: type[LiveScheduler]) -> Sequence[Fate]:
+        scheduler = kind(TWO_KINDS, TWO_TEAMS, Settings(quantum=60.0, trading=trading), seed=7)
+        return Engine(TWO_KINDS, jobs, scheduler, switch_cost=3.0).run().fates
+
+    assert fates(LiveScheduler) == fates(Forgetful)
+
+
+def test_a_quantum_that_no_difference_of_moments_reaches_is_over_all_the_same() -> None:
+    """1e5 + 1/3 and so on: moments less 60 s are rounded to less than 60 s apart."""
+    jobs = [SimJob(1e5 + i / 3, 500.0 + i / 7, gpus_per_worker=4, account=i % 2) for i in range(6)]
+    replay = live(FOUR, jobs, TWO_TEAMS)
+    assert all(fate.finish is not None for fate in replay.fates)
+    assert replay.decisions < 200

@@ -91,6 +91,9 @@ EXPECTED: dict[str, dict[str, int]] = {
     "cluster": PAGE,
     "share": PAGE,
     "share?team=astro": ASTRO,
+    "share_anomalies": PAGE,
+    "share_anomalies?team=astro": ASTRO,
+    "share_analyse": OPERATORS_POSTED,
     "trades": PAGE,
     "trades?team=astro": ASTRO,
     "trades?run={trade}": PAGE,  # Charlie's team is the other side
@@ -178,6 +181,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:secret": API_POSTED,
     "api-1:me": API,
     "api-1:share?team=astro": API_ASTRO,
+    "api-1:share_anomalies": API,
+    "api-1:share_anomalies?team=astro": API_ASTRO,
     "api-1:trades": API,
     "api-1:usage": API,
     "api-1:capacity": API_OPERATORS,

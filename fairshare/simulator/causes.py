@@ -1,0 +1,271 @@
+"""Why a job was late: what the shared cluster was at moments at which it waited and would have run alone.
+
+Its waiting, from when it would have run on the private cluster until it last waited, is looked at in equal steps;
+each step is put down to one cause, by who held GPUs then against what their tickets would have bought. A cause that
+lasted less than a step may be overlooked; it is not the main one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.model import Ints
+from fairshare.simulator.model import Fate
+from fairshare.simulator.past import Cause, Past, PastJob, Turn
+
+STEPS = 24
+MOST_HOLDERS = 10
+
+# Job and turn, by their places in the past.
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A job that fared worse than alone: by `seconds`, at its end or at its start."""
+
+    job: PastJob
+    fate: Fate  # alone
+    start: float | None
+    seconds: float
+    at_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Seconds by cause, the most first, and GPU-seconds that jobs held in its way, the most first."""
+
+    causes: tuple[tuple[Cause, float], ...]
+    holders: tuple[tuple[int, float], ...]
+
+
+class Timeline:
+    """The shared cluster from moment to moment; only ever forward, until it is rewound."""
+
+    def __init__(self, past: Past, bought: Ints) -> None:
+        """`bought` (tenants, K): GPUs of the private clusters."""
+        self.past, self.bought = past, bought
+        nodes = max((change.node for change in past.nodes), default=-1) + 1
+        self.kind = np.full(nodes, -1, dtype=np.int64)
+        for change in past.nodes:
+            self.kind[change.node] = change.generation
+        self.of_kind = [np.flatnonzero(self.kind == k) for k in range(past.generations)]
+        # Time, ends before begins, what happens.
+        changes = [(change.at, 0, 0, i, 0) for i, change in enumerate(past.nodes)]
+        for i, job in enumerate(past.jobs):
+            for n, turn in enumerate(job.turns):
+                changes += [(turn.ends, 1, 0, i, n), (turn.begins, 2, 0, i, n)]
+                if turn.promised is not None and turn.promised < turn.begins:
+                    changes += [(turn.promised, 3, 0, i, n), (turn.begins, 1, 1, i, n)]
+        self._changes = sorted(changes)
+        self.rewind()
+
+    def rewind(self) -> None:
+        size = len(self.kind)
+        self._next = 0
+        self.gpus, self.usable, self.held, self.kept = (np.zeros(size, dtype=np.int64) for _ in range(4))
+        self.by_tenant = np.zeros_like(self.bought)
+        self.turns: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
+        self.promises: dict[Key, None] = {}
+
+    def go_to(self, moment: float) -> None:
+        while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
+            _, what, is_promise, i, n = self._changes[self._next]
+            self._next += 1
+            if what == 0:
+                change = self.past.nodes[i]
+                self.gpus[change.node], self.usable[change.node] = change.gpus, change.usable
+            elif what == 3 or is_promise:
+                self._keep((i, n), 1 if what == 3 else -1)
+            else:
+                self._hold((i, n), 1 if what == 2 else -1)
+
+    def _hold(self, key: Key, sign: int) -> None:
+        job, turn = self.job(key), self.turn(key)
+        if turn.ends <= turn.begins:
+            return
+        for node in turn.nodes:
+            self.held[node] += sign * job.gpus_per_worker
+        self.by_tenant[job.tenant, turn.generation] += sign * job.gpus
+        there = self.turns[job.tenant, turn.generation]
+        if sign > 0:
+            there[key] = None
+        else:
+            del there[key]
+
+    def _keep(self, key: Key, sign: int) -> None:
+        for node in self.turn(key).nodes:
+            self.kept[node] += sign * self.job(key).gpus_per_worker
+        if sign > 0:
+            self.promises[key] = None
+        else:
+            del self.promises[key]
+
+    def job(self, key: Key) -> PastJob:
+        return self.past.jobs[key[0]]
+
+    def turn(self, key: Key) -> Turn:
+        return self.past.jobs[key[0]].turns[key[1]]
+
+
+def blame(timeline: Timeline, late: Sequence[Late]) -> list[Blame]:
+    """Of each late job of one tenant, in their order."""
+    steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
+    causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
+    holders: list[dict[int, float]] = [defaultdict(float) for _ in late]
+    timeline.rewind()
+    for moment, i, lasts in steps:
+        timeline.go_to(moment)
+        cause, keys = why_waiting(timeline, late[i].job, moment)
+        causes[i][cause] = causes[i].get(cause, 0.0) + lasts
+        for key in keys:
+            other = timeline.job(key)
+            if other is not late[i].job:
+                holders[i][other.key] += other.gpus * lasts
+    return [
+        Blame(
+            tuple(sorted(some.items(), key=lambda item: (-item[1], item[0])))
+            or ((Cause.UNEXPLAINED, one.seconds),),
+            tuple(sorted(held.items(), key=lambda item: (-item[1], item[0]))[:MOST_HOLDERS]),
+        )
+        for one, some, held in zip(late, causes, holders, strict=True)
+    ]
+
+
+def _steps(late: Late) -> Iterator[tuple[float, float]]:
+    """Moments at which it waited and would not have waited alone, and for how long each stands."""
+    gaps = list(_waits(late))
+    whole = math.fsum(end - begin for begin, end in gaps)
+    if whole <= 0:
+        return
+    each = whole / STEPS
+    passed, n = 0.0, 0
+    for begin, end in gaps:
+        while n < STEPS and (n + 0.5) * each < passed + end - begin:
+            yield begin + (n + 0.5) * each - passed, each
+            n += 1
+        passed += end - begin
+
+
+def _waits(late: Late) -> Iterator[tuple[float, float]]:
+    """When it held no GPUs, from when it would have run alone until its end; or its start, if only that was late."""
+    job = late.job
+    since = late.fate.first_start or 0.0
+    until = since + late.seconds if job.ended is None else job.ended
+    if not late.at_end and late.start is not None:
+        until = late.start
+    for turn in job.turns:
+        if min(turn.begins, until) > since:
+            yield since, min(turn.begins, until)
+        since = max(since, turn.ends)
+    if until > since:
+        yield since, until
+
+
+def _beside_waiting(late: Late) -> dict[Cause, float]:
+    """What it lost while it held GPUs."""
+    job, found = late.job, dict[Cause, float]()
+    failed = math.fsum(turn.ends - turn.begins for turn in job.turns if turn.failed)
+    if failed > 0:
+        found[Cause.FAILURE] = failed
+    if not late.at_end:
+        return found
+    turns = [turn for turn in job.turns if not turn.failed]
+    alone = math.fsum(span.ends - span.begins for span in late.fate.spans)
+    ran = math.fsum(turn.ends - turn.ready for turn in turns)
+    started = math.fsum(turn.ready - turn.begins for turn in turns)
+    more = started + ran - alone
+    again = math.fsum(turn.ready - turn.begins for turn in turns[1:])
+    if min(more, again) > 0:
+        found[Cause.SWITCHING] = min(more, again)
+    if more - again > 0:
+        found[Cause.SLOWER_GPUS] = more - again
+    return found
+
+
+def why_waiting(timeline: Timeline, job: PastJob, moment: float) -> tuple[Cause, Sequence[Key]]:
+    """The cause at a moment at which the timeline is, and the turns that were in the job's way."""
+    for stretch in job.held_back:
+        if stretch.begins <= moment < stretch.ends:
+            return stretch.cause, ()
+    kinds = [k for k, speed in enumerate(job.speeds) if speed > 0 and _could_hold(timeline, job, k)]
+    allowed, in_quota = _within_limits(timeline, job, kinds)
+    if kinds and not allowed:
+        return Cause.QUOTA, in_quota
+    free = timeline.usable - timeline.held
+    for given, cause in ((free - timeline.kept, Cause.UNEXPLAINED), (free, Cause.RESERVATION)):
+        if any(_slots(given[timeline.of_kind[k]], job) >= job.workers for k in allowed):
+            kept = [key for key in timeline.promises if timeline.turn(key).generation in allowed]
+            return cause, kept if cause is Cause.RESERVATION else ()
+    for k in allowed:
+        nodes = timeline.of_kind[k]
+        if np.maximum(free[nodes], 0).sum() >= job.gpus:
+            return Cause.FRAGMENTATION, _on_broken_nodes(timeline, job.gpus_per_worker, k, free)
+    return _others_or_own(timeline, job, allowed, free)
+
+
+def _could_hold(timeline: Timeline, job: PastJob, k: int) -> bool:
+    return _slots(timeline.gpus[timeline.of_kind[k]], job) >= job.workers
+
+
+def _slots(free: Ints, job: PastJob) -> int:
+    return int((np.maximum(free, 0) // job.gpus_per_worker).sum())
+
+
+def _within_limits(timeline: Timeline, job: PastJob, kinds: Sequence[int]) -> tuple[list[int], list[Key]]:
+    """The generations on which no quota forbids it now, and the turns that use up those that do."""
+    allowed, using = list(kinds), dict[Key, None]()
+    for limit in timeline.past.limits:
+        if job.tenant not in limit.tenants:
+            continue
+        counted = [limit.generation] if limit.generation is not None else range(timeline.past.generations)
+        used = sum(int(timeline.by_tenant[tenant, k]) for tenant in limit.tenants for k in counted)
+        if used + job.gpus > limit.gpus:
+            allowed = [k for k in allowed if k not in counted]
+            for tenant in sorted(limit.tenants):
+                for k in counted:
+                    using |= timeline.turns[tenant, k]
+    return allowed, list(using)
+
+
+def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[Key]:
+    """Turns on nodes that have some GPUs free."""
+    broken = {int(node) for node in timeline.of_kind[k] if free[node] > 0}
+    return [
+        key
+        for tenant in range(len(timeline.bought))
+        for key in timeline.turns[tenant, k]
+        if not broken.isdisjoint(timeline.turn(key).nodes)
+    ]
+
+
+def _others_or_own(
+    timeline: Timeline, job: PastJob, kinds: Sequence[int], free: Ints
+) -> tuple[Cause, Sequence[Key]]:
+    """All is held or away: did others hold more than theirs, while its tenant had not its own?"""
+    tenant, away = job.tenant, False
+    for k in kinds:
+        nodes = timeline.of_kind[k]
+        mine, bought = int(timeline.by_tenant[tenant, k]), int(timeline.bought[tenant, k])
+        # Its tenant lacks what the gang needs, or more of its own than it has.
+        if bought - mine < job.gpus and not 0 < bought - mine >= mine:
+            continue
+        there = int(np.maximum(free[nodes], 0).sum())
+        missing = job.gpus - there
+        gone = int((timeline.gpus[nodes] - timeline.usable[nodes]).sum())
+        over = timeline.by_tenant[:, k] - timeline.bought[:, k]
+        over[tenant] = 0
+        over = np.maximum(over, 0)
+        if over.sum() >= missing or (over.sum() > 0 and gone < missing):
+            keys = [key for other in np.flatnonzero(over).tolist() for key in timeline.turns[other, k]]
+            return Cause.OVER_BORROWING, keys
+        away = away or gone > 0
+    if away or not kinds:
+        return Cause.FAILURE, ()
+    own = [key for k in kinds for key in timeline.turns[tenant, k]]
+    return (Cause.PRIORITY, own) if own else (Cause.UNEXPLAINED, ())

@@ -1,0 +1,67 @@
+"""Sharing anomalies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Sum
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+
+from accounting.models import Tenant
+from portal.api import schemas
+from portal.share.anomalies import (
+    SeenAnomaly,
+    chosen_analysis,
+    read_analyses,
+    read_anomalies,
+    read_parts,
+    seen,
+)
+from portal.share.trades import visible_ids
+from portal.share.views import chosen_cluster
+from scheduling.models import Cluster
+
+router = Router(tags=["Reports"])
+
+NONE_YET: dict[str, Any] = {
+    "analysis": None, "cluster": None, "begins": None, "ends": None, "teams": 0, "teams_done": 0,
+    "finished_at": None, "compared": 0, "too_large": 0, "items": [], "total": 0,
+}  # fmt: skip
+
+
+@router.get("/share/anomalies", response=schemas.SharingAnomalies, url_name="share_anomalies")
+def share_anomalies(request: HttpRequest, asked: Query[schemas.AnomalyQuestion]) -> dict[str, Any]:
+    """Jobs of the caller's teams that would have fared better alone, the latest first; one analysis."""
+    user = request.auth
+    tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=asked.team) if asked.team else None
+    cluster = chosen_cluster(asked.cluster, list(Cluster.objects.order_by("name")))
+    analysis = chosen_analysis(str(asked.analysis or ""), read_analyses(user, cluster))
+    if analysis is None or cluster is None:
+        return NONE_YET
+    found = read_anomalies(user, analysis, tenant=tenant)
+    if asked.cause:
+        found = found.filter(cause=asked.cause)
+    some = found[asked.offset : asked.offset + asked.limit]
+    sums = read_parts(user, analysis, tenant).aggregate(Sum("judged"), Sum("too_large"))
+    same = ("begins", "ends", "teams", "teams_done", "finished_at")
+    return {name: getattr(analysis, name) for name in same} | {
+        "analysis": analysis.pk,
+        "cluster": cluster.name,
+        "compared": sums["judged__sum"] or 0,
+        "too_large": sums["too_large__sum"] or 0,
+        "items": [_show(row) for row in seen(some, visible_ids(user))],
+        "total": found.count(),
+    }
+
+
+def _show(row: SeenAnomaly) -> dict[str, Any]:
+    one = row.anomaly
+    same = ("id", "job_id", "cause", "causes", "late_seconds", "at_end")
+    times = ("started_at", "ended_at", "private_started_at", "private_ended_at")
+    return {name: getattr(one, name) for name in (*same, *times)} | {
+        "job": one.job.name,
+        "team": one.part.tenant.slug,
+        "holders": row.holders,
+    }

@@ -1,0 +1,177 @@
+"""Sharing anomalies: which jobs would have fared better on machines of their team's own, and who was in their way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.core.paginator import Paginator
+from django.db.models import Count, QuerySet, Sum
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.http import require_safe
+
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.models import Tenant, User
+from accounting.sums import start_of_hour
+from portal.administration.access import operators_only, posted_from
+from portal.administration.forms import Refusal, chosen, perform, show, whole
+from portal.share.queries import below
+from portal.share.trades import ANOTHER, visible_ids
+from portal.share.views import chosen_cluster, chosen_tenant
+from scheduling import actions
+from scheduling.actions.anomalies import LONGEST
+from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
+
+ANOMALIES_PER_PAGE = 25
+ANALYSES_TO_CHOOSE = 30
+CAUSES = dict(SharingAnomaly.Cause.choices)
+
+
+@dataclass(frozen=True)
+class SeenHolder:
+    """Who held GPUs; without a job and with "another team" where the reader may not see whose it is."""
+
+    job_id: int | None
+    job: str
+    team: str
+    gpu_seconds: float
+
+
+@dataclass(frozen=True)
+class SeenAnomaly:
+    """An anomaly with its causes in words, the most first, and those in its way as the reader may see them."""
+
+    anomaly: SharingAnomaly
+    causes: list[tuple[str, float]]
+    holders: list[SeenHolder]
+
+
+@require_safe
+def anomalies(request: HttpRequest) -> HttpResponse:
+    return anomalies_page(request)
+
+
+def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    clusters = list(Cluster.objects.order_by("name"))
+    cluster = chosen_cluster(request.GET.get("cluster", ""), clusters)
+    tenants = list(Tenant.objects.visible_to(request.user))
+    tenant = chosen_tenant(request) if request.GET.get("team") else None
+    analyses = read_analyses(request.user, cluster)
+    analysis = chosen_analysis(request.GET.get("analysis", ""), analyses)
+    cause = request.GET.get("cause", "")
+    context = {
+        "clusters": clusters,
+        "cluster": cluster,
+        "tenants": tenants,
+        "tenant": tenant,
+        "analyses": list(analyses[:ANALYSES_TO_CHOOSE]),
+        "analysis": analysis,
+        "cause": cause if cause in CAUSES else "",
+        "causes": CAUSES,
+        "longest": LONGEST.days,
+    }
+    if analysis is not None:
+        parts = read_parts(request.user, analysis, tenant)
+        found = read_anomalies(request.user, analysis, tenant=tenant)
+        shown = found.filter(cause=cause) if cause in CAUSES else found
+        page = Paginator(shown, ANOMALIES_PER_PAGE).get_page(request.GET.get("page"))
+        counts = dict(found.order_by().values_list("cause").annotate(Count("pk")))
+        context |= {
+            "page": page,
+            "rows": seen(page, visible_ids(request.user)),
+            "counts": [(CAUSES[one], count) for one, count in sorted(counts.items(), key=lambda c: -c[1])],
+            "total": sum(counts.values()),
+            "late": found.aggregate(late=Sum("late_seconds"))["late"] or 0.0,
+            "compared": parts.aggregate(*map(Sum, ("judged", "unfinished", "carried", "too_large"))),
+            "troubled": [part for part in parts if part.trouble],
+            "private": [part for part in parts if part.done_at][:ANOMALIES_PER_PAGE],
+        }
+    return show(request, "share/anomalies.html", context, refusal=refusal)
+
+
+@operators_only
+@posted_from("share_anomalies")
+def analyse(request: HttpRequest) -> HttpResponse:
+    """Asks for an analysis of the last so many days, up to the last full hour."""
+
+    def ask(post: object) -> None:
+        days = whole(request.POST, "days")
+        if days < 1:
+            raise Refused("This must be at least a day.", "days")
+        ends = start_of_hour(now_from_database())
+        actions.request_analysis(
+            actor=request.user,
+            cluster=chosen(request.POST, "cluster", Cluster.objects.attached()),
+            begins=ends - timedelta(days=min(days, LONGEST.days + 1)),
+            ends=ends,
+        )
+
+    return perform(
+        request,
+        "analyse",
+        ask,
+        done="The analysis is asked for; its teams appear here as they are done.",
+        to=("share_anomalies",),
+        page=anomalies_page,
+    )
+
+
+def read_analyses(user: User, cluster: Cluster | None) -> QuerySet[SharingAnalysis]:
+    """Of the cluster, the latest period first."""
+    return SharingAnalysis.objects.visible_to(user).filter(cluster=cluster).with_progress()
+
+
+def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAnalysis | None:
+    """The one of this key, 404 when there is none; when none is named the latest that is finished, if there is any."""
+    if key:
+        return get_object_or_404(analyses, pk=int(key) if key.isdecimal() and len(key) < 19 else 0)
+    return analyses.exclude(finished_at=None).first() or analyses.first()
+
+
+def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> QuerySet[SharingPart]:
+    parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
+    return (parts.filter(tenant__in=below(tenant)) if tenant else parts).order_by("tenant__name")
+
+
+def read_anomalies(
+    user: User, analysis: SharingAnalysis, *, tenant: Tenant | None = None
+) -> QuerySet[SharingAnomaly]:
+    """The latest jobs first."""
+    found = SharingAnomaly.objects.visible_to(user).filter(part__analysis=analysis)
+    if tenant:
+        found = found.filter(part__tenant__in=below(tenant))
+    return found.select_related("job", "job__owner", "part__tenant").defer("job__spec")
+
+
+def seen(anomalies: Iterable[SharingAnomaly], mine: Collection[int]) -> list[SeenAnomaly]:
+    """`anomalies` as somebody sees them who may see the tenants `mine`."""
+    listed = list(anomalies)
+    held: dict[int, list[AnomalyHolder]] = {one.pk: [] for one in listed}
+    holders = AnomalyHolder.objects.filter(anomaly__in=listed).select_related("job__tenant")
+    for holder in holders.defer("job__spec"):
+        held[holder.anomaly_id].append(holder)
+    return [
+        SeenAnomaly(
+            one,
+            sorted(((CAUSES[c], seconds) for c, seconds in one.causes.items()), key=lambda c: -c[1]),
+            _holders(held[one.pk], mine),
+        )
+        for one in listed
+    ]
+
+
+def _holders(holders: Iterable[AnomalyHolder], mine: Collection[int]) -> list[SeenHolder]:
+    """The reader's own one by one, all others together and without names."""
+    shown: list[SeenHolder] = []
+    hidden = 0.0
+    for one in holders:
+        if one.job.tenant_id in mine:
+            shown.append(SeenHolder(one.job_id, one.job.name, one.job.tenant.name, one.gpu_seconds))
+        else:
+            hidden += one.gpu_seconds
+    if hidden:
+        shown.append(SeenHolder(None, "", ANOTHER, hidden))
+    return sorted(shown, key=lambda one: -one.gpu_seconds)

@@ -1,0 +1,194 @@
+"""Sharing anomalies: asking for an analysis, and doing it in steps that a killed worker neither loses nor doubles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from time import monotonic
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from accounting import audit
+from accounting.bulk import insert_rows
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import User
+from accounting.sums import start_of_day
+from fairshare.simulator.anomalies import Analysis, Anomaly, Findings, Tolerance
+from scheduling import live
+from scheduling.locks import Lock
+from scheduling.models import (
+    AnomalyHolder,
+    Cluster,
+    SharingAnalysis,
+    SharingAnomaly,
+    SharingPart,
+)
+from scheduling.past import Seen, jobs_of_period, read_past
+from scheduling.wake import wake_analyses
+
+logger = logging.getLogger(__name__)
+
+WEEK = timedelta(days=7)
+LONGEST = timedelta(days=31)
+
+
+@transaction.atomic(durable=True)
+def request_analysis(
+    *, actor: User | None, cluster: Cluster, begins: datetime, ends: datetime
+) -> SharingAnalysis:
+    """Asks for the anomalies of a period that is over; of the same period there is only one analysis.
+
+    `actor` None is Fairlot itself. Raises NotAllowed unless an operator asks, Refused where the period makes no sense.
+    """
+    if actor is not None and not actor.is_operator:
+        raise NotAllowed("Only operators may do this.")
+    if ends <= begins:
+        raise Refused("The period ends before it begins.", "ends")
+    if ends - begins > LONGEST:
+        raise Refused(f"At most {LONGEST.days} days are analysed at once.", "begins")
+    if ends > now_from_database():
+        raise Refused("Only a time that is over can be analysed.", "ends")
+    analysis, is_new = SharingAnalysis.objects.get_or_create(
+        cluster=cluster, begins=begins, ends=ends, defaults={"asked_by": actor}
+    )
+    if is_new:
+        tenants = jobs_of_period(cluster, begins, ends).order_by().values_list("tenant_id", flat=True)
+        insert_rows(SharingPart(analysis=analysis, tenant_id=pk) for pk in sorted(set(tenants)))
+        audit.record(
+            actor=actor,
+            verb="sharing.analyse",
+            target=cluster,
+            after={"begins": begins, "ends": ends},
+        )
+        wake_analyses()
+    return analysis
+
+
+def request_nightly() -> list[SharingAnalysis]:
+    """Of every attached cluster, the seven days until the last midnight (UTC)."""
+    ends = start_of_day(now_from_database())
+    return [
+        request_analysis(actor=None, cluster=cluster, begins=ends - WEEK, ends=ends)
+        for cluster in Cluster.objects.attached().order_by("pk")
+    ]
+
+
+def continue_analyses(*, seconds: float, at_once: int) -> bool:
+    """Does steps of unfinished analyses, oldest first, for about so long; whether any are left.
+
+    At most `at_once` workers do so at a time: the others have rounds to decide.
+    """
+    until = monotonic() + seconds
+    with _slot(at_once) as mine:
+        if not mine:
+            return False
+        for analysis in SharingAnalysis.objects.unfinished().order_by("asked_at", "id"):
+            steps = AnalysisSteps(analysis)
+            while steps.next():
+                if monotonic() >= until:
+                    return True
+            finish_analysis(analysis)
+    return False
+
+
+class AnalysisSteps:
+    """The teams of one analysis, one after the other; the cluster's past is read once for all of them."""
+
+    def __init__(self, analysis: SharingAnalysis) -> None:
+        self.analysis = analysis
+        self._read: tuple[Seen, Analysis] | None = None
+
+    def next(self) -> bool:
+        """Does the next team that nobody else is at, in one transaction; False when there is none."""
+        with transaction.atomic(durable=True):
+            waiting = SharingPart.objects.filter(analysis=self.analysis, done_at=None)
+            part = waiting.order_by("pk").select_for_update(skip_locked=True).first()
+            if part is None:
+                return False
+            self._do(part)
+        return True
+
+    def _do(self, part: SharingPart) -> None:
+        seen, analysis = self._past()
+        try:
+            found = analysis.of(seen.tenants.index(part.tenant_id))
+        except (ArithmeticError, LookupError, ValueError) as error:
+            # Told on the page rather than tried again for ever; the other teams have theirs.
+            logger.exception("%s could not be analysed", part)
+            part.trouble = f"{type(error).__name__}: {error}"[:300]
+        else:
+            _write(part, found, seen)
+        part.done_at = now_from_database()
+        part.save()
+        live.publish(f"cluster:{self.analysis.cluster_id}")
+
+    def _past(self) -> tuple[Seen, Analysis]:
+        if self._read is None:
+            one = self.analysis
+            seen = read_past(one.cluster, one.begins, one.ends)
+            tolerance = Tolerance(one.tolerance_seconds, one.tolerance_part)
+            self._read = seen, Analysis(seen.past, tolerance)
+        return self._read
+
+
+def finish_analysis(analysis: SharingAnalysis) -> bool:
+    """Marks it finished if all its teams are done: whoever did the last one, or comes later, sees to it."""
+    left = SharingPart.objects.filter(analysis=analysis, done_at=None)
+    if left.exists():
+        return False
+    SharingAnalysis.objects.filter(pk=analysis.pk, finished_at=None).update(finished_at=Now())
+    live.publish(f"cluster:{analysis.cluster_id}")
+    return True
+
+
+def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
+    part.gpus = dict(zip(seen.generations, found.gpus, strict=True))
+    part.judged, part.unfinished = found.judged, found.unfinished
+    part.carried, part.too_large = found.carried, found.too_large
+    rows = [_anomaly(part, one) for one in found.anomalies]
+    SharingAnomaly.objects.bulk_create(rows)
+    AnomalyHolder.objects.bulk_create(
+        AnomalyHolder(anomaly=row, job_id=job, gpu_seconds=seconds)
+        for row, one in zip(rows, found.anomalies, strict=True)
+        for job, seconds in one.holders
+    )
+
+
+def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:
+    def moment(seconds: float) -> datetime:
+        return part.analysis.begins + timedelta(seconds=seconds)
+
+    return SharingAnomaly(
+        part=part,
+        job_id=one.key,
+        cause=str(one.cause),
+        causes={str(cause): round(seconds, 3) for cause, seconds in one.causes},
+        late_seconds=one.late,
+        at_end=one.at_end,
+        started_at=None if one.start is None else moment(one.start),
+        ended_at=None if one.finish is None else moment(one.finish),
+        private_started_at=moment(one.private_start),
+        private_ended_at=None if one.private_finish is None else moment(one.private_finish),
+    )
+
+
+@contextmanager
+def _slot(at_once: int) -> Iterator[bool]:
+    """One of so many places, until it is left or the connection is lost."""
+    with connection.cursor() as cursor:
+        mine = next((slot for slot in range(at_once) if _try_lock(slot)), None)
+        try:
+            yield mine is not None
+        finally:
+            if mine is not None:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.ANALYSIS, mine])
+
+
+def _try_lock(slot: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.ANALYSIS, slot])
+        return bool(cursor.fetchone()[0])

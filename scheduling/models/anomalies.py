@@ -1,0 +1,151 @@
+"""Sharing anomalies: analyses of a period of a cluster, team by team, and jobs that would have fared better alone."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models import Tenant, User
+from fairshare.simulator.past import Cause as FoundCause
+from scheduling.models.clusters import Cluster
+from scheduling.models.jobs import Job
+
+
+class SharingAnalysisQuerySet(models.QuerySet["SharingAnalysis"]):
+    def visible_to(self, user: User) -> Self:
+        """All for operators; else those in which a team of the user's takes part."""
+        if user.is_operator:
+            return self
+        parts = SharingPart.objects.visible_to(user).filter(analysis=models.OuterRef("pk"))
+        return self.filter(models.Exists(parts))
+
+    def unfinished(self) -> Self:
+        return self.filter(finished_at=None)
+
+    def with_progress(self) -> Self:
+        """Adds `teams` and `teams_done`."""
+        return self.annotate(
+            teams=models.Count("parts"),
+            teams_done=models.Count("parts", filter=models.Q(parts__done_at__isnull=False)),
+        )
+
+
+class SharingAnalysis(models.Model):
+    """Every team's jobs of a period of a cluster, compared with the machines that its tickets would have bought."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="sharing_analyses")
+    begins = models.DateTimeField()
+    ends = models.DateTimeField()
+    # How much later a job may be: so many seconds, or such a part of its time on the private cluster.
+    tolerance_seconds = models.FloatField(default=300)
+    tolerance_part = models.FloatField(default=0.1)
+    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")  # null: nightly
+    asked_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    objects = SharingAnalysisQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-ends", "-id"]
+        constraints = [
+            models.UniqueConstraint(name="one_analysis_a_period", fields=["cluster", "begins", "ends"]),
+            models.CheckConstraint(
+                name="an_analysis_has_a_period", condition=models.Q(ends__gt=models.F("begins"))
+            ),
+            models.CheckConstraint(
+                name="tolerances_are_not_negative",
+                condition=models.Q(tolerance_seconds__gte=0, tolerance_part__gte=0),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster} from {self.begins:%Y-%m-%d %H:%M} to {self.ends:%Y-%m-%d %H:%M}"
+
+
+class SharingPartQuerySet(models.QuerySet["SharingPart"]):
+    def visible_to(self, user: User) -> Self:
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+
+class SharingPart(models.Model):
+    """What an analysis found of one team; done in one transaction with its anomalies, or not at all."""
+
+    analysis = models.ForeignKey(SharingAnalysis, on_delete=models.CASCADE, related_name="parts")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    done_at = models.DateTimeField(null=True)
+    trouble = models.CharField(max_length=300, blank=True, default="")  # why nothing could be said
+    # Of its private cluster, how many GPUs of each generation, by name.
+    gpus = models.JSONField(default=dict)
+    judged = models.PositiveIntegerField(default=0)  # jobs that were compared
+    unfinished = models.PositiveIntegerField(default=0)  # of these, only in their start
+    carried = models.PositiveIntegerField(default=0)  # came before the period, not compared
+    too_large = models.PositiveIntegerField(default=0)  # could never run on the private cluster
+
+    objects = SharingPartQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(name="one_part_a_team_and_analysis", fields=["analysis", "tenant"])
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant} in {self.analysis}"
+
+
+class SharingAnomalyQuerySet(models.QuerySet["SharingAnomaly"]):
+    def visible_to(self, user: User) -> Self:
+        """Those of jobs of tenants that `user` may see."""
+        return self.filter(part__tenant__in=Tenant.objects.visible_to(user))
+
+
+class SharingAnomaly(models.Model):
+    """A job that waited longer, or ended later, than on its team's private cluster."""
+
+    class Cause(models.TextChoices):
+        OVER_BORROWING = FoundCause.OVER_BORROWING.value, "Others borrowed too much"
+        FRAGMENTATION = FoundCause.FRAGMENTATION.value, "Free GPUs were scattered"
+        RESERVATION = FoundCause.RESERVATION.value, "GPUs were kept for another gang"
+        PRIORITY = FoundCause.PRIORITY.value, "Own other jobs went first"
+        FAILURE = FoundCause.FAILURE.value, "Failures, or nodes away"
+        QUOTA = FoundCause.QUOTA.value, "Quota used up"
+        PAUSE = FoundCause.PAUSE.value, "Cluster paused"
+        SLOWER_GPUS = FoundCause.SLOWER_GPUS.value, "Ran on slower GPUs"
+        SWITCHING = FoundCause.SWITCHING.value, "Stopped and started too often"
+        UNEXPLAINED = FoundCause.UNEXPLAINED.value, "Unexplained"
+
+    part = models.ForeignKey(SharingPart, on_delete=models.CASCADE, related_name="anomalies")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="sharing_anomalies")
+    cause = models.CharField(max_length=20, choices=Cause)  # the main one
+    causes = models.JSONField(default=dict)  # seconds by cause
+    late_seconds = models.FloatField()
+    at_end = models.BooleanField()  # late at its end rather than at its start
+    # Null: it has not come to it, or would not have in the period.
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    private_started_at = models.DateTimeField()
+    private_ended_at = models.DateTimeField(null=True)
+
+    objects = SharingAnomalyQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-late_seconds", "id"]
+        indexes = [models.Index(fields=["part", "-late_seconds"], name="anomalies_of_part")]
+        constraints = [
+            models.UniqueConstraint(name="one_anomaly_a_job_and_part", fields=["part", "job"]),
+            models.CheckConstraint(name="an_anomaly_is_late", condition=models.Q(late_seconds__gt=0)),
+        ]
+
+
+class AnomalyHolder(models.Model):
+    """A job that held GPUs while another, that lacked them, waited: so many GPU-seconds."""
+
+    anomaly = models.ForeignKey(SharingAnomaly, on_delete=models.CASCADE, related_name="holders")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")
+    gpu_seconds = models.FloatField()
+
+    class Meta:
+        ordering = ["-gpu_seconds", "id"]
+        constraints = [models.UniqueConstraint(name="one_holder_a_job", fields=["anomaly", "job"])]

@@ -1,0 +1,311 @@
+"""Reads a period of a cluster out of PostgreSQL as fairshare.simulator.past has it: what really happened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from django.db.models import Q, QuerySet
+
+from accounting.models import AuditEvent, Membership, Tenant
+from accounting.quotas import effective_limits, ids_of
+from fairshare.model import NOWHERE
+from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules, Turn
+from fairshare.simulator.private import ticket_parts
+from fairshare.simulator.speeds import speeds_of
+from scheduling.actions.closing import changes_of_nodes
+from scheduling.actions.leases import BACK_OFF_SECONDS, STEADY
+from scheduling.backends.base import End
+from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, NodeChange
+from scheduling.snapshot import DEFAULT_TICKETS
+from scheduling.spent_hours import SpentHours, spent_hours, when_spent
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A period, and what its indices mean by primary key; keys of jobs are their ids."""
+
+    past: Past
+    tenants: list[int]
+    generations: list[str]  # names
+
+
+def jobs_of_period(cluster: Cluster, begins: datetime, ends: datetime) -> QuerySet[Job]:
+    """Those that were there at any moment of it."""
+    there = Q(ended_at=None) | Q(ended_at__gt=begins)
+    return Job.objects.filter(there, cluster=cluster, created_at__lt=ends).order_by("id")
+
+
+def read_past(cluster: Cluster, begins: datetime, ends: datetime) -> Seen:
+    """The period from `begins` to `ends`, which is over; tickets and quotas as they are now."""
+    reader = _Reader(cluster, begins, ends)
+    return reader.read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: int
+    tenant: int
+    owner: int
+    kind: str
+    state: str
+    workers: int
+    gpus_per_worker: int
+    generation_ids: list[int]
+    priority: int
+    created_at: datetime
+    ended_at: datetime | None
+    exit_code: int | None
+
+
+FIELDS = (
+    "id", "tenant_id", "owner_id", "kind", "state", "workers", "gpus_per_worker", "generation_ids", "priority",
+    "created_at", "ended_at", "exit_code",
+)  # fmt: skip
+
+
+class _Reader:
+    """One reading; each fact is asked for once."""
+
+    def __init__(self, cluster: Cluster, begins: datetime, ends: datetime) -> None:
+        self.cluster, self.begins, self.ends = cluster, begins, ends
+        self.length = (ends - begins).total_seconds()
+        self.jobs = jobs_of_period(cluster, begins, ends)
+        self.rows = [_Row(*row) for row in self.jobs.values_list(*FIELDS)]
+        self.changes = changes_of_nodes(cluster.pk, begins, ends)
+        known = {change.generation_id for change in self.changes if change.gpus}
+        names = dict(
+            NodeChange.objects.filter(cluster=cluster, generation__in=known)
+            .order_by()
+            .values_list("generation_id", "generation__name")
+        )
+        self.column = {pk: k for k, pk in enumerate(sorted(names))}
+        self.names = [names[pk] for pk in self.column]
+        self.node = {pk: n for n, pk in enumerate(sorted({one.node_id for one in self.changes}))}
+
+    def read(self) -> Seen:
+        tenants, parts, user_tickets, user = self._tree()
+        index = {pk: t for t, pk in enumerate(tenants)}
+        past = Past(
+            ends=self.length,
+            generations=len(self.column),
+            parts=tuple(parts),
+            user_tickets=tuple(user_tickets),
+            nodes=tuple(self._nodes()),
+            jobs=tuple(self._jobs(index, user)),
+            limits=tuple(_limits(index, self.column)),
+            rules=Rules(
+                quantum=self.cluster.effective_quantum,
+                draw=str(self.cluster.draw),
+                residence=self.cluster.residence_seconds,
+                switch_cost=self.cluster.switch_seconds,
+            ),
+        )
+        return Seen(past, tenants, self.names)
+
+    def _since(self, moment: datetime | None, otherwise: float) -> float:
+        """Seconds since the period began, within it."""
+        if moment is None:
+            return otherwise
+        return min(max((moment - self.begins).total_seconds(), 0.0), self.length)
+
+    def _nodes(self) -> Iterator[NodeState]:
+        for change in self.changes:
+            if change.generation_id not in self.column:
+                continue
+            own = max(change.gpus - change.others_gpus, 0)  # what others use was never for tenants
+            usable = max(own - change.failed_gpus, 0) if change.state == Node.State.READY else 0
+            yield NodeState(
+                at=self._since(change.at, 0.0),
+                node=self.node[change.node_id],
+                generation=self.column[change.generation_id],
+                gpus=own,
+                usable=usable,
+            )
+
+    def _tree(
+        self,
+    ) -> tuple[list[int], list[float], list[tuple[float, ...]], dict[tuple[int, int], int]]:
+        """Tenants by id with their own parts, the tickets of their users, and the place of each user.
+
+        A tenant's own part is what its users have beside the teams below it, as in the rounds.
+        """
+        pairs = sorted({(row.tenant, row.owner) for row in self.rows})
+        with_jobs = {tenant for tenant, _ in pairs}
+        there = [one for one in Tenant.objects.all() if one.archived_at is None or one.pk in with_jobs]
+        needed = {step for one in there for step in ids_of(one.path)}
+        found = sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
+        place = {one.pk: i for i, one in enumerate(found)}
+        parent = [NOWHERE if one.parent_id is None else place[one.parent_id] for one in found]
+        tickets = [float(one.tickets) for one in found]
+        of_user = {
+            (tenant, user): float(some)
+            for tenant, user, some in Membership.objects.filter(tenant__in=with_jobs).values_list(
+                "tenant_id", "user_id", "tickets"
+            )
+        }
+        for pair in pairs:
+            parent.append(place[pair[0]])
+            tickets.append(of_user.get(pair, DEFAULT_TICKETS))
+        parts = ticket_parts(parent, tickets)
+        inner = set(parent)
+        own = {one.pk: 0.0 if place[one.pk] in inner else parts[place[one.pk]] for one in found}
+        user: dict[tuple[int, int], int] = {}
+        shares: dict[int, list[float]] = defaultdict(list)
+        for pair, part in zip(pairs, parts[len(found) :], strict=True):
+            own[pair[0]] += part
+            user[pair] = len(shares[pair[0]])
+            shares[pair[0]].append(of_user.get(pair, DEFAULT_TICKETS))
+        tenants = [one.pk for one in found]
+        return tenants, [own[pk] for pk in tenants], [tuple(shares[pk]) for pk in tenants], user
+
+    def _jobs(self, index: dict[int, int], user: dict[tuple[int, int], int]) -> Iterator[PastJob]:
+        accepts = np.array(
+            [[not row.generation_ids or pk in row.generation_ids for pk in self.column] for row in self.rows],
+            dtype=bool,
+        ).reshape(len(self.rows), len(self.column))
+        speeds = speeds_of(
+            self._rates(), accepts, np.array([row.tenant for row in self.rows], dtype=np.int64)
+        )
+        turns = self._turns()
+        pauses = list(self._pauses())
+        spent: dict[int, list[SpentHours]] = defaultdict(list)
+        for one in spent_hours(self.begins, self.ends):
+            spent[one.tenant].append(one)
+        for row, speed in zip(self.rows, speeds, strict=True):
+            own = turns.get(row.id, [])
+            yield PastJob(
+                key=row.id,
+                tenant=index[row.tenant],
+                user=user[row.tenant, row.owner],
+                arrival=self._since(row.created_at, 0.0),
+                workers=row.workers,
+                gpus_per_worker=row.gpus_per_worker,
+                speeds=speed,
+                priority=row.priority,
+                turns=tuple(own),
+                ended=self._end(row),
+                runs_to_its_end=_runs_to_its_end(row),
+                carried=row.created_at < self.begins,
+                held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
+            )
+
+    def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
+        kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
+        for since, until in when_spent(spent, kinds):
+            yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), Cause.QUOTA)
+
+    def _end(self, row: _Row) -> float | None:
+        return None if row.ended_at is None or row.ended_at > self.ends else self._since(row.ended_at, 0.0)
+
+    def _rates(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        place = {row.id: i for i, row in enumerate(self.rows)}
+        rates = np.full((len(self.rows), len(self.column)), np.nan)
+        measured = JobSpeed.objects.filter(job__in=self.jobs.values("pk"), seconds__gt=0, steps__gt=0)
+        for job, generation, steps, seconds in measured.values_list(
+            "job_id", "generation_id", "steps", "seconds"
+        ):
+            if job in place and generation in self.column:
+                rates[place[job], self.column[generation]] = steps / seconds
+        return rates
+
+    def _turns(self) -> dict[int, list[Turn]]:
+        """Of each job, what it held in the period, in order."""
+        leases = Lease.objects.filter(
+            Q(held_until=None) | Q(held_until__gt=self.begins), cluster=self.cluster, held_from__lt=self.ends
+        )
+        ranks: dict[int, dict[int, int]] = defaultdict(dict)
+        held = HeldGpu.objects.filter(lease__in=leases.values("pk")).order_by()
+        for lease, rank, node in held.values_list("lease_id", "rank", "node_id"):
+            ranks[lease][rank] = node
+        found: dict[int, list[Turn]] = defaultdict(list)
+        rows = leases.order_by("job_id", "epoch").values_list(
+            "id",
+            "job_id",
+            "generation_id",
+            "decided_at",
+            "held_from",
+            "running_from",
+            "held_until",
+            "end_reason",
+        )
+        for pk, job, generation, decided, since, running, until, why in rows:
+            if generation not in self.column or since is None:
+                continue
+            ends = self._since(until, self.length)
+            begins = self._since(since, 0.0)
+            if ends <= begins:
+                continue
+            nodes = tuple(self.node[node] for _, node in sorted(ranks[pk].items()) if node in self.node)
+            found[job].append(
+                Turn(
+                    generation=self.column[generation],
+                    begins=begins,
+                    ready=self._since(running, ends),
+                    ends=ends,
+                    nodes=nodes,
+                    failed=_has_failed(since, running, until, why),
+                    promised=self._since(decided, begins) if decided < since else None,
+                )
+            )
+        return found
+
+    def _pauses(self) -> Iterator[HeldBack]:
+        """When an operator had paused the cluster, as the audit trail has it."""
+        events = AuditEvent.objects.filter(
+            verb__in=("cluster.pause", "cluster.resume"),
+            target_type=Cluster._meta.model_name,
+            target_id=str(self.cluster.pk),
+            at__lt=self.ends,
+        ).order_by("at", "id")
+        since: datetime | None = None
+        for at, verb in events.values_list("at", "verb"):
+            if verb == "cluster.pause":
+                since = since or at
+            elif since is not None:
+                if at > self.begins:
+                    yield HeldBack(self._since(since, 0.0), self._since(at, 0.0), Cause.PAUSE)
+                since = None
+        if since is not None:
+            yield HeldBack(self._since(since, 0.0), self.length, Cause.PAUSE)
+
+
+def _runs_to_its_end(row: _Row) -> bool:
+    """Whether its own program ended it, not a person, a clock, or Fairlot that gave up."""
+    by_itself = row.state == Job.State.SUCCEEDED or (
+        row.state == Job.State.FAILED and row.exit_code is not None
+    )
+    return row.kind == Job.Kind.TRAINING and by_itself
+
+
+def _has_failed(since: datetime, running: datetime | None, until: datetime | None, why: str) -> bool:
+    """Whether the turn could not be started, or did not last, so that nothing was done in it."""
+    if until is None:
+        return False
+    return why == End.START_FAILED or (why == End.LOST and until - (running or since) < STEADY)
+
+
+def _back_offs(turns: Sequence[Turn]) -> Iterator[HeldBack]:
+    """For so long it was not tried again after each failure in a row."""
+    tries = 0
+    for turn in turns:
+        tries = tries + 1 if turn.failed else 0
+        if tries:
+            wait = BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1]
+            yield HeldBack(turn.ends, turn.ends + wait, Cause.FAILURE)
+
+
+def _limits(index: dict[int, int], column: dict[int, int]) -> Iterable[Limit]:
+    """Quotas of GPUs at once, each of a tenant with all below it."""
+    tenants = list(Tenant.objects.filter(pk__in=index))
+    for pk, limits in effective_limits(tenants).items():
+        below = frozenset(index[one.pk] for one in tenants if pk in ids_of(one.path))
+        if limits.total is not None:
+            yield Limit(below, None, float(limits.total))
+        for generation, most in limits.by_generation.items():
+            if generation in column:
+                yield Limit(below, column[generation], float(most))

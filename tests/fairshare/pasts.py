@@ -1,0 +1,129 @@
+"""Pasts of shared clusters for tests: small ones by hand, and ones in which every tenant had its own machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fairshare.model import NOWHERE, Settings
+from fairshare.simulator.engine import Engine
+from fairshare.simulator.live import LiveScheduler, Tickets
+from fairshare.simulator.model import Fate, Machines, SimJob
+from fairshare.simulator.past import NodeState, Past, PastJob, Rules, Turn
+from fairshare.simulator.private import Purchase, replay, work_of
+
+HOUR = 3600.0
+WEEK = 7 * 24 * HOUR
+
+
+def nodes(*gpus: int, generation: int = 0, first: int = 0) -> tuple[NodeState, ...]:
+    """That were there from the beginning, all of them usable."""
+    return tuple(NodeState(0.0, first + i, generation, some, some) for i, some in enumerate(gpus))
+
+
+def past(
+    jobs: Sequence[PastJob],
+    *,
+    parts: Sequence[float] = (0.5, 0.5),
+    machines: tuple[NodeState, ...] = nodes(4, 4),
+    ends: float = WEEK,
+    generations: int = 1,
+    **more: object,
+) -> Past:
+    """By default two tenants of one user each, as many tickets, and two nodes of four GPUs."""
+    users = tuple((100.0,) for _ in parts)
+    whole = {"user_tickets": users, "rules": Rules()} | more
+    return Past(ends, generations, tuple(parts), nodes=machines, jobs=tuple(jobs), **whole)  # type: ignore[arg-type]
+
+
+def turn(
+    begins: float, ends: float, *on: int, generation: int = 0, starts_in: float = 0.0, **more: object
+) -> Turn:
+    return Turn(generation, begins, begins + starts_in, ends, on, **more)  # type: ignore[arg-type]
+
+
+def job(
+    key: int, tenant: int, arrival: float, *turns: Turn, workers: int = 1, gpus: int = 4, **more: object
+) -> PastJob:
+    """One that ended with its last turn."""
+    ended = turns[-1].ends if turns else None
+    given = {"user": 0, "speeds": (1.0,), "ended": ended} | more
+    return PastJob(
+        key=key,
+        tenant=tenant,
+        arrival=arrival,
+        workers=workers,
+        gpus_per_worker=gpus,
+        turns=turns,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def shared(wanted: Past, *, quantum: float = 60.0) -> Past:
+    """The past in which the live policy shared one cluster of the nodes of `wanted` between teams of one user each.
+
+    As in `apart`, the jobs' single turns say how long they run.
+    """
+    machines = Machines(
+        tuple(node.generation for node in wanted.nodes),
+        tuple(node.gpus for node in wanted.nodes),
+        wanted.generations,
+    )
+    teams = Tickets((NOWHERE,) * len(wanted.parts), wanted.parts, (True,) * len(wanted.parts))
+    simulated = [
+        SimJob(
+            one.arrival,
+            work_of(one, wanted),
+            workers=one.workers,
+            gpus_per_worker=one.gpus_per_worker,
+            speeds=one.speeds,
+            account=one.tenant,
+            priority=one.priority,
+        )
+        for one in wanted.jobs
+    ]
+    scheduler = LiveScheduler(machines, teams, Settings(quantum=quantum))
+    fates = Engine(machines, simulated, scheduler).run(wanted.ends).fates
+    return replace(
+        wanted,
+        jobs=tuple(
+            replace(one, turns=_turns(fate, wanted), ended=fate.finish)
+            for one, fate in zip(wanted.jobs, fates, strict=True)
+        ),
+    )
+
+
+def apart(wanted: Past) -> Past:
+    """The past in which each tenant runs on the private cluster that it would buy, as the replay has it.
+
+    `wanted` has jobs whose single turns say how long they run.
+    """
+    purchase = Purchase.of(wanted)
+    jobs: list[PastJob] = []
+    states: list[NodeState] = []
+    for tenant, tickets in enumerate(wanted.user_tickets):
+        machines = purchase.machines(tenant)
+        first = len(states)
+        states += [
+            NodeState(0.0, first + i, kind, gpus, gpus)
+            for i, (kind, gpus) in enumerate(zip(machines.node_generation, machines.node_gpus, strict=True))
+        ]
+        own = [one for one in wanted.jobs if one.tenant == tenant]
+        own.sort(key=lambda one: (one.arrival, one.key))
+        for one, fate in zip(own, replay(wanted, own, machines, tickets), strict=True):
+            jobs.append(replace(one, turns=_turns(fate, wanted, first), ended=fate.finish))
+    return replace(wanted, jobs=tuple(jobs), nodes=tuple(states))
+
+
+def _turns(fate: Fate, wanted: Past, first: int = 0) -> tuple[Turn, ...]:
+    """What a job held, on nodes that are numbered from `first` on."""
+    return tuple(
+        Turn(
+            span.place.generation,
+            span.begins,
+            min(span.begins + wanted.rules.switch_cost, span.ends),
+            span.ends,
+            tuple(first + node for node in span.place.nodes),
+        )
+        for span in fate.spans
+    )

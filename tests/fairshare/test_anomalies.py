@@ -1,0 +1,289 @@
+"""Sharing anomalies: none where every tenant got what it would have had alone, and each kind where it was caused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.model import NOWHERE
+from fairshare.simulator.anomalies import Analysis, Anomaly, Tolerance, analyse
+from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
+from fairshare.simulator.private import Purchase, apportion, ticket_parts, usual_gpus
+from fairshare.simulator.speeds import speeds_of
+from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, shared, turn
+
+A, B = 0, 1
+
+
+def only(found: Past) -> Anomaly:
+    """The one anomaly of the past."""
+    (one,) = [one for some in analyse(found) for one in some.anomalies]
+    return one
+
+
+def test_who_has_its_share_at_once_has_no_anomaly() -> None:
+    jobs = [job(1, A, 0, turn(0, 5 * HOUR, 0)), job(2, B, 60, turn(60, 6 * HOUR, 1))]
+    assert [some.anomalies for some in analyse(past(jobs))] == [(), ()]
+
+
+def test_who_waits_while_others_hold_more_than_theirs_waits_for_what_they_borrowed() -> None:
+    jobs = [
+        job(1, A, 0, turn(0, 5 * HOUR, 0, 1), workers=2),
+        job(2, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1)),
+    ]
+    found = only(past(jobs))
+    assert (found.key, found.cause, found.private_start, found.start) == (
+        2,
+        Cause.OVER_BORROWING,
+        HOUR,
+        5 * HOUR,
+    )
+    assert (found.late, found.private_finish, found.finish) == (4 * HOUR, 2 * HOUR, 6 * HOUR)
+    assert dict(found.causes) == {Cause.OVER_BORROWING: pytest.approx(4 * HOUR)}
+    assert found.holders == ((1, pytest.approx(8 * 4 * HOUR)),)
+
+
+def test_a_gang_that_free_gpus_would_hold_if_they_were_together_waits_for_fragments() -> None:
+    jobs = [
+        job(1, A, 0, turn(0, 5 * HOUR, 0), gpus=3),
+        job(2, A, 0, turn(0, 5 * HOUR, 1), gpus=3),
+        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+    ]
+    found = only(past(jobs))
+    assert (found.key, found.cause) == (3, Cause.FRAGMENTATION)
+    assert {key for key, _ in found.holders} == {1, 2}
+
+
+def test_free_gpus_that_are_kept_for_another_gang_are_a_reservation() -> None:
+    jobs = [
+        job(1, B, 0, turn(0, 4 * HOUR, 0)),
+        job(2, A, 0, turn(4 * HOUR, 5 * HOUR, 0, 1, promised=0.0), workers=2),
+        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+    ]
+    (found,) = list(analyse(past(jobs, parts=(0.25, 0.75)))[B].anomalies)
+    assert (found.key, found.cause) == (3, Cause.RESERVATION)
+    assert found.holders[0][0] == 2
+
+
+def test_who_has_its_share_waits_for_own_jobs_that_went_first() -> None:
+    jobs = [
+        job(1, A, 0, turn(0, 5 * HOUR, 0)),
+        job(2, B, 0, turn(5 * HOUR, 6 * HOUR, 1)),
+        job(3, B, 60, turn(60, 5 * HOUR, 1), priority=5),
+    ]
+    found = only(past(jobs))
+    assert (found.key, found.cause) == (2, Cause.PRIORITY)
+    assert found.holders == ((3, pytest.approx(4 * 5 * HOUR, rel=0.05)),)
+
+
+def test_a_start_that_fails_again_and_again_is_a_failure() -> None:
+    tries = [turn(i * HOUR, i * HOUR + 60, 0, failed=True) for i in range(3)]
+    backs_off = tuple(HeldBack(one.ends, one.ends + HOUR, Cause.FAILURE) for one in tries)
+    found = only(past([job(1, A, 0, *tries, turn(3 * HOUR, 4 * HOUR, 0), held_back=backs_off)]))
+    assert (found.cause, found.private_start, found.start) == (Cause.FAILURE, 0, 3 * HOUR)
+
+
+def test_who_waits_for_nodes_that_are_down_waits_for_a_failure() -> None:
+    down = (*nodes(4, 4), NodeState(60.0, 1, 0, 4, 0), NodeState(3 * HOUR, 1, 0, 4, 4))
+    jobs = [job(1, A, 0, turn(0, 5 * HOUR, 0)), job(2, B, HOUR, turn(3 * HOUR, 4 * HOUR, 1))]
+    found = only(past(jobs, machines=down))
+    assert (found.key, found.cause, found.holders) == (2, Cause.FAILURE, ())
+
+
+@pytest.mark.parametrize("generation", [0, None])
+def test_who_may_not_hold_more_waits_for_a_quota(generation: int | None) -> None:
+    jobs = [
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2),
+        job(2, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2),
+    ]
+    found = only(past(jobs, limits=(Limit(frozenset({B}), generation, 2),)))
+    assert (found.key, found.cause, found.holders[0][0]) == (2, Cause.QUOTA, 1)
+
+
+def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
+    two = (*nodes(4, 4), *nodes(4, 4, generation=1, first=2))
+    jobs = [
+        job(1, A, 0, turn(0, 8 * HOUR, 2, 3, generation=1), workers=2, speeds=(1.0, 1.0)),
+        job(2, B, 0, turn(0, 8 * HOUR, 0), speeds=(1.0, 4.0)),
+    ]
+    found = only(past(jobs, machines=two, generations=2))
+    assert (found.key, found.cause, found.at_end, found.late) == (2, Cause.SLOWER_GPUS, True, 6 * HOUR)
+
+
+def test_who_was_stopped_again_and_again_lost_what_its_starts_took() -> None:
+    turns = [turn(i * 600.0, i * 600.0 + 600.0, 0, starts_in=0.0 if i == 0 else 300.0) for i in range(20)]
+    found = only(past([job(1, A, 0, *turns)]))
+    assert (found.cause, found.late) == (Cause.SWITCHING, 19 * 300.0)
+
+
+def test_free_gpus_that_nobody_gives_are_left_unexplained() -> None:
+    found = only(past([job(1, A, 0, turn(HOUR, 2 * HOUR, 0))]))
+    assert (found.cause, found.holders) == (Cause.UNEXPLAINED, ())
+
+
+def test_a_delay_within_the_tolerance_is_no_anomaly() -> None:
+    found = past([job(1, A, 0, turn(600, 600 + 2 * HOUR, 0))])
+    assert Analysis(found, Tolerance(300, 0.1)).of(A).anomalies == ()
+    assert len(Analysis(found, Tolerance(300, 0.05)).of(A).anomalies) == 1
+
+
+def test_a_job_that_its_own_machines_would_never_hold_is_counted_and_not_judged() -> None:
+    found = analyse(past([job(1, A, 0, turn(9 * HOUR, 10 * HOUR, 0, 1), workers=2)]))[A]
+    assert (found.anomalies, found.too_large, found.judged, found.gpus) == ((), 1, 0, (4,))
+
+
+def test_a_job_that_still_waits_is_as_late_as_it_has_waited_at_least() -> None:
+    jobs = [job(1, A, 0, turn(0, WEEK, 0, 1), workers=2, ended=None), job(2, B, HOUR)]
+    findings = analyse(past(jobs))
+    (found,) = findings[B].anomalies
+    assert (found.late, found.start, found.finish) == (WEEK - HOUR, None, None)
+    assert (found.cause, findings[B].unfinished) == (Cause.OVER_BORROWING, 1)
+
+
+def test_a_job_that_runs_on_or_was_ended_by_somebody_is_judged_by_its_start_alone() -> None:
+    jobs = [
+        job(1, A, 0, turn(0, HOUR, 0), turn(20 * HOUR, WEEK, 0), ended=None),
+        job(2, B, 0, turn(0, HOUR, 1), turn(20 * HOUR, 30 * HOUR, 1), runs_to_its_end=False),
+    ]
+    findings = analyse(past(jobs))
+    assert [(some.anomalies, some.judged, some.unfinished) for some in findings] == [((), 1, 1), ((), 1, 1)]
+
+
+def test_a_job_that_gave_up_waiting_is_late_by_as_long_as_it_waited() -> None:
+    jobs = [
+        job(1, A, 0, turn(0, 9 * HOUR, 0, 1), workers=2),
+        job(2, B, HOUR, ended=3 * HOUR, runs_to_its_end=False),
+    ]
+    found = only(past(jobs))
+    assert (found.key, found.late, found.start, found.finish) == (2, 2 * HOUR, None, 3 * HOUR)
+
+
+def test_a_job_from_before_takes_its_place_and_is_not_judged() -> None:
+    jobs = [
+        job(1, B, 0, turn(5 * HOUR, 9 * HOUR, 1), carried=True),
+        job(2, B, HOUR, turn(9 * HOUR, 10 * HOUR, 1)),
+    ]
+    findings = analyse(past(jobs))[B]
+    assert (findings.carried, findings.judged) == (1, 1)
+    assert [(one.key, one.private_start) for one in findings.anomalies] == [(2, 4 * HOUR)]
+
+
+def test_tickets_buy_level_by_level_and_all_tenants_together_what_there_is() -> None:
+    parent, tickets = [NOWHERE, NOWHERE, 0, 0], [100.0, 300.0, 1.0, 1.0]
+    assert ticket_parts(parent, tickets) == [0.25, 0.75, 0.125, 0.125]
+    assert apportion([0.75, 0.125, 0.125], 12) == [9, 2, 1]
+
+
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=30).map(
+        lambda some: [one / sum(some) for one in some]
+    ),
+    st.integers(0, 500),
+)
+def test_nobody_buys_a_whole_gpu_more_or_less_than_its_part(parts: list[float], gpus: int) -> None:
+    bought = apportion(parts, gpus)
+    assert sum(bought) == gpus
+    assert all(abs(whole - part * gpus) < 1 + 1e-9 for whole, part in zip(bought, parts, strict=True))
+
+
+def test_what_was_there_most_of_the_time_is_bought_in_the_usual_nodes() -> None:
+    grows = (*nodes(8, 8), NodeState(WEEK / 2 + 60, 2, 0, 4, 4))
+    found = past([], machines=grows, parts=(0.7, 0.3))
+    assert usual_gpus(found).tolist() == [16]
+    assert Purchase.of(found).machines(A).node_gpus == (8, 3)
+    assert Purchase.of(found).machines(B).node_gpus == (5,)
+    assert usual_gpus(past([], machines=(NodeState(WEEK - 60, 0, 0, 8, 8),))).tolist() == [8]
+
+
+def test_speeds_are_guessed_from_jobs_that_were_measured_on_both() -> None:
+    nan = float("nan")
+    rates = np.array([[10.0, 40.0], [5.0, nan], [nan, 8.0], [2.0, 6.0], [1.0, nan], [nan, nan]])
+    accepts = np.array([[True, True]] * 4 + [[True, True], [False, True]])
+    team = np.array([0, 0, 0, 1, 1, 2])
+    assert speeds_of(rates, accepts, team) == [(1, 4), (1, 4), (1, 4), (1, 3), (1, 3), (0, 1)]
+    # Who was never measured on two goes by all others: half way between 4 and 3.
+    assert speeds_of(rates, accepts, np.array([0, 0, 0, 1, 3, 2]))[4] == (1, 3.5)
+
+
+wanted = st.builds(
+    lambda jobs, tickets, cost, draw: past(
+        [replace(one, key=i, user=min(one.user, len(tickets[one.tenant]) - 1)) for i, one in enumerate(jobs)],
+        machines=(*nodes(4, 4, 4), *nodes(4, 4, generation=1, first=3)),
+        generations=2,
+        user_tickets=tuple(tuple(some) for some in tickets),
+        rules=Rules(switch_cost=float(cost), draw=draw),
+        ends=1e9,
+    ),
+    jobs=st.lists(
+        st.builds(
+            lambda arrival, lasts, tenant, **more: job(0, tenant, arrival, turn(0, lasts, 0), **more),
+            arrival=st.integers(0, 5000).map(float),
+            lasts=st.integers(60, 4000).map(float),
+            tenant=st.integers(0, 1),
+            gpus=st.sampled_from([1, 2, 4]),
+            user=st.integers(0, 2),
+            speeds=st.sampled_from([(1.0, 0.0), (1.0, 2.0), (1.0, 4.0)]),
+            priority=st.sampled_from([0, 0, 1]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    tickets=st.tuples(*[st.lists(st.sampled_from([50.0, 100.0]), min_size=1, max_size=3)] * 2),
+    cost=st.sampled_from([0, 5]),
+    draw=st.sampled_from(["stride", "lottery"]),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(wanted)
+def test_where_everybody_had_what_it_would_have_alone_there_is_no_anomaly(found: Past) -> None:
+    history = apart(found)
+    for findings in analyse(history, Tolerance(seconds=1e-6, part=0.0)):
+        assert findings.anomalies == ()
+        assert findings.too_large == 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(wanted, st.integers(600, 20_000))
+def test_who_is_served_later_than_alone_is_found_with_the_same_findings_again(found: Past, by: int) -> None:
+    history = apart(found)
+    moved = tuple(_later(one, float(by)) if one.tenant == A else one for one in history.jobs)
+    late = replace(history, jobs=moved)
+    findings = analyse(late, Tolerance(seconds=300.0, part=0.0))
+    assert findings == analyse(late, Tolerance(seconds=300.0, part=0.0))
+    assert findings[B].anomalies == ()
+    assert {one.key for one in findings[A].anomalies} == {one.key for one in moved if one.tenant == A}
+    for one in findings[A].anomalies:
+        assert one.late == pytest.approx(by)
+        assert sum(seconds for _, seconds in one.causes) >= 0
+
+
+lanes = st.lists(
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(300, 4000)), max_size=4), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(lanes, st.lists(st.tuples(st.integers(0, 3000), st.integers(600, 9000)), max_size=20))
+def test_who_wants_no_more_than_its_share_has_no_anomaly_however_much_others_want(
+    modest: list[list[tuple[int, int]]], greedy: list[tuple[int, int]]
+) -> None:
+    """Under the live policy: B has at most four jobs of one GPU at a time, its share of eight; A floods the cluster."""
+    jobs = [job(0, A, arrival, turn(0, lasts, 0), gpus=1) for arrival, lasts in greedy]
+    for lane in modest:
+        now = 0.0
+        for pause, lasts in lane:
+            jobs.append(job(0, B, now + pause, turn(0, lasts, 0), gpus=1))
+            now += pause + lasts + 600  # even if it had to wait for some rounds
+    listed = [replace(one, key=i) for i, one in enumerate(sorted(jobs, key=lambda one: one.arrival))]
+    history = shared(past(listed, machines=nodes(8), ends=1e9))
+    assert analyse(history)[B].anomalies == ()
+
+
+def _later(one: PastJob, by: float) -> PastJob:
+    turns = tuple(replace(t, begins=t.begins + by, ready=t.ready + by, ends=t.ends + by) for t in one.turns)
+    return replace(one, turns=turns, ended=None if one.ended is None else one.ended + by)

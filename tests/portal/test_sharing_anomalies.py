@@ -1,0 +1,158 @@
+"""The anomalies' page and API: a team reads its own, and of others only that they are others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from accounting.clock import now_from_database
+from accounting.sums import start_of_hour
+from scheduling.actions import continue_analyses
+from scheduling.models import AnomalyHolder, Job, SharingAnalysis, SharingAnomaly, SharingPart
+from tests.portal.scene import Scene
+
+PAGE, API = "/share/anomalies/", "/api/v1/share/anomalies"
+
+
+@pytest.fixture
+def analysis(scene: Scene) -> SharingAnalysis:
+    """Bob's job waited for Charlie's; Charlie's for Bob's, an hour of which its own team's quota explains."""
+    ends = start_of_hour(now_from_database())
+    made = SharingAnalysis.objects.create(
+        cluster=scene.world.cluster, begins=ends - timedelta(days=7), ends=ends, finished_at=ends
+    )
+    for job, other, late in ((scene.job, scene.other, 7200.0), (scene.other, scene.job, 3600.0)):
+        part = SharingPart.objects.create(
+            analysis=made, tenant=job.tenant, done_at=ends, gpus={"V100": 2}, judged=2, too_large=1
+        )
+        anomaly(part, job, other, late)
+    return made
+
+
+def anomaly(part: SharingPart, job: Job, holder: Job, late: float) -> SharingAnomaly:
+    begins = part.analysis.begins
+    made = SharingAnomaly.objects.create(
+        part=part, job=job, cause="over_borrowing", causes={"over_borrowing": late, "quota": 60.0},
+        late_seconds=late, at_end=True, started_at=begins + timedelta(seconds=late),
+        ended_at=begins + timedelta(seconds=2 * late), private_started_at=begins,
+        private_ended_at=begins + timedelta(seconds=late),
+    )  # fmt: skip
+    AnomalyHolder.objects.create(anomaly=made, job=holder, gpu_seconds=4 * late)
+    return made
+
+
+def test_a_team_reads_its_own_and_who_was_in_its_way_without_a_name(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    bob = browser_of(scene.people.bob)
+    html = bob.get(PAGE).content.decode()
+    assert "supernova" in html
+    assert "Others borrowed too much" in html
+    assert "another team" in html
+    assert "genome" not in html
+    told = bob.get(API).json()
+    (one,) = told["items"]
+    assert (one["job"], one["late_seconds"], one["cause"]) == ("supernova", 7200, "over_borrowing")
+    assert one["holders"] == [{"job_id": None, "job": "", "team": "another team", "gpu_seconds": 28_800}]
+    assert (told["compared"], told["too_large"], told["total"]) == (2, 1, 1)
+
+
+def test_another_team_reads_nothing_of_it(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
+    charlie = browser_of(scene.people.charlie)
+    html = charlie.get(PAGE).content.decode()
+    assert "genome" in html
+    assert "supernova" not in html
+    assert [one["job"] for one in charlie.get(API).json()["items"]] == ["genome"]
+    assert charlie.get(f"{PAGE}?team=astro").status_code == 404
+    assert charlie.get(f"{API}?team=astro").status_code == 404
+
+
+def test_operators_read_all_with_names(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    html = olga.get(PAGE).content.decode()
+    assert "another team" not in html
+    items = olga.get(API).json()["items"]
+    assert [(one["job"], one["holders"][0]["job"]) for one in items] == [
+        ("supernova", "genome"),
+        ("genome", "supernova"),
+    ]
+    assert [one["job"] for one in olga.get(f"{API}?team=bio").json()["items"]] == ["genome"]
+    assert olga.get(f"{API}?cause=quota").json()["items"] == []
+    assert olga.get(f"{API}?analysis=123456").status_code == 404
+    assert olga.get(f"{PAGE}?analysis=123456").status_code == 404
+    assert "No anomalies" in olga.get(f"{PAGE}?cause=quota").content.decode()
+
+
+def test_an_analysis_in_which_no_team_of_ones_takes_part_is_not_there(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    part = analysis.parts.get(tenant=scene.people.bio)
+    part.delete()
+    charlie = browser_of(scene.people.charlie)
+    assert charlie.get(f"{PAGE}?analysis={analysis.pk}").status_code == 404
+    assert "Nothing is analysed yet" in charlie.get(PAGE).content.decode()
+    assert charlie.get(API).json()["analysis"] is None
+
+
+def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    cluster = scene.world.cluster
+    answer = olga.post(f"{PAGE}analyse/", {"cluster": cluster.pk, "days": "7"})
+    assert (answer.status_code, answer["Location"]) == (302, PAGE)
+    analysis = SharingAnalysis.objects.get()
+    assert (analysis.asked_by, analysis.ends - analysis.begins) == (scene.people.olga, timedelta(days=7))
+    assert f"0 of {analysis.parts.count()} team" in olga.get(PAGE).content.decode()
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    html = olga.get(PAGE).content.decode()
+    assert "No anomalies" in html or "Held its GPUs" in html
+    assert "Progress" not in html
+
+
+@pytest.mark.parametrize("days", ["0", "much", "40"])
+def test_a_request_that_makes_no_sense_is_refused_at_its_field(scene: Scene, browser_of, days: str) -> None:
+    olga = browser_of(scene.people.olga)
+    answer = olga.post(f"{PAGE}analyse/", {"cluster": scene.world.cluster.pk, "days": days})
+    assert answer.status_code == 422
+    assert "field-error" in answer.content.decode()
+    assert not SharingAnalysis.objects.exists()
+
+
+def test_others_cannot_ask(scene: Scene, browser_of) -> None:
+    for user in (scene.people.alice, scene.people.charlie):
+        posted = browser_of(user).post(f"{PAGE}analyse/", {"cluster": scene.world.cluster.pk, "days": "7"})
+        assert posted.status_code == 404
+    assert not SharingAnalysis.objects.exists()
+
+
+def test_a_team_of_which_nothing_can_be_said_is_named(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    analysis.parts.filter(tenant=scene.people.astro).update(trouble="ValueError: no sense")
+    assert "ValueError: no sense" in browser_of(scene.people.bob).get(PAGE).content.decode()
+    assert "ValueError" not in browser_of(scene.people.charlie).get(PAGE).content.decode()
+
+
+def test_more_anomalies_need_no_more_queries(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+
+    def queries(url: str) -> int:
+        with CaptureQueriesContext(connection) as asked:
+            assert bob.get(url).status_code == 200
+        return len(asked)
+
+    few = [queries(url) for url in (PAGE, API)]
+    part = analysis.parts.get(tenant=scene.people.astro)
+    for i in range(10):
+        job = scene.world.submit(scene.people.bob, scene.people.astro, name=f"nova-{i}")
+        anomaly(part, job, scene.other, 600.0 + i)
+    assert [queries(url) for url in (PAGE, API)] == few
+
+
+def test_the_way_there_is_a_tab_of_the_share(scene: Scene, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+    assert f'href="{PAGE}"' in bob.get("/share/").content.decode()
+    assert 'href="/share/"' in bob.get(PAGE).content.decode()
