@@ -13,6 +13,7 @@ from fairshare.queues import job_order
 from fairshare.reasons import explain, may_run
 from fairshare.selection import Selection
 from fairshare.speed import preferred_turns
+from fairshare.trade_limits import TradeLimits
 from fairshare.trading import trade
 from fairshare.tree import Tree
 
@@ -32,7 +33,8 @@ def decide(snapshot: Snapshot, seed: int) -> Decision:
     single = 1 << np.arange(len(capacity))
     entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
     filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
-    trades = trade(filling, accounts.trades, jobs, able, settings) if settings.trading else ()
+    limits = TradeLimits.of(accounts, entitled)
+    trades = trade(filling, accounts.trades, jobs, able, settings, limits) if settings.trading else ()
     share = filling.held
 
     order = job_order(jobs)
