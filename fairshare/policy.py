@@ -7,7 +7,7 @@ import numpy as np
 from fairshare.demand import demand_rank
 from fairshare.draw import draw_of
 from fairshare.entitlement import capacity_of, ticket_share, water_fill
-from fairshare.model import Decision, Ints, Snapshot
+from fairshare.model import Decision, Ints, Snapshot, Trade
 from fairshare.profiling import swap_for_samples
 from fairshare.queues import job_order
 from fairshare.reasons import explain, may_run
@@ -33,8 +33,10 @@ def decide(snapshot: Snapshot, seed: int) -> Decision:
     single = 1 << np.arange(len(capacity))
     entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
     filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
-    limits = TradeLimits.of(accounts, entitled)
-    trades = trade(filling, accounts.trades, jobs, able, settings, limits) if settings.trading else ()
+    trades: tuple[Trade, ...] = ()
+    if settings.trading:
+        limits = TradeLimits.of(accounts, entitled)
+        trades = trade(filling, accounts.trades, jobs, able, settings, limits=limits)
     share = filling.held
 
     order = job_order(jobs)

@@ -33,7 +33,8 @@ class TradeLimits:
 
     def deal_in(self, accounts: Ints, pair: tuple[int, int]) -> Bools:
         """Which of the accounts trade both generations of a pair."""
-        both: Bools = self.deals[accounts][:, list(pair)].all(axis=1)
+        first, second = pair
+        both: Bools = self.deals[accounts, first] & self.deals[accounts, second]
         return both
 
     def room(self, accounts: Sequence[int], gives: int, takes: int) -> float:

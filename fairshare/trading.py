@@ -41,7 +41,7 @@ def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
 
 
 def trade(
-    filling: Filling, trades: Bools, jobs: Jobs, able: Bools, settings: Settings, limits: TradeLimits
+    filling: Filling, trades: Bools, jobs: Jobs, able: Bools, settings: Settings, *, limits: TradeLimits
 ) -> tuple[Trade, ...]:
     """Trade what `filling` holds between teams, then divide each team's holdings anew among its users."""
     parties, member = parties_of(filling.tree, trades)

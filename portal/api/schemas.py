@@ -550,6 +550,15 @@ class TradePage(Schema):
     next: int | None
 
 
+class TradeLimit(Schema):
+    """For a generation, or with an empty one for all that nothing else is said of."""
+
+    generation: str = ""
+    trades: bool = Field(True, description="False: it is neither given nor taken.")
+    most_gpus: Decimal | None = Field(None, description="Most GPUs given away at once; null: no limit.")
+    most_part: Decimal | None = Field(None, description="The same as a part of the entitlement, 0 to 1.")
+
+
 class UsageRow(Schema):
     """One group of the report; only what it is grouped by is filled in. Amounts are exact decimals."""
 

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
 from portal.share.chart import draw
+from portal.share.limits import limits_in_force, managed
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
 from portal.share.queries import POINTS, Amounts, below, point_times, read_share
 from portal.share.runs import read_runs
@@ -49,6 +50,8 @@ def share(request: HttpRequest) -> HttpResponse:
         times = [localtime(time) for time in point_times(period)]
         context |= {
             "tenant": tenant,
+            "limits": limits_in_force(tenant),
+            "may_limit": managed(request.user).filter(pk=tenant.pk).exists(),
             "period": period,
             "charts": [draw(one, seconds_per_point=seconds) for one in series],
             "total": sum((one.total for one in series), Amounts()),

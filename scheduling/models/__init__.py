@@ -9,6 +9,7 @@ from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.services import Service, ServiceEvent, ServiceRevision
 from scheduling.models.sessions import Session
+from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
@@ -36,5 +37,6 @@ __all__ = [
     "ShareBalance",
     "ShareInterval",
     "Trade",
+    "TradeLimit",
     "Volume",
 ]

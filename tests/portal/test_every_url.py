@@ -93,6 +93,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "share?team=astro": ASTRO,
     "trades": PAGE,
     "trades?team=astro": ASTRO,
+    "trade_limits": MANAGER | {ADA: 200},
     "trades?run={trade}": PAGE,  # Charlie's team is the other side
     "usage": PAGE,
     "usage?team=astro&by=job": ASTRO,
@@ -179,6 +180,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:me": API,
     "api-1:share?team=astro": API_ASTRO,
     "api-1:trades": API,
+    "api-1:trade_limits?team=astro": API_ASTRO,
     "api-1:usage": API,
     "api-1:capacity": API_OPERATORS,
     "api-1:usage?team=astro": API_ASTRO,
