@@ -17,9 +17,10 @@ from accounting.models import Generation, Tenant, User
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, managed
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
-from portal.share.queries import POINTS, Amounts, below, point_times, read_share
+from portal.share.queries import POINTS, below, point_times, read_share
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
+from scheduling.amounts import Amounts
 from scheduling.models import Cluster, ShareInterval, Trade
 
 TRADES_PER_PAGE = 25

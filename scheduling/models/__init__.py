@@ -9,12 +9,14 @@ from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.services import Service, ServiceEvent, ServiceRevision
 from scheduling.models.sessions import Session
+from scheduling.models.share_hours import FinishTime, ShareBook, ShareHour
 from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
     "Cluster",
     "ClusterAccess",
+    "FinishTime",
     "HeldGpu",
     "Job",
     "JobEvent",
@@ -35,6 +37,8 @@ __all__ = [
     "ServiceRevision",
     "Session",
     "ShareBalance",
+    "ShareBook",
+    "ShareHour",
     "ShareInterval",
     "Trade",
     "TradeLimit",
