@@ -32,7 +32,8 @@ READ = f"""
             AS given (number, a, z)),
     span AS (
         SELECT number, cluster.id AS cluster_id, a, z,
-               greatest(date_trunc('hour', a + interval '59:59.999999', 'UTC'), coalesce(book.since, 'infinity')) AS first,
+               greatest(date_trunc('hour', a + interval '59:59.999999', 'UTC'),
+                        coalesce(book.since, 'infinity')) AS first,
                least(date_trunc('hour', z, 'UTC'), coalesce(book.until, '-infinity')) AS last
           FROM stretch CROSS JOIN scheduling_cluster AS cluster
           LEFT JOIN scheduling_sharebook AS book ON book.cluster_id = cluster.id

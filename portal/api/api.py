@@ -7,6 +7,7 @@ from ninja import NinjaAPI
 from portal.api import (
     cluster,
     clusters,
+    fairness,
     jobs,
     reports,
     schedules,
@@ -36,6 +37,7 @@ for subject in (
     schedules,
     cluster,
     reports,
+    fairness,
     trade_limits,
     clusters,
     secrets,
