@@ -529,6 +529,10 @@ class TradeSide(Schema):
     got: float
     got_generation: str
     speedup: float
+    without: float = Field(
+        description="What was given, as GPUs of the slow generation by the side's own speed-up."
+    )
+    with_trade: float = Field(description="What was got, in the same measure.")
     gain: float
 
 
@@ -543,6 +547,15 @@ class Trade(Schema):
     price: float
     sides: list[TradeSide]
     counterpart: str
+
+
+class BookedTrades(Schema):
+    """GPU-seconds of one generation in the ledger, exact; over all teams the sum is zero."""
+
+    generation: str
+    gave: Decimal
+    got: Decimal
+    sum: Decimal
 
 
 class TradePage(Schema):

@@ -93,6 +93,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "share?team=astro": ASTRO,
     "trades": PAGE,
     "trades?team=astro": ASTRO,
+    "trades_csv": PAGE,
+    "trades_csv?team=astro": ASTRO,
     "trade_limits": MANAGER | {ADA: 200},
     "trades?run={trade}": PAGE,  # Charlie's team is the other side
     "usage": PAGE,
@@ -185,6 +187,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:me": API,
     "api-1:share?team=astro": API_ASTRO,
     "api-1:trades": API,
+    "api-1:booked_trades": API,
     "api-1:trade_limits?team=astro": API_ASTRO,
     "api-1:usage": API,
     "api-1:fairness": API,
