@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods
 
+from accounting.errors import Refused
 from accounting.models import Generation, Membership, Tenant, User
 from accounting.models.tenants import TenantQuerySet
 from portal.administration.forms import Refusal, decimal, perform, show
@@ -87,16 +88,21 @@ def _plain(number: Decimal | None) -> str:
 
 
 def _read(post: QueryDict) -> list[Allowance]:
+    """Amounts beside “No” are of no use and left out; beside “As other GPUs” they are a mistake."""
     generations = [(ALL, None), *((str(one.pk), one) for one in Generation.objects.all())]
     said = []
     for key, generation in generations:
         choice = post.get(f"trades-{key}", AS_OTHERS)
-        if choice == AS_OTHERS and generation is not None:
+        if choice == NO:
+            said.append(Allowance(generation, trades=False))
             continue
-        gpus = _number(post, f"gpus-{key}") if choice != NO else None
-        percent = _number(post, f"percent-{key}") if choice != NO else None
-        part = None if percent is None else percent / 100
-        said.append(Allowance(generation, choice != NO, gpus, part))
+        gpus, percent = _number(post, f"gpus-{key}"), _number(post, f"percent-{key}")
+        if choice == AS_OTHERS and generation is not None:
+            if gpus is not None or percent is not None:
+                field = f"gpus-{key}" if gpus is not None else f"percent-{key}"
+                raise Refused(f"Choose “Yes” to limit what is given of {generation.name}.", field)
+            continue
+        said.append(Allowance(generation, True, gpus, None if percent is None else percent / 100))
     return said
 
 

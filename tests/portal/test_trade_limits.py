@@ -47,6 +47,11 @@ def test_what_is_refused_stands_beside_its_field(scene: Scene, browser_of) -> No
     assert answer.status_code == 422
     assert "This must be a number" in html
     assert 'value="lots"' in html
+    posted = {f"trades-{a100}": "", f"gpus-{a100}": "2", "trades-all": "yes"}
+    answer = browser_of(scene.people.alice).post(PAGE, posted)
+    assert "Choose “Yes” to limit what is given of A100." in answer.content.decode()
+    over = {f"trades-{a100}": "yes", f"percent-{a100}": "101", "trades-all": "yes"}
+    assert browser_of(scene.people.alice).post(PAGE, over).status_code == 422
     assert not TradeLimit.objects.exists()
 
 
