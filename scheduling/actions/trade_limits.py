@@ -84,7 +84,7 @@ def _limit(tenant: Tenant, asked: Allowance) -> TradeLimit:
     if asked.most_gpus is not None and asked.most_gpus < 0:
         raise Refused("A limit is zero or more.", "most_gpus")
     if asked.most_part is not None and not 0 <= asked.most_part <= 1:
-        raise Refused("A part is from 0 to 1.", "most_part")
+        raise Refused("A part is from 0 to 1 (0 to 100 %).", "most_part")
     return limit
 
 

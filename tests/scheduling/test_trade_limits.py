@@ -7,12 +7,15 @@ from decimal import Decimal
 import pytest
 from django.db import IntegrityError, transaction
 
+from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent
 from fairshare import codec
+from fairshare.policy import decide
 from scheduling.actions import Allowance, run_round, set_trade_limits
 from scheduling.actions.rounds import decisions_equal, redraw
-from scheduling.models import Cluster, JobSpeed, Trade, TradeLimit
+from scheduling.models import Cluster, Job, JobSpeed, Trade, TradeLimit
+from scheduling.snapshot import read_snapshot, with_candidate
 from tests import make
 from tests.scheduling.world import World, world
 
@@ -134,3 +137,18 @@ def test_two_limits_for_one_generation_are_refused(lab: World) -> None:
         limit(lab, Allowance(trades=False), Allowance(most_gpus=Decimal(1)))
     with pytest.raises(IntegrityError), transaction.atomic():
         TradeLimit.objects.bulk_create(TradeLimit(tenant=lab.people.astro, trades=False) for _ in range(2))
+
+
+def test_a_job_of_a_team_that_had_none_is_checked_beside_limits(lab: World) -> None:
+    people = lab.people
+    limit(lab, Allowance(trades=False))
+    dora, chem = make.user("dora"), make.tenant("Chem")
+    make.membership(dora, chem)
+    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+    job = Job(tenant=chem, owner=dora, workers=1, gpus_per_worker=1, generation_ids=[], cluster=lab.cluster)
+    accounts = with_candidate(snapshot, legend, job).accounts
+    shape = accounts.owed.shape
+    assert accounts.deals.shape == accounts.give_most.shape == accounts.give_part.shape == shape
+    assert not accounts.deals[legend.accounts.index((people.astro.pk, None))].any()
+    assert accounts.deals[-2:].all()
+    assert len(decide(with_candidate(snapshot, legend, job), seed=0).reason) == len(snapshot.jobs) + 1
