@@ -40,6 +40,10 @@ class Accounts:
     owed: Floats  # (T, K) GPU-seconds entitled minus received so far, of leaves; others 0
     cap: Floats  # (T, K) most GPUs of a generation at once; inf when unlimited
     cap_total: Floats  # (T,) most GPUs at once
+    # Limits of trades that cross an account's border; None where nobody has any.
+    deals: Bools | None = None  # (T, K) whether a generation is traded at all
+    give_most: Floats | None = None  # (T, K) most GPUs given away at once; inf when unlimited
+    give_part: Floats | None = None  # (T, K) the same as a part of what tickets earn; inf when unlimited
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from fairshare.queues import job_order
 from fairshare.reasons import explain, may_run
 from fairshare.selection import Selection
 from fairshare.speed import preferred_turns
+from fairshare.trade_limits import TradeLimits
 from fairshare.trading import trade
 from fairshare.tree import Tree
 
@@ -45,7 +46,10 @@ def divide(snapshot: Snapshot) -> Division:
     single = 1 << np.arange(len(capacity))
     entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
     filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
-    trades = trade(filling, accounts.trades, jobs, able, settings) if settings.trading else ()
+    trades: tuple[Trade, ...] = ()
+    if settings.trading:
+        limits = TradeLimits.of(accounts, entitled)
+        trades = trade(filling, accounts.trades, jobs, able, settings, limits=limits)
     return Division(tree, able, reason, job_order(jobs), entitled, filling.held, trades)
 
 

@@ -18,6 +18,7 @@ from fairshare.demand import EPSILON, room
 from fairshare.entitlement import Filling
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Settings, Trade
 from fairshare.speed import speed_ups
+from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
 
 # Less than this part of a GPU is not worth a line in the trade book.
@@ -39,18 +40,20 @@ def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
     return parties, member
 
 
-def trade(filling: Filling, trades: Bools, jobs: Jobs, able: Bools, settings: Settings) -> tuple[Trade, ...]:
+def trade(
+    filling: Filling, trades: Bools, jobs: Jobs, able: Bools, settings: Settings, *, limits: TradeLimits
+) -> tuple[Trade, ...]:
     """Trade what `filling` holds between teams, then divide each team's holdings anew among its users."""
     parties, member = parties_of(filling.tree, trades)
     party = member[jobs.account]
-    market = _Market(filling, settings)
+    market = _Market(filling, settings, limits)
     for slow, fast in _pairs(able.shape[1]):
         pair = slow, fast
         speed_up = speed_ups(jobs, able, party, len(parties), pair)
         if np.nansum(np.log(speed_up)) < 0:  # name the generations as most teams find them
             pair = fast, slow
             speed_up = speed_ups(jobs, able, party, len(parties), pair)
-        known = np.isfinite(speed_up)
+        known = np.isfinite(speed_up) & limits.deal_in(parties, pair)
         market.open(parties[known], speed_up[known], pair)
     for account in sorted({side for one in market.done for side in (one.seller, one.buyer)}):
         filling.replace(account, filling.held[account].copy())
@@ -65,8 +68,8 @@ def _pairs(generations: int) -> list[tuple[int, int]]:
 class _Market:
     """Makes trades; changes what `filling` holds of the parties and of those above them."""
 
-    def __init__(self, filling: Filling, settings: Settings) -> None:
-        self.filling, self.settings = filling, settings
+    def __init__(self, filling: Filling, settings: Settings, limits: TradeLimits) -> None:
+        self.filling, self.settings, self.limits = filling, settings, limits
         self.done: list[Trade] = []
 
     def open(self, parties: Ints, speed_up: Floats, pair: tuple[int, int]) -> None:
@@ -100,7 +103,7 @@ class _Market:
                     )
 
     def _exchange(self, seller: int, buyer: int, pair: tuple[int, int], price: float) -> float:
-        """Move as much as both have and can use; returns the GPUs of the fast generation, 0 for none."""
+        """Move as much as both have, can use and may give; returns the GPUs of the fast generation, 0 for none."""
         held, rank, tree = self.filling.held, self.filling.rank, self.filling.tree
         slow, fast = pair
         gpus = min(float(held[seller, fast]), float(held[buyer, slow]) / price)
@@ -110,8 +113,10 @@ class _Market:
         above_seller, above_buyer = tree.path(seller), tree.path(buyer)
         common = set(above_seller) & set(above_buyer)
         # Accounts above both see no change; all others must be able to use theirs, quotas included.
-        changes = [(account, step) for account in above_seller if account not in common]
-        changes += [(account, -step) for account in above_buyer if account not in common]
+        givers = [account for account in above_seller if account not in common]
+        takers = [account for account in above_buyer if account not in common]
+        gpus = min(gpus, self.limits.room(givers, fast, slow), self.limits.room(takers, slow, fast) / price)
+        changes = [(account, step) for account in givers] + [(account, -step) for account in takers]
         for account, change in changes:
             gpus = min(gpus, room(rank[account], held[account], change))
         if gpus <= LEAST_GPUS:
@@ -119,6 +124,8 @@ class _Market:
         for account, change in changes:
             after = held[account] + gpus * change
             held[account] = np.where(after > EPSILON, after, 0.0)
+        self.limits.note(givers, fast, gpus)
+        self.limits.note(takers, slow, gpus * price)
         return gpus
 
 

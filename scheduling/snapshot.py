@@ -17,6 +17,7 @@ from fairshare import model as fs
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
+from scheduling.trade_limits import read_trade_limits
 
 DEFAULT_TICKETS = 100.0
 
@@ -172,11 +173,12 @@ def _read_accounts(
         if leaf is not None and generation in column:
             owed[leaf, column[generation]] = amount
     cap, cap_total = np.full((count, kinds), np.inf), np.full(count, np.inf)
-    for tenant_id, limits in effective_limits(tenants).items():
-        cap_total[index[tenant_id]] = limits.total if limits.total is not None else np.inf
-        for generation, limit in limits.by_generation.items():
+    for tenant_id, quotas in effective_limits(tenants).items():
+        cap_total[index[tenant_id]] = quotas.total if quotas.total is not None else np.inf
+        for generation, limit in quotas.by_generation.items():
             if generation in column:
                 cap[index[tenant_id], column[generation]] = limit
+    limits = read_trade_limits(index, column, count)
     arrays = fs.Accounts(
         parent=np.array(parent, dtype=np.int64),
         tickets=np.array(tickets),
@@ -184,6 +186,9 @@ def _read_accounts(
         owed=owed,
         cap=cap,
         cap_total=cap_total,
+        deals=limits.deals,
+        give_most=limits.give_most,
+        give_part=limits.give_part,
     )
     return _Accounts(keys, arrays), leaf_of
 
@@ -307,7 +312,18 @@ def _with_leaf(accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: i
         owed=np.vstack([accounts.owed, np.zeros((len(added), kinds))]),
         cap=np.vstack([accounts.cap, np.full((len(added), kinds), np.inf)]),
         cap_total=np.append(accounts.cap_total, np.full(len(added), np.inf)),
+        # Nothing was measured of what is added, so that it does not trade.
+        deals=_longer(accounts.deals, len(added), True),
+        give_most=_longer(accounts.give_most, len(added), np.inf),
+        give_part=_longer(accounts.give_part, len(added), np.inf),
     )
+
+
+def _longer(table: Any, rows: int, filled: float) -> Any:
+    """(T, K) with as many rows more; None stays None."""
+    if table is None:
+        return None
+    return np.vstack([table, np.full((rows, table.shape[1]), filled, dtype=table.dtype)])
 
 
 @dataclass(frozen=True, slots=True)

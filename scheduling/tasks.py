@@ -107,6 +107,13 @@ def close_books() -> None:
 
 
 @shared_task
+def sum_shares() -> None:
+    """Sums the share intervals of the full hours of all clusters."""
+    clusters = Cluster.objects.values_list("id", flat=True)
+    _each(clusters, lambda cluster_id: actions.sum_share_hours(cluster_id=cluster_id))
+
+
+@shared_task
 def seal_books() -> None:
     """Seals what the books of all clusters, detached ones too, have got since the last time."""
     _each(Cluster.objects.values_list("id", flat=True), seal_book)

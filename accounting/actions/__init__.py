@@ -3,7 +3,7 @@
 All raise NotAllowed when the actor may not, and Refused with the reason when it cannot be done.
 """
 
-from accounting.actions.hardware import create_generation, delete_generation, set_price
+from accounting.actions.hardware import create_generation, delete_generation, set_price, set_weight
 from accounting.actions.ledger import take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
 from accounting.actions.quotas import remove_quota, set_quota
@@ -47,6 +47,7 @@ __all__ = [
     "set_price",
     "set_quota",
     "set_tickets",
+    "set_weight",
     "take_back_trade",
     "take_back_usage",
 ]

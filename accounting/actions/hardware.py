@@ -15,7 +15,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
 from accounting.months import first_of_month
-from accounting.permissions import require_admin
+from accounting.permissions import require_admin, require_operator
 from accounting.tariff import HOUR
 
 
@@ -43,6 +43,26 @@ def delete_generation(*, actor: User | None, generation: Generation) -> None:
     generation.prices.all().delete()
     with refused_if_referenced(generation.name):
         generation.delete()
+
+
+@transaction.atomic(durable=True)
+def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -> Generation:
+    """For how many GPU-hours one of this generation counts where tenants are compared; for the past, too."""
+    require_operator(actor)
+    generation = _locked(generation)
+    before, generation.weight = generation.weight, weight
+    check_fields(generation, "weight")
+    if generation.weight <= 0:
+        raise Refused("A weight is more than zero.", "weight")
+    generation.save(update_fields=["weight"])
+    audit.record(
+        actor=actor,
+        verb="generation.set_weight",
+        target=generation,
+        before={"weight": before},
+        after={"weight": generation.weight},
+    )
+    return generation
 
 
 @transaction.atomic(durable=True)

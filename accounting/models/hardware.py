@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.db import models
@@ -13,9 +15,12 @@ class Generation(models.Model):
     name = models.CharField(max_length=40, unique=True)
     description = models.CharField(max_length=200, blank=True)
     memory_gib = models.PositiveIntegerField(default=0)
+    # Published to all, and one for all time: comparing tenants, a GPU-hour of this counts for so many.
+    weight = models.DecimalField(max_digits=9, decimal_places=4, default=Decimal(1), db_default=Decimal(1))
 
     class Meta:
         ordering = ["name"]
+        constraints = [models.CheckConstraint(name="weight_is_positive", condition=models.Q(weight__gt=0))]
 
     def __str__(self) -> str:
         return self.name

@@ -8,12 +8,14 @@ from portal.api import (
     anomalies,
     cluster,
     clusters,
+    fairness,
     jobs,
     reports,
     schedules,
     secrets,
     services,
     sessions,
+    trade_limits,
     volumes,
 )
 from portal.api.auth import Bearer, Session
@@ -29,6 +31,19 @@ fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in
 """
 
 api = NinjaAPI(title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()])
-for subject in (jobs, services, sessions, schedules, cluster, reports, anomalies, clusters, secrets, volumes):
+for subject in (
+    jobs,
+    services,
+    sessions,
+    schedules,
+    cluster,
+    reports,
+    fairness,
+    anomalies,
+    trade_limits,
+    clusters,
+    secrets,
+    volumes,
+):
     api.add_router("", subject.router)
 answer_with_problems(api)

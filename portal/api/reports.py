@@ -10,6 +10,7 @@ from ninja import Query, Router
 
 from accounting.models import Tenant
 from accounting.reports import By
+from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
 from portal.reports.capacity import capacity_csv, read_capacity
 from portal.reports.views import read_report, usage_csv
@@ -75,6 +76,14 @@ def trades(
         "items": [_show_trade(trade) for trade in seen(some[:limit], visible_ids(request.auth))],
         "next": some[limit - 1].pk if len(some) > limit else None,
     }
+
+
+@router.get("/trades/booked", response=list[schemas.BookedTrades], url_name="booked_trades")
+def trades_booked(request: HttpRequest, period: PeriodName = "24h") -> list[BookedTrades]:
+    """What the ledger has of the trades of the caller's teams; for operators of all, which sums to zero."""
+    stretch = read_period(period)
+    tenants = None if request.auth.is_operator else visible_ids(request.auth)
+    return booked_trades(stretch.begins, stretch.ends, tenants)
 
 
 @router.get("/usage", response=schemas.Usage, url_name="usage")
@@ -143,6 +152,8 @@ def _show_trade(trade: SeenTrade) -> dict[str, Any]:
             "got": side.got,
             "got_generation": side.got_generation,
             "speedup": side.speedup,
+            "without": side.worth.without,
+            "with_trade": side.worth.with_trade,
             "gain": side.gain,
         }
         for side in trade.sides

@@ -529,6 +529,10 @@ class TradeSide(Schema):
     got: float
     got_generation: str
     speedup: float
+    without: float = Field(
+        description="What was given, as GPUs of the slow generation by the side's own speed-up."
+    )
+    with_trade: float = Field(description="What was got, in the same measure.")
     gain: float
 
 
@@ -545,9 +549,27 @@ class Trade(Schema):
     counterpart: str
 
 
+class BookedTrades(Schema):
+    """GPU-seconds of one generation in the ledger, exact; over all teams the sum is zero."""
+
+    generation: str
+    gave: Decimal
+    got: Decimal
+    sum: Decimal
+
+
 class TradePage(Schema):
     items: list[Trade]
     next: int | None
+
+
+class TradeLimit(Schema):
+    """For a generation, or with an empty one for all that nothing else is said of."""
+
+    generation: str = ""
+    trades: bool = Field(True, description="False: it is neither given nor taken.")
+    most_gpus: Decimal | None = Field(None, description="Most GPUs given away at once; null: no limit.")
+    most_part: Decimal | None = Field(None, description="The same as a part of the entitlement, 0 to 1.")
 
 
 class UsageRow(Schema):
@@ -579,6 +601,86 @@ class CapacityOfGeneration(Schema):
     capacity_gpu_seconds: Decimal
     value: Decimal = Field(description="Capacity times price.")
     currency: str
+
+
+class FairAmounts(Schema):
+    """In GPU-seconds. due = entitled - lent - unused + borrowed - sold + bought; owed = due - received."""
+
+    entitled: float
+    lent: float
+    unused: float
+    borrowed: float
+    sold: float
+    bought: float
+    due: float
+    received: float
+    owed: float
+    delivered: float | None = Field(description="received / due; null where nothing was due.")
+
+
+class FairnessRow(Schema):
+    team: str
+    generation: str
+    amounts: FairAmounts
+
+
+class ComparedTeam(Schema):
+    """Over all generations, each GPU-second counted by its published weight."""
+
+    team: str
+    amounts: FairAmounts
+    of_entitlement: float | None
+
+
+class FairnessIndices(Schema):
+    """Over the delivered ratios of all teams to which something was due."""
+
+    begins: datetime
+    ends: datetime
+    teams: int
+    jain: float | None
+    max_min: float | None
+
+
+class FinishedJobs(Schema):
+    """Finish-time fairness of training jobs: time from submit to end / time alone on the own part."""
+
+    team: str
+    ended: int
+    told: int
+    median: float | None
+    worst: float | None
+    worse_off: int
+    left_out: int
+
+
+class SpokenRow(Schema):
+    """In GPU-seconds of the team's slowest generation; null where no job was measured beside others."""
+
+    generation: str
+    speed: float | None
+    jobs: int
+    amounts: FairAmounts | None
+
+
+class FairnessStatement(Schema):
+    team: str
+    generations: list[SpokenRow]
+    total: FairAmounts
+
+
+class Fairness(Schema):
+    """Teams are compared, by the published weights, for operators alone; a statement is of one team's own speeds."""
+
+    begins: datetime
+    ends: datetime
+    weights: dict[str, Decimal]
+    rows: list[FairnessRow]
+    compared: list[ComparedTeam]
+    indices: FairnessIndices | None
+    over_time: list[FairnessIndices]
+    finished: list[FinishedJobs]
+    statement: FairnessStatement | None
 
 
 class Bearing(Schema):

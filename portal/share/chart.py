@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from portal.share.queries import Amounts, Series
+from portal.share.queries import Series
+from scheduling.amounts import Amounts
 
 HEIGHT = 1000
 ABOVE = ("own", "bought", "borrowed")  # what was received, by where it came from

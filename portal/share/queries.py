@@ -11,9 +11,9 @@ from django.db.models import QuerySet, Sum
 
 from accounting.models import Generation, Tenant, User
 from portal.share.periods import Period
+from scheduling.amounts import MEASURES, Amounts
 from scheduling.models import Cluster, ShareBalance, ShareInterval
 
-MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sold")
 # Of what goes both ways within a round only the difference crosses the tenant's border.
 NET = {
     "lent": "greatest(sum(lent) - sum(borrowed), 0)",
@@ -22,32 +22,6 @@ NET = {
     "bought": "greatest(sum(bought) - sum(sold), 0)",
 }
 POINTS = 60
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """GPU-seconds of one generation in one stretch of time."""
-
-    entitled: float = 0.0
-    received: float = 0.0
-    lent: float = 0.0
-    unused: float = 0.0
-    borrowed: float = 0.0
-    bought: float = 0.0
-    sold: float = 0.0
-
-    def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(*(getattr(self, name) + getattr(other, name) for name in MEASURES))
-
-    @property
-    def due(self) -> float:
-        """What should have been received, after lending, borrowing and trades."""
-        return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
-
-    @property
-    def delivered(self) -> float | None:
-        """Received in relation to due; None where nothing was due."""
-        return self.received / self.due if self.due > 1e-9 else None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from accounting.models import Generation, Tenant
+from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
 from portal.share.trades import ANOTHER
 from scheduling.models import Trade
 
@@ -28,7 +29,11 @@ class RunSide:
     got_generation: str
     other: str  # "another team" when the reader may not see it
     speedup: float
-    gain: float  # 0.83: by its own measure it got 83 % more than it gave
+    worth: Worth  # in GPU-seconds of the slow generation
+
+    @property
+    def gain(self) -> float:
+        return self.worth.gain
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def _run(row: tuple, tenants: dict[int, Tenant], names: dict[int, str], mine: Co
     first, last, count, begins, until, goes_on, last_begins, *parties, lowest, highest = row[:13]
     seller, buyer = (tenants[pk] for pk in parties[:2])
     slow, fast = (names[pk] for pk in parties[2:])
-    fast_time, slow_time, worth_to_seller, worth_to_buyer = row[13:]
+    fast_time, slow_time, sold, bought = row[13:]  # the last two: the fast time by each side's own speed-ups
 
     def name(tenant: Tenant) -> str:
         return tenant.name if tenant.pk in mine else ANOTHER
@@ -94,11 +99,11 @@ def _run(row: tuple, tenants: dict[int, Tenant], names: dict[int, str], mine: Co
     sides = [
         RunSide(
             seller, fast_time, fast, slow_time, slow, name(buyer),
-            speedup=worth_to_seller / fast_time, gain=slow_time / worth_to_seller - 1,
+            speedup=sold / fast_time, worth=worth_to_seller(fast_time, slow_time, sold / fast_time),
         ),
         RunSide(
             buyer, slow_time, slow, fast_time, fast, name(seller),
-            speedup=worth_to_buyer / fast_time, gain=worth_to_buyer / slow_time - 1,
+            speedup=bought / fast_time, worth=worth_to_buyer(fast_time, slow_time, bought / fast_time),
         ),
     ]  # fmt: skip
     return Run(

@@ -11,6 +11,7 @@ from django.db.models.expressions import ExpressionWrapper
 from django.db.models.functions import Coalesce, Extract, Now
 
 from accounting.models import Tenant, User
+from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
 from portal.share.periods import Period
 from scheduling.models import Trade
 
@@ -27,7 +28,11 @@ class Side:
     got: float
     got_generation: str
     speedup: float
-    gain: float  # 0.83: by its own measure it got 83 % more than it gave
+    worth: Worth  # in GPUs of the slow generation
+
+    @property
+    def gain(self) -> float:
+        return self.worth.gain
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def _seller(trade: Trade) -> Side:
         got=trade.slow_gpus,
         got_generation=trade.slow.name,
         speedup=trade.seller_speedup,
-        gain=trade.price / trade.seller_speedup - 1,
+        worth=worth_to_seller(trade.fast_gpus, trade.slow_gpus, trade.seller_speedup),
     )
 
 
@@ -105,7 +110,7 @@ def _buyer(trade: Trade) -> Side:
         got=trade.fast_gpus,
         got_generation=trade.fast.name,
         speedup=trade.buyer_speedup,
-        gain=trade.buyer_speedup / trade.price - 1,
+        worth=worth_to_buyer(trade.fast_gpus, trade.slow_gpus, trade.buyer_speedup),
     )
 
 

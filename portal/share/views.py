@@ -14,11 +14,14 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
+from accounting.trade_totals import booked_trades
 from portal.share.chart import draw
+from portal.share.limits import limits_in_force, managed
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
-from portal.share.queries import POINTS, Amounts, below, point_times, read_share
+from portal.share.queries import POINTS, below, point_times, read_share
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
+from scheduling.amounts import Amounts
 from scheduling.models import Cluster, ShareInterval, Trade
 
 TRADES_PER_PAGE = 25
@@ -49,6 +52,8 @@ def share(request: HttpRequest) -> HttpResponse:
         times = [localtime(time) for time in point_times(period)]
         context |= {
             "tenant": tenant,
+            "limits": limits_in_force(tenant),
+            "may_limit": managed(request.user).filter(pk=tenant.pk).exists(),
             "period": period,
             "charts": [draw(one, seconds_per_point=seconds) for one in series],
             "total": sum((one.total for one in series), Amounts()),
@@ -76,6 +81,8 @@ def trades(request: HttpRequest) -> HttpResponse:
         request.GET.get("page")
     )
     sides = set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine
+    of = None if _sees_all(request.user, tenant) else sides
+    booked = booked_trades(period.begins, period.ends, of)
     context = {
         "tenants": tenants,
         "tenant": tenant,
@@ -88,10 +95,18 @@ def trades(request: HttpRequest) -> HttpResponse:
         "runs": page if single is None else [],
         "trades": [] if single is None else seen(page, mine),
         "totals": totals(shown, sides),
+        "booked": booked,
+        "sees_all": _sees_all(request.user, tenant),
+        "balanced": all(one.sum == 0 for one in booked),
         # What all gave is what all got: the sum says nothing, how much changed hands does.
         "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
     }
     return render(request, "share/trades.html", context)
+
+
+def _sees_all(user: User, tenant: Tenant | None) -> bool:
+    """Whether both sides of all trades are asked for, which sum to zero."""
+    return user.is_operator and tenant is None
 
 
 def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | None:

@@ -41,9 +41,12 @@ from scheduling.actions.schedules import (
 from scheduling.actions.secrets import create_secret, delete_secret, replace_secret
 from scheduling.actions.services import change_service, create_service, remove_service, roll_back_service
 from scheduling.actions.sessions import keep_session, note_use, start_session, step_session, stop_session
+from scheduling.actions.share_hours import sum_share_hours
+from scheduling.actions.trade_limits import Allowance, set_trade_limits
 from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
+    "Allowance",
     "announce_service",
     "apply_observations",
     "attach_cluster",
@@ -94,11 +97,13 @@ __all__ = [
     "run_schedule_now",
     "set_bare_pods",
     "set_reachable",
+    "set_trade_limits",
     "start_session",
     "step_service",
     "step_session",
     "stop_session",
     "submit_job",
+    "sum_share_hours",
     "update_cluster",
     "withdraw_volume",
 ]

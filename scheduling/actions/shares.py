@@ -18,6 +18,7 @@ from accounting.ledger import book_trade
 from fairshare import model as fs
 from fairshare.balance import settle
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
+from scheduling.share_hours import write_hours_again
 from scheduling.snapshot import Legend
 
 MICROSECOND = Decimal("0.000001")
@@ -167,6 +168,7 @@ def take_back(cluster: Cluster, closings: Iterable[Closing]) -> None:
     with connection.cursor() as cursor:
         for statement in (TAKE_BACK_FROM_BALANCES, TAKE_BACK_FROM_INTERVALS):
             cursor.execute(statement, columns)
+    write_hours_again(cluster.pk, since=min(end for _, end, _ in over), until=last)
 
 
 _OVER = """
@@ -268,6 +270,7 @@ def _close_interval(
         )
         for tenant, generation in rates.keys() | by_tenant.keys()
     )
+    write_hours_again(cluster.pk, since=since, until=now)  # there are such only after the clock was set back
 
 
 def _book_trades(last: Round, *, ends: datetime) -> None:

@@ -10,12 +10,15 @@ from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.services import Service, ServiceEvent, ServiceRevision
 from scheduling.models.sessions import Session
+from scheduling.models.share_hours import FinishTime, ShareBook, ShareHour
+from scheduling.models.trade_limits import TradeLimit
 from scheduling.models.volumes import JobVolume, Volume
 
 __all__ = [
     "AnomalyHolder",
     "Cluster",
     "ClusterAccess",
+    "FinishTime",
     "HeldGpu",
     "Job",
     "JobEvent",
@@ -36,10 +39,13 @@ __all__ = [
     "ServiceRevision",
     "Session",
     "ShareBalance",
+    "ShareBook",
+    "ShareHour",
     "ShareInterval",
     "SharingAnalysis",
     "SharingAnomaly",
     "SharingPart",
     "Trade",
+    "TradeLimit",
     "Volume",
 ]

@@ -109,6 +109,7 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
+            models.Index(fields=["cluster", "ended_at"], name="job_ended"),
             models.Index(
                 fields=["ended_at"], condition=models.Q(files_removed_at=None), name="job_with_files"
             ),

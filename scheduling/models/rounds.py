@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -101,7 +102,14 @@ class ShareInterval(models.Model):
     objects = ShareIntervalQuerySet.as_manager()
 
     class Meta:
-        indexes = [models.Index(fields=["tenant", "begins"]), models.Index(fields=["begins"])]
+        indexes = [
+            models.Index(fields=["tenant", "begins"]),
+            models.Index(fields=["begins"]),
+            # For what overlaps some stretch of time: intervals are written in the order of time.
+            BrinIndex(
+                fields=["begins", "ends"], pages_per_range=16, autosummarize=True, name="intervals_in_time"
+            ),
+        ]
         constraints = [
             models.UniqueConstraint(name="one_share_interval_each", fields=["round", "tenant", "generation"])
         ]

@@ -12,8 +12,9 @@ from accounting.clock import now_from_database
 from accounting.models import Generation
 from portal.share.chart import HEIGHT, draw, nice_step
 from portal.share.periods import Period
-from portal.share.queries import POINTS, Amounts, Series, read_share
+from portal.share.queries import POINTS, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
+from scheduling.amounts import Amounts
 from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
 from tests.make import cast
 from tests.portal.scene import Scene, share

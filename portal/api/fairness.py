@@ -1,0 +1,83 @@
+"""The fairness report: the same figures as on the page and in the file."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from portal.api import schemas
+from portal.reports.fairness import COLUMNS, fairness_csv, read_fairness
+from scheduling.amounts import Amounts
+from scheduling.fairness import Indices, Statement
+
+router = Router(tags=["Reports"])
+
+
+@router.get("/fairness", response=schemas.Fairness, url_name="fairness")
+def fairness(
+    request: HttpRequest,
+    team: str = "",
+    cluster: str = "",
+    period: Literal["this-month", "last-month", "dates"] = "this-month",
+    format: Literal["json", "csv"] = "json",  # noqa: A002
+) -> dict[str, Any] | HttpResponse:
+    """What teams were entitled to and got, each without those below it. `period` as in usage."""
+    request.user = request.auth
+    if format == "csv":
+        return fairness_csv(request)
+    report = read_fairness(request)
+    return {
+        "begins": report.period.begins,
+        "ends": report.period.ends,
+        "weights": {one.name: one.weight for one in report.weights},
+        "rows": [
+            {"team": row.tenant.slug, "generation": row.generation.name, "amounts": _amounts(row.amounts)}
+            for row in report.rows
+        ],
+        "compared": [
+            {
+                "team": one.tenant.slug,
+                "amounts": _amounts(one.amounts),
+                "of_entitlement": one.of_entitlement,
+            }
+            for one in report.compared
+        ],
+        "indices": _indices(report.indices) if report.indices else None,
+        "over_time": [_indices(one) for one in report.over_time],
+        "finished": [
+            {"team": one.tenant.slug}
+            | {
+                name: getattr(one, name)
+                for name in ("ended", "told", "median", "worst", "worse_off", "left_out")
+            }
+            for one in report.finished
+        ],
+        "statement": _statement(report.statement) if report.statement else None,
+    }
+
+
+def _amounts(amounts: Amounts) -> dict[str, float | None]:
+    return {name: getattr(amounts, name) for name in (*COLUMNS, "delivered")}
+
+
+def _indices(one: Indices) -> dict[str, Any]:
+    same = {name: getattr(one, name) for name in ("begins", "ends", "jain", "max_min")}
+    return same | {"teams": one.tenants}
+
+
+def _statement(statement: Statement) -> dict[str, Any]:
+    return {
+        "team": statement.tenant.slug,
+        "generations": [
+            {
+                "generation": line.generation.name,
+                "speed": line.speed,
+                "jobs": line.jobs,
+                "amounts": None if line.speed is None else _amounts(line.own),
+            }
+            for line in statement.lines
+        ],
+        "total": _amounts(statement.total),
+    }

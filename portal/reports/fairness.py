@@ -1,0 +1,231 @@
+"""The fairness report: what teams were entitled to and got, and for operators how fair that was over all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import takewhile
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounting import actions
+from accounting.clock import now_from_database
+from accounting.csv_lines import csv_line, harmless
+from accounting.models import Generation, Tenant
+from portal.administration.access import operators_only, posted_from
+from portal.administration.forms import Refusal, decimal, perform
+from portal.reports.index_chart import draw_indices
+from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.share.views import chosen_cluster
+from scheduling.amounts import Amounts
+from scheduling.fairness import (
+    Compared,
+    Finished,
+    Indices,
+    Row,
+    Scope,
+    Statement,
+    compare,
+    fairness_rows,
+    finished,
+    indices,
+    indices_over_time,
+    statement,
+)
+from scheduling.models import Cluster
+
+# In the order in which they add up.
+COLUMNS = {
+    "entitled": "Entitled",
+    "lent": "Lent",
+    "unused": "Unused",
+    "borrowed": "Borrowed",
+    "sold": "Sold",
+    "bought": "Bought",
+    "due": "Due",
+    "received": "Received",
+    "owed": "Owed",
+}
+MOST_POINTS = 120
+
+
+@dataclass(frozen=True)
+class FairnessReport:
+    """What one reader sees. Tenants are compared for operators alone; a statement is of one team."""
+
+    period: ReportPeriod
+    cluster: Cluster | None
+    tenant: Tenant | None
+    rows: list[Row]
+    compared: list[Compared]
+    indices: Indices | None
+    over_time: list[Indices]
+    finished: list[Finished]
+    statement: Statement | None
+    weights: list[Generation]
+
+
+def read_fairness(request: HttpRequest) -> FairnessReport:
+    """The report that the URL asks for; 404 for a team that the user may not see."""
+    user = request.user
+    tenant = None
+    if slug := request.GET.get("team", "").replace("\0", ""):
+        tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=slug)
+    name = request.GET.get("cluster", "").replace("\0", "")
+    cluster = chosen_cluster(name, list(Cluster.objects.order_by("name"))) if name else None
+    zone = timezone.get_current_timezone()
+    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    scope = Scope.of(user, period.begins, period.ends, tenant=tenant, cluster=cluster)
+    rows = fairness_rows(scope)
+    compared = compare(rows) if user.is_operator else []
+    of = tenant or _only_own(request, rows)
+    return FairnessReport(
+        period=period,
+        cluster=cluster,
+        tenant=tenant,
+        rows=rows,
+        compared=compared,
+        indices=indices(period.begins, period.ends, compared) if user.is_operator else None,
+        over_time=indices_over_time(scope, edges(period)) if user.is_operator else [],
+        finished=finished(scope),
+        statement=statement(of, rows, scope) if of else None,
+        weights=list(Generation.objects.all()),
+    )
+
+
+def _only_own(request: HttpRequest, rows: list[Row]) -> Tenant | None:
+    """The team of a member who sees one only."""
+    seen = {row.tenant.pk: row.tenant for row in rows}
+    return next(iter(seen.values())) if len(seen) == 1 and not request.user.is_operator else None
+
+
+def edges(period: ReportPeriod) -> list[datetime]:
+    """Hours of up to four days, else days or as many days as make no more than `MOST_POINTS` stretches."""
+    days = (period.ends - period.begins) / timedelta(days=1)
+    step = timedelta(hours=1) if days <= 4 else timedelta(days=max(1, -(-days // MOST_POINTS)))
+    # Hours by the clock that never jumps; so a day of 23 hours has 23.
+    begins, ends = (moment.astimezone(UTC) for moment in (period.begins, period.ends))
+    moments = (begins + step * n for n in range(MOST_POINTS + 2))
+    return [*takewhile(lambda moment: moment < ends, moments), ends]
+
+
+@require_safe
+def fairness(request: HttpRequest) -> HttpResponse:
+    return _page(request)
+
+
+def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    report = read_fairness(request)
+    chart = draw_indices(
+        {
+            "jain": [one.jain for one in report.over_time],
+            "max-min": [one.max_min for one in report.over_time],
+        }
+    )
+    context = {
+        "report": report,
+        "tenants": list(Tenant.objects.visible_to(request.user)),
+        "clusters": list(Cluster.objects.order_by("name")),
+        "tenant": report.tenant,
+        "cluster": report.cluster,
+        "period": report.period,
+        "periods": LABELS,
+        "columns": COLUMNS,
+        "rows": [(row, _cells(row.amounts)) for row in report.rows],
+        "compared": [(one, _cells(one.amounts)) for one in report.compared],
+        "lines": [(line, _cells(line.own)) for line in report.statement.lines] if report.statement else [],
+        "total": _cells(report.statement.total) if report.statement else [],
+        "chart": chart,
+        "refusal": refusal,
+    }
+    return render(request, "reports/fairness.html", context, status=422 if refusal else 200)
+
+
+def _cells(amounts: Amounts) -> list[tuple[str, float]]:
+    """Heading and GPU-seconds of each column."""
+    return [(heading, getattr(amounts, name)) for name, heading in COLUMNS.items()]
+
+
+@operators_only
+@posted_from("usage_fairness")
+def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
+    generation = get_object_or_404(Generation, pk=pk)
+    return perform(
+        request,
+        f"weight-{pk}",
+        lambda post: actions.set_weight(
+            actor=request.user, generation=generation, weight=decimal(post, "weight")
+        ),
+        done=f"A GPU-hour of {generation.name} counts for another number now.",
+        to=("usage_fairness",),
+        page=partial(_page),
+    )
+
+
+@require_safe
+def fairness_csv(request: HttpRequest) -> HttpResponse:
+    """The same as a file, unrounded: tables one below the other, an empty line between two."""
+    report = read_fairness(request)
+    name = f"fairlot-fairness-{report.period.first}-{report.period.last}.csv"
+    return HttpResponse(
+        "".join(fairness_csv_lines(report)),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def fairness_csv_lines(report: FairnessReport) -> Iterator[str]:
+    measures = [f"{name}_gpu_seconds" for name in COLUMNS]
+    yield csv_line(["team", "gpu", *measures, "delivered"])
+    for row in report.rows:
+        names = [harmless(row.tenant.name), harmless(row.generation.name)]
+        yield csv_line([*names, *_figures(row.amounts), _figure(row.amounts.delivered)])
+    if report.indices:
+        yield from _compared_lines(report, report.indices)
+    yield csv_line([])
+    yield csv_line(
+        ["team", "jobs_ended", "rho_known", "rho_median", "rho_worst", "worse_off_than_alone", "left_out"]
+    )
+    for one in report.finished:
+        rhos = [_figure(one.median), _figure(one.worst)]
+        yield csv_line([harmless(one.tenant.name), one.ended, one.told, *rhos, one.worse_off, one.left_out])
+    if report.statement:
+        yield csv_line([])
+        own = [f"{name}_own_gpu_seconds" for name in COLUMNS]
+        yield csv_line(["team", "gpu", "measured_speed", "measured_jobs", *own])
+        for line in report.statement.lines:
+            names = [harmless(report.statement.tenant.name), harmless(line.generation.name)]
+            figures = _figures(line.own) if line.speed is not None else [""] * len(COLUMNS)
+            yield csv_line([*names, _figure(line.speed), line.jobs, *figures])
+
+
+def _compared_lines(report: FairnessReport, over_all: Indices) -> Iterator[str]:
+    yield csv_line([])
+    yield csv_line(["gpu", "published_weight"])
+    for generation in report.weights:
+        yield csv_line([harmless(generation.name), f"{generation.weight.normalize():f}"])
+    yield csv_line([])
+    yield csv_line(
+        ["team", *(f"{name}_weighted_gpu_seconds" for name in COLUMNS), "delivered", "of_entitled"]
+    )
+    for one in report.compared:
+        ratios = [_figure(one.amounts.delivered), _figure(one.of_entitlement)]
+        yield csv_line([harmless(one.tenant.name), *_figures(one.amounts), *ratios])
+    yield csv_line([])
+    yield csv_line(["from", "to", "teams", "jain", "max_min"])
+    for index in [over_all, *report.over_time]:
+        bounds = [harmless(index.begins), harmless(index.ends)]
+        yield csv_line([*bounds, index.tenants, _figure(index.jain), _figure(index.max_min)])
+
+
+def _figures(amounts: Amounts) -> list[str]:
+    return [_figure(getattr(amounts, name)) for name in COLUMNS]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else repr(float(value))

@@ -1,0 +1,50 @@
+"""Sums share intervals hour by hour, once all that an hour can have is written down."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Min
+
+from accounting.sums import HOUR, start_of_hour
+from scheduling.finish_times import write_finish_times
+from scheduling.locks import lock_schedule
+from scheduling.models import Cluster, ShareBook, ShareInterval
+from scheduling.share_hours import write_hour
+
+
+def sum_share_hours(*, cluster_id: int, at_most: int = 200) -> int:
+    """Sums the hours that are over, in order; returns how many. Each is a transaction of its own."""
+    summed = 0
+    while summed < at_most and sum_next_share_hour(cluster_id=cluster_id):
+        summed += 1
+    return summed
+
+
+@transaction.atomic(durable=True)
+def sum_next_share_hour(*, cluster_id: int) -> bool:
+    """Sums the first hour that is not summed yet; False when a round may still write intervals into it.
+
+    The intervals of a round are written by the next one, and end there: after a round nothing more comes before it.
+    """
+    lock_schedule(cluster_id)
+    last_round = Cluster.objects.values_list("last_round_at", flat=True).get(pk=cluster_id)
+    begins = _next_hour(cluster_id)
+    if begins is None or last_round is None or last_round < begins + HOUR:
+        return False
+    write_hour(cluster_id, begins)
+    write_finish_times(cluster_id, begins)
+    ShareBook.objects.filter(cluster=cluster_id).update(until=begins + HOUR)
+    return True
+
+
+def _next_hour(cluster_id: int) -> datetime | None:
+    book = ShareBook.objects.filter(cluster=cluster_id).first()
+    if book is None:
+        first = ShareInterval.objects.filter(cluster=cluster_id).aggregate(first=Min("begins"))["first"]
+        if first is None:
+            return None
+        hour = start_of_hour(first)
+        book = ShareBook.objects.create(cluster_id=cluster_id, since=hour, until=hour)
+    return book.until

@@ -1,0 +1,43 @@
+"""GPU time of one generation in one stretch of time, as shares tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairshare.fairness import delivered
+
+MEASURES = ("entitled", "received", "lent", "unused", "borrowed", "bought", "sold")
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """In GPU-seconds; see ShareInterval."""
+
+    entitled: float = 0.0
+    received: float = 0.0
+    lent: float = 0.0
+    unused: float = 0.0
+    borrowed: float = 0.0
+    bought: float = 0.0
+    sold: float = 0.0
+
+    def __add__(self, other: Amounts) -> Amounts:
+        return Amounts(*(getattr(self, name) + getattr(other, name) for name in MEASURES))
+
+    def __mul__(self, weight: float) -> Amounts:
+        return Amounts(*(getattr(self, name) * weight for name in MEASURES))
+
+    @property
+    def due(self) -> float:
+        """What should have been received, after lending, borrowing and trades."""
+        return self.entitled - self.lent - self.unused + self.borrowed + self.bought - self.sold
+
+    @property
+    def delivered(self) -> float | None:
+        """Received in relation to due; None where nothing was due."""
+        return delivered(self.received, self.due)
+
+    @property
+    def owed(self) -> float:
+        """What was due and not received; negative where more was received than was due."""
+        return self.due - self.received

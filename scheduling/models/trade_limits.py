@@ -1,0 +1,72 @@
+"""What tenants allow to be traded in their name."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+
+from accounting.models import Generation, Tenant, User
+
+
+class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
+    def visible_to(self, user: User) -> Self:
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+
+class TradeLimit(models.Model):
+    """For one generation, or without it for all that have no row of their own.
+
+    Holds for what the tenant and all below it trade with others, not for what they trade with each other.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="trade_limits")
+    generation = models.ForeignKey(Generation, on_delete=models.CASCADE, null=True, blank=True)
+    trades = models.BooleanField(help_text="False: it is neither given nor taken.")
+    most_gpus = models.DecimalField(
+        max_digits=9, decimal_places=3, null=True, blank=True, help_text="Most GPUs given away at once."
+    )
+    most_part = models.DecimalField(
+        max_digits=5,
+        decimal_places=4,
+        null=True,
+        blank=True,
+        help_text="The same as a part of the entitlement.",
+    )
+
+    objects = TradeLimitQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["tenant", models.F("generation__name").asc(nulls_last=True)]
+        constraints = [
+            models.UniqueConstraint(
+                name="one_trade_limit_a_generation", fields=["tenant", "generation"], nulls_distinct=False
+            ),
+            models.CheckConstraint(
+                name="trade_limit_is_not_negative",
+                condition=models.Q(most_gpus__isnull=True) | models.Q(most_gpus__gte=0),
+            ),
+            models.CheckConstraint(
+                name="traded_part_is_a_part",
+                condition=models.Q(most_part__isnull=True) | models.Q(most_part__range=(0, 1)),
+            ),
+            models.CheckConstraint(
+                name="what_is_not_traded_has_no_limit",
+                condition=models.Q(trades=True) | models.Q(most_gpus__isnull=True, most_part__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant}: {self.generation or 'other generations'}"
+
+    @property
+    def terms(self) -> str:
+        """In words, as the audit trail keeps them."""
+        if not self.trades:
+            return "not traded"
+        said = []
+        if self.most_gpus is not None:
+            said.append(f"at most {self.most_gpus.normalize():f} GPUs given")
+        if self.most_part is not None:
+            said.append(f"at most {(self.most_part * 100).normalize():f} % of the entitlement given")
+        return ", ".join(said) or "traded without limit"

@@ -1,0 +1,173 @@
+"""Limits that teams set to their trades: none is ever exceeded, and without any nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.codec import decode_snapshot, encode
+from fairshare.model import Accounts, Decision, Snapshot
+from fairshare.policy import decide
+from fairshare.tree import Tree
+from tests.fairshare.build import INF, Account, Job, snapshot, snapshots
+
+EXAMPLES = settings(max_examples=150, deadline=None)
+SLACK = 1e-6  # GPUs
+
+
+def limited(given: Snapshot, **arrays: object) -> Snapshot:
+    """With limits; those that are not named limit nothing."""
+    shape = given.accounts.owed.shape
+    none = {
+        "deals": np.ones(shape, dtype=bool),
+        "give_most": np.full(shape, INF),
+        "give_part": np.full(shape, INF),
+    }
+    return replace(given, accounts=replace(given.accounts, **none | arrays))
+
+
+def market(*speed_up_of: float, gpus: int = 8, parents: tuple[int, ...] = ()) -> Snapshot:
+    """Teams with far more jobs than GPUs on two generations; `parents` of the teams, departments come first."""
+    departments = max(parents, default=-1) + 1
+    accounts = [Account() for _ in range(departments)]
+    accounts += [Account(trades=True, parent=parents[t] if parents else -1) for t in range(len(speed_up_of))]
+    jobs = [
+        Job(departments + t, rate={0: 1.0, 1: speed_up})
+        for t, speed_up in enumerate(speed_up_of)
+        for _ in range(2 * gpus)
+    ]
+    return snapshot([(0, gpus), (1, gpus)], accounts, jobs)
+
+
+def array(given: Snapshot, otherwise: float, **of: tuple[int, int, float]) -> np.ndarray:
+    amounts = np.full(given.accounts.owed.shape, otherwise)
+    for account, generation, value in of.values():
+        amounts[account, generation] = value
+    return amounts
+
+
+def amounts(decision: Decision) -> list[tuple[int, int, float, float]]:
+    return [(t.seller, t.buyer, t.fast_gpus, t.slow_gpus) for t in decision.trades]
+
+
+def test_a_seller_gives_no_more_than_its_limit() -> None:
+    free = market(1.0, 4.0)
+    assert amounts(decide(free, seed=0)) == [(0, 1, 2.0, 4.0)]
+    held = limited(free, give_most=array(free, INF, seller=(0, 1, 0.5)))
+    assert amounts(decide(held, seed=0)) == [(0, 1, 0.5, 1.0)]
+
+
+def test_a_buyer_gives_no_more_than_its_limit() -> None:
+    free = market(1.0, 4.0)
+    held = limited(free, give_most=array(free, INF, buyer=(1, 0, 1.0)))
+    assert amounts(decide(held, seed=0)) == [(0, 1, 0.5, 1.0)]
+
+
+def test_a_part_is_of_what_tickets_earn() -> None:
+    free = market(1.0, 4.0)  # four GPUs of each generation each
+    held = limited(free, give_part=array(free, INF, seller=(0, 1, 0.25)))
+    assert amounts(decide(held, seed=0)) == [(0, 1, 1.0, 2.0)]
+
+
+@pytest.mark.parametrize("account", [0, 1])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_generation_that_one_side_does_not_deal_in_is_not_traded(account: int, generation: int) -> None:
+    free = market(1.0, 4.0)
+    deals = np.ones((2, 2), dtype=bool)
+    deals[account, generation] = False
+    assert decide(limited(free, deals=deals), seed=0).trades == ()
+
+
+def test_who_does_not_trade_makes_no_price_for_others() -> None:
+    free = market(1.0, 3.0, 4.0, gpus=9)
+    assert decide(free, seed=0).trades[0].price == 3.0
+    deals = np.ones((3, 2), dtype=bool)
+    deals[1] = False
+    (trade,) = decide(limited(free, deals=deals), seed=0).trades
+    assert (trade.seller, trade.buyer, trade.price) == (0, 2, 2.0)
+
+
+def test_a_departments_limit_counts_what_its_teams_give_to_others_but_not_to_each_other() -> None:
+    free = market(1.0, 4.0, 4.0, parents=(0, 0, 1))
+    within = {(2, 3), (3, 2)}
+    none = limited(free, give_most=array(free, INF, department=(0, 1, 0.0)))
+    trades = decide(none, seed=0).trades
+    assert trades
+    assert all((t.seller, t.buyer) in within for t in trades)
+    some = limited(free, give_most=array(free, INF, department=(0, 1, 0.25)))
+    given = sum(t.fast_gpus for t in decide(some, seed=0).trades if (t.seller, t.buyer) not in within)
+    assert given == pytest.approx(0.25)
+
+
+@st.composite
+def with_limits(draw: st.DrawFn) -> Snapshot:
+    """Several teams in departments that want to trade, most of them with limits."""
+    teams, gpus = draw(st.integers(2, 5)), draw(st.sampled_from([4, 8, 9]))
+    parents = tuple(draw(st.integers(0, 1)) for _ in range(teams)) if draw(st.booleans()) else ()
+    speeds = [draw(st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 6.0])) for _ in range(teams)]
+    plain = market(*speeds, gpus=gpus, parents=parents)
+    shape = plain.accounts.owed.shape
+
+    def table(values: st.SearchStrategy[float]) -> np.ndarray:
+        return np.array([[draw(values) for _ in range(shape[1])] for _ in range(shape[0])])
+
+    return limited(
+        plain,
+        deals=table(st.sampled_from([1.0, 1.0, 1.0, 0.0])).astype(bool),
+        give_most=table(st.sampled_from([INF, INF, 0.0, 0.3, 1.0])),
+        give_part=table(st.sampled_from([INF, INF, 0.0, 0.1, 0.5])),
+    )
+
+
+def given_across(accounts: Accounts, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
+    """(T, K) GPUs that each account gave across its border, and whether it gave or took any of a generation."""
+    tree = Tree.of(accounts.parent)
+    gave, touched = np.zeros(accounts.owed.shape), np.zeros(accounts.owed.shape, dtype=bool)
+    for trade in decision.trades:
+        sides = set(tree.path(trade.seller)), set(tree.path(trade.buyer))
+        for mine, others, generation, gpus in (
+            (sides[0], sides[1], trade.fast, trade.fast_gpus),
+            (sides[1], sides[0], trade.slow, trade.slow_gpus),
+        ):
+            for account in mine - others:
+                gave[account, generation] += gpus
+                touched[account, [trade.slow, trade.fast]] = True
+    return gave, touched
+
+
+@EXAMPLES
+@given(with_limits())
+def test_no_trade_exceeds_any_limit(given: Snapshot) -> None:
+    decision = decide(given, seed=0)
+    accounts = given.accounts
+    gave, touched = given_across(accounts, decision)
+    assert (gave <= accounts.give_most + SLACK).all()
+    limited_part = np.isfinite(accounts.give_part)
+    part = np.where(limited_part, accounts.give_part, 0.0) * decision.entitled
+    assert (gave[limited_part] <= part[limited_part] + SLACK).all()
+    assert not (touched & ~accounts.deals).any()
+
+
+def test_the_limits_of_the_property_bite() -> None:
+    """Else the test above could not fail."""
+    free = market(1.0, 2.0, 6.0)
+    gave, _ = given_across(free.accounts, decide(free, seed=0))
+    assert gave.max() > 1.0
+
+
+@EXAMPLES
+@given(snapshots(trading=True))
+def test_limits_that_limit_nothing_change_nothing(given: Snapshot) -> None:
+    assert encode(decide(limited(given), seed=1)) == encode(decide(given, seed=1))
+
+
+def test_a_round_with_limits_is_kept_with_them() -> None:
+    held = limited(market(1.0, 4.0), give_most=np.full((2, 2), 0.5))
+    again = decode_snapshot(encode(held))
+    assert encode(again) == encode(held)
+    assert encode(decide(again, seed=0)) == encode(decide(held, seed=0))
+    assert decode_snapshot(encode(market(1.0, 4.0))).accounts.give_most is None

@@ -1,0 +1,154 @@
+"""What managers allow to be traded: who may say so, what is refused, and that the next round keeps to it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import AuditEvent
+from fairshare import codec
+from fairshare.policy import decide
+from scheduling.actions import Allowance, run_round, set_trade_limits
+from scheduling.actions.rounds import decisions_equal, redraw
+from scheduling.models import Cluster, Job, JobSpeed, Trade, TradeLimit
+from scheduling.snapshot import read_snapshot, with_candidate
+from tests import make
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def lab(transactional_db: None) -> World:
+    """Astro sells time on A100s, on which Bio is four times as fast."""
+    made = world(v100=4, a100=4, trading=True)
+    people = made.people
+    for owner, tenant, fast in ((people.bob, people.astro, 1.0), (people.charlie, people.bio, 4.0)):
+        for _ in range(8):
+            job = made.submit(owner, tenant)
+            JobSpeed.objects.create(job=job, generation=people.v100, steps=100, seconds=100)
+            JobSpeed.objects.create(job=job, generation=people.a100, steps=fast * 100, seconds=100)
+    return made
+
+
+def traded(lab: World) -> list[tuple[float, float]]:
+    """GPUs of the fast and of the slow generation in the trades of the next round that is due."""
+    round_ = run_round(cluster_id=lab.cluster.pk)
+    assert round_ is not None
+    return [(trade.fast_gpus, trade.slow_gpus) for trade in Trade.objects.filter(round=round_)]
+
+
+def limit(lab: World, *allowances: Allowance) -> list[TradeLimit]:
+    return set_trade_limits(actor=lab.people.alice, tenant=lab.people.astro, allowances=allowances)
+
+
+def test_a_limit_holds_from_the_next_round_which_does_not_wait_for_the_quantum(lab: World) -> None:
+    people = lab.people
+    assert traded(lab) == [(1.0, 2.0)]
+    assert run_round(cluster_id=lab.cluster.pk) is None  # nothing is due
+    limit(lab, Allowance(people.a100, most_gpus=Decimal("0.25")))
+    assert traded(lab) == [(0.25, 0.5)]
+    limit(lab, Allowance(people.a100, most_part=Decimal("0.05")))
+    assert traded(lab) == [(pytest.approx(0.1), pytest.approx(0.2))]
+    limit(lab, Allowance(trades=False), Allowance(people.v100))
+    assert traded(lab) == []
+    limit(lab, Allowance(trades=False), Allowance(people.v100), Allowance(people.a100))
+    assert traded(lab) == [(1.0, 2.0)]
+    limit(lab, Allowance(trades=False))
+    assert traded(lab) == []
+    limit(lab)
+    assert traded(lab) == [(1.0, 2.0)]
+
+
+def test_a_limit_of_a_team_above_holds_for_what_leaves_it(lab: World) -> None:
+    people = lab.people
+    out = [Allowance(trades=False)]
+    set_trade_limits(actor=people.ada, tenant=people.uni, allowances=out)
+    assert traded(lab) == [(1.0, 2.0)]  # Astro and Bio are both below it
+    make.tenant("Elsewhere")
+    people.bio.parent, people.bio.path = None, f"{people.bio.pk}/"
+    people.bio.save()
+    set_trade_limits(actor=people.ada, tenant=people.uni, allowances=[*out, Allowance(people.v100)])
+    assert traded(lab) == []
+
+
+def test_a_round_with_limits_can_be_drawn_again(lab: World) -> None:
+    limit(lab, Allowance(most_gpus=Decimal("0.5")))
+    round_ = lab.fill()
+    assert decisions_equal(*redraw(round_))
+    accounts = codec.decode_snapshot(bytes(round_.record.snapshot)).accounts
+    astro = round_.record.legend["accounts"].index((lab.people.astro.pk, None))
+    assert accounts.give_most[astro].tolist() == [0.5, 0.5]
+
+
+def test_without_limits_a_snapshot_has_none(lab: World) -> None:
+    accounts = codec.decode_snapshot(bytes(lab.fill().record.snapshot)).accounts
+    assert (accounts.deals, accounts.give_most, accounts.give_part) == (None, None, None)
+
+
+def test_a_managers_limits_are_in_the_audit_trail_once_and_wake_the_rounds(lab: World) -> None:
+    people = lab.people
+    limit(
+        lab, Allowance(trades=False), Allowance(people.a100, most_gpus=Decimal(2), most_part=Decimal("0.5"))
+    )
+    limit(
+        lab, Allowance(trades=False), Allowance(people.a100, most_gpus=Decimal(2), most_part=Decimal("0.5"))
+    )
+    (event,) = AuditEvent.objects.filter(verb="tenant.set_trade_limits")
+    assert (event.actor, event.tenant, event.before) == (people.alice, people.astro, {})
+    assert event.after == {
+        "A100": "at most 2 GPUs given, at most 50 % of the entitlement given",
+        "other GPUs": "not traded",
+    }
+    assert Cluster.objects.get(pk=lab.cluster.pk).round_wanted_at is not None
+
+
+@pytest.mark.parametrize("who", ["bob", "charlie", "olga"])
+def test_only_managers_and_admins_limit_trades(lab: World, who: str) -> None:
+    with pytest.raises(NotAllowed):
+        set_trade_limits(actor=getattr(lab.people, who), tenant=lab.people.astro, allowances=[])
+    assert not TradeLimit.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"most_gpus": Decimal(-1)}, "most_gpus"),
+        ({"most_part": Decimal("1.01")}, "most_part"),
+        ({"trades": False, "most_gpus": Decimal(1)}, "trades"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused_by_the_action_and_by_the_database(
+    lab: World, given: dict, field: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        limit(lab, Allowance(lab.people.a100, **given))
+    assert refused.value.field == field
+    with pytest.raises(IntegrityError), transaction.atomic():
+        TradeLimit.objects.create(tenant=lab.people.astro, **{"trades": True} | given)
+
+
+def test_two_limits_for_one_generation_are_refused(lab: World) -> None:
+    with pytest.raises(Refused):
+        limit(lab, Allowance(trades=False), Allowance(most_gpus=Decimal(1)))
+    with pytest.raises(IntegrityError), transaction.atomic():
+        TradeLimit.objects.bulk_create(TradeLimit(tenant=lab.people.astro, trades=False) for _ in range(2))
+
+
+def test_a_job_of_a_team_that_had_none_is_checked_beside_limits(lab: World) -> None:
+    people = lab.people
+    limit(lab, Allowance(trades=False))
+    dora, chem = make.user("dora"), make.tenant("Chem")
+    make.membership(dora, chem)
+    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+    job = Job(tenant=chem, owner=dora, workers=1, gpus_per_worker=1, generation_ids=[], cluster=lab.cluster)
+    accounts = with_candidate(snapshot, legend, job).accounts
+    shape = accounts.owed.shape
+    assert accounts.deals.shape == accounts.give_most.shape == accounts.give_part.shape == shape
+    assert not accounts.deals[legend.accounts.index((people.astro.pk, None))].any()
+    assert accounts.deals[-2:].all()
+    assert len(decide(with_candidate(snapshot, legend, job), seed=0).reason) == len(snapshot.jobs) + 1
