@@ -6,10 +6,11 @@ import numpy as np
 
 from fairshare.demand import demand_rank
 from fairshare.draw import draw_of
-from fairshare.entitlement import capacity_of, ticket_share, water_fill
-from fairshare.model import Decision, Ints, Snapshot
+from fairshare.entitlement import Filling, capacity_of, ticket_share, water_fill
+from fairshare.model import Bools, Decision, Floats, Ints, Snapshot
 from fairshare.profiling import swap_for_samples
 from fairshare.queues import job_order
+from fairshare.quotas import limits_of, with_claims, within_borrowing
 from fairshare.reasons import explain, may_run
 from fairshare.selection import Selection
 from fairshare.speed import preferred_turns
@@ -23,27 +24,22 @@ def decide(snapshot: Snapshot, seed: int) -> Decision:
     Tickets become shares of each generation, shares are traded, what each account is owed against its
     share decides whose gang is next, and gangs are placed until nothing more fits.
     """
-    cluster, accounts, jobs, settings = snapshot.cluster, snapshot.accounts, snapshot.jobs, snapshot.settings
+    accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
     tree = Tree.of(accounts.parent)
     able, reason = may_run(snapshot, tree)
-    rank = demand_rank(tree, accounts, jobs, able)
-    capacity = capacity_of(cluster)
-
-    single = 1 << np.arange(len(capacity))
-    entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
-    filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
+    entitled, filling = share_out(snapshot, tree, able)
     trades = trade(filling, accounts.trades, jobs, able, settings) if settings.trading else ()
     share = filling.held
 
     order = job_order(jobs)
-    selection = Selection(snapshot, tree, able, order, draw_of(accounts.owed, share, settings, seed))
+    limits = limits_of(accounts, tree, entitled, settings)
+    selection = Selection(snapshot, tree, able, limits, order, draw_of(accounts.owed, share, settings, seed))
     selection.run()
     if settings.trading and settings.may_preempt:
         swap_for_samples(jobs, able, selection.generation, selection.packings, settings)
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)
-    quota_left, quota_left_total = selection.quotas.left()
     free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
     return Decision(
         run=run,
@@ -57,13 +53,29 @@ def decide(snapshot: Snapshot, seed: int) -> Decision:
             order,
             selection.picked,
             free=free,
-            quota_left=quota_left,
-            quota_left_total=quota_left_total,
+            room=selection.quotas.left(limits.room),
+            most=selection.quotas.left(),
+            claims=selection.claims.left() if selection.claims else None,
         ),
         entitled=entitled,
         share=share,
         trades=trades,
     )
+
+
+def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> tuple[Floats, Filling]:
+    """(T, K) GPUs that tickets earn, and what each account gets of them and of what others leave.
+
+    `able` (J, K) as from may_run.
+    """
+    accounts, jobs, capacity = with_claims(snapshot.accounts), snapshot.jobs, capacity_of(snapshot.cluster)
+    rank = demand_rank(tree, accounts, jobs, able)
+    single = 1 << np.arange(len(capacity))
+    entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
+    if accounts.borrow is not None:
+        accounts = within_borrowing(accounts, entitled)
+        rank = demand_rank(tree, accounts, jobs, able)
+    return entitled, water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
 
 
 def _places(selection: Selection, run: Ints) -> tuple[Ints, Ints]:

@@ -167,6 +167,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 10},
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
+    "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},

@@ -10,6 +10,7 @@ from typing import TypeVar
 from celery import shared_task
 from django.conf import settings
 
+from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.seals import seal_book
 from scheduling import actions
@@ -129,6 +130,13 @@ def step_sessions() -> None:
     """Warns and stops sessions whose time has come."""
     ids = sessions_to_step().values_list("pk", flat=True)
     _each(ids, lambda session_id: actions.step_session(session_id=session_id))
+
+
+@shared_task
+def end_overlong_jobs() -> None:
+    """Stops what has run for as long as it may, or warns of it."""
+    found = actions.overlong(now_from_database())
+    _each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
 
 
 @shared_task

@@ -24,6 +24,7 @@ from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
+from scheduling.actions.overlong import end_overlong, overlong
 from scheduling.actions.remarks import note_remarks
 from scheduling.actions.replicas import step_service
 from scheduling.actions.retention import prune, remove_files
@@ -65,10 +66,12 @@ __all__ = [
     "detach_cluster",
     "drain_node",
     "due_schedules",
+    "end_overlong",
     "grant_volume",
     "keep_session",
     "note_remarks",
     "note_use",
+    "overlong",
     "pause_cluster",
     "pause_schedule",
     "perform_operations",

@@ -269,7 +269,7 @@ class TestQuotas:
             ({"limit": Decimal(-1)}, "limit"),
             ({"limit": Decimal("1.5")}, "limit"),
             ({"limit": Decimal("NaN")}, "limit"),
-            ({"kind": "gpu_hours_month", "limit": Decimal("1e20")}, "limit"),
+            ({"kind": "gpu_hours", "limit": Decimal("1e20")}, "limit"),
         ],
     )
     def test_a_bad_quota_is_refused_with_the_field(
