@@ -81,6 +81,21 @@ class RoundLimits:
             quantum=cluster.effective_quantum,
         )
 
+    def changed(self, removed: Quota | None, added: Quota | None) -> Self:
+        """The limits without one and with another one, which need not be stored."""
+        quotas = [quota for quota in self.quotas if removed is None or quota.pk != removed.pk]
+        if added is not None and added.kind in IN_ROUNDS and added.at_limit != Quota.AtLimit.WARN:
+            quotas.append(added)
+        bounded = any(quota.kind in Quota.OF_A_PERIOD for quota in quotas)
+        now = self.spending.now
+        return replace(
+            self,
+            quotas=quotas,
+            spending=Spending(quotas, now, unbooked() if bounded else ()),
+            paths=dict(Tenant.objects.values_list("pk", "path")) if quotas else {},
+            prices={pk: float(price) for pk, price in prices_at(now).items()} if bounded else {},
+        )
+
     def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
         """`accounts`, whose meaning is `keys`, with what the limits of this round leave them."""
         shape = (len(keys), len(generations))

@@ -83,6 +83,15 @@ def read_snapshot(
     Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
     them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
+    limits = RoundLimits.read(cluster, now=now, lock=lock)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt)
+    return within_limits(snapshot, legend), legend
+
+
+def _read_snapshot(
+    cluster: Cluster, limits: RoundLimits, *, now: datetime, may_preempt: bool
+) -> tuple[fs.Snapshot, Legend]:
+    """The same as if there were no limits."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
@@ -95,11 +104,11 @@ def read_snapshot(
         accounts=accounts.keys,
         jobs=list(jobs.id),
         reasons=np.array(jobs.reason, dtype=np.int64),
-        limits=RoundLimits.read(cluster, now=now, lock=lock),
+        limits=limits,
     )
     snapshot = fs.Snapshot(
         cluster=_hardware(cluster, nodes, column, generation_names),
-        accounts=legend.limits.on(accounts.arrays, accounts.keys, generations),
+        accounts=accounts.arrays,
         jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, now=now),
         settings=fs.Settings(
             quantum=cluster.effective_quantum,
@@ -110,7 +119,38 @@ def read_snapshot(
             may_preempt=may_preempt,
         ),
     )
-    return _without_spent_hours(snapshot, legend), legend
+    return snapshot, legend
+
+
+def within_limits(snapshot: fs.Snapshot, legend: Legend) -> fs.Snapshot:
+    """A snapshot as if there were no limits, with those that the legend tells of."""
+    accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
+    return _without_spent_hours(replace(snapshot, accounts=accounts), legend)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What somebody thinks of changing: the tickets of a tenant, or a limit, which is not stored."""
+
+    tenant: Tenant
+    tickets: int | None = None
+    quota: Quota | None = None
+    removed: Quota | None = None  # the stored limit that goes, or that `quota` takes the place of
+
+
+def before_and_after(
+    cluster: Cluster, change: Change, *, now: datetime
+) -> tuple[fs.Snapshot, fs.Snapshot, Legend]:
+    """The cluster as the next quantum would see it at `now`, without and with the change."""
+    limits = RoundLimits.read(cluster, now=now)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=True)
+    before = within_limits(snapshot, legend)
+    changed = replace(legend, limits=limits.changed(change.removed, change.quota))
+    if change.tickets is not None and (change.tenant.pk, None) in legend.accounts:
+        tickets = snapshot.accounts.tickets.copy()
+        tickets[legend.accounts.index((change.tenant.pk, None))] = change.tickets
+        snapshot = replace(snapshot, accounts=replace(snapshot.accounts, tickets=tickets))
+    return before, within_limits(snapshot, changed), legend
 
 
 def fs_draw(cluster: Cluster) -> Any:

@@ -12,6 +12,7 @@ from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, change_membership, perform, show
+from portal.administration.limit_fields import limits_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of
 
@@ -39,7 +40,7 @@ def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) ->
         "branch": share_of(tenant),
         "members": [(one, one.tickets / tickets) for one in members],
         "roles": Membership.Role.choices,
-        "quotas": tenant.quotas.select_related("generation"),
+        "limits": limits_of(tenant),
         "entries": entries(events, request.user),
     }
     return show(request, "administration/team.html", context, refusal=refusal)

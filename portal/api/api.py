@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from ninja import NinjaAPI
 
-from portal.api import cluster, clusters, jobs, reports, schedules, secrets, services, sessions, volumes
+from portal.api import (
+    cluster,
+    clusters,
+    jobs,
+    limits,
+    reports,
+    schedules,
+    secrets,
+    services,
+    sessions,
+    volumes,
+)
 from portal.api.auth import Bearer, Session
 from portal.api.problems import answer_with_problems
 
@@ -18,6 +29,6 @@ fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in
 """
 
 api = NinjaAPI(title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()])
-for subject in (jobs, services, sessions, schedules, cluster, reports, clusters, secrets, volumes):
+for subject in (jobs, services, sessions, schedules, cluster, reports, clusters, limits, secrets, volumes):
     api.add_router("", subject.router)
 answer_with_problems(api)

@@ -611,6 +611,48 @@ class Capacity(Schema):
     identities: list[CapacityIdentity]
 
 
+LimitKind = Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+AtLimit = Literal["block", "idle", "warn"]
+
+
+class NewLimit(Schema):
+    team: str
+    kind: LimitKind = Field(description="longest_run is in hours, borrowed a part of the entitlement.")
+    limit: Decimal
+    generation: str | None = Field(None, description="Of all together without.")
+    user: str | None = Field(None, description="Of this user in each team, instead of the whole team.")
+    each_user: bool = False
+    period: Literal["", "month", "quarter", "rolling"] = Field(
+        "", description="Of gpu_hours and money: a calendar month unless told otherwise."
+    )
+    days: int | None = Field(None, description="Of a rolling period.")
+    at_limit: AtLimit = Field(
+        "block", description="What happens: nothing more runs, only on idle GPUs, or a warning."
+    )
+
+
+class Limit(NewLimit):
+    id: int
+    used: Decimal | None = Field(description="In the period; of each user's limit by who has used most.")
+
+
+class NewTickets(Schema):
+    team: str
+    tickets: int
+
+
+class ShareChange(Schema):
+    """GPUs that a team with all below it has by its tickets, and with what others leave, within limits."""
+
+    cluster: str
+    team: str
+    generation: str
+    entitled_before: float
+    entitled_after: float
+    share_before: float
+    share_after: float
+
+
 class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]

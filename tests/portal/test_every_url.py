@@ -24,6 +24,7 @@ API_ASTRO = API | {CHARLIE: 404}
 OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, OLGA: 200, ADA: 200}
 ADMINS = OPERATORS | {OLGA: 404}
 API_OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 401, OLGA: 200, ADA: 200}
+API_MANAGER = API_OPERATORS | {ALICE: 200}
 MANAGER = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ALICE: 200}
 POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before anything is looked up
 ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET leads back to the form's page
@@ -109,6 +110,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_member_change": ADMINS_POSTED,
     "admin_quota_set": ADMINS_POSTED,
     "admin_quota_remove": ADMINS_POSTED,
+    "admin_quota_preview": ADMINS_POSTED,
+    "admin_tenant_tickets_preview": ADMINS_POSTED,
     "admin_tenant_change": ADMINS_POSTED,
     "admin_users": ADMINS,
     "admin_user_create": ADMINS_POSTED,
@@ -171,6 +174,10 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_reachable": API_POSTED,
     "api-1:cluster_bare_pods": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
+    "api-1:limits?team=astro": API_MANAGER,
+    "api-1:limit": API_POSTED,
+    "api-1:limits_preview": API_POSTED,
+    "api-1:tickets_preview": API_POSTED,
     "api-1:volumes": API,
     "api-1:cluster_volumes": API_POSTED,
     "api-1:cluster_volume": API_POSTED,
@@ -239,6 +246,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "rest": "v1/nothing",
         "secret_id": scene.team_secret.pk,
         "volume_id": scene.volume.pk,
+        "limit_id": scene.quota.pk,
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 
