@@ -12,6 +12,12 @@ def require_admin(actor: User | None) -> None:
         raise NotAllowed("Only admins may do this.")
 
 
+def require_operator(actor: User | None) -> None:
+    """Raises NotAllowed unless `actor` runs the cluster."""
+    if actor is not None and not (actor.is_authenticated and actor.is_operator):
+        raise NotAllowed("Only operators may do this.")
+
+
 def require_manager(actor: User | None, tenant: Tenant) -> None:
     """Raises NotAllowed unless `actor` is an admin, or manages `tenant` or a tenant above it."""
     if actor is None or _is_admin(actor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -33,11 +33,16 @@ class Standing:
         )
 
 
-def standings(tenant: Tenant, user_id: int | None, *, now: datetime, held: Iterable[Held]) -> list[Standing]:
-    """Of all limits over a period that hold for `tenant`, and with `user_id` for this user in it."""
+def standings(
+    tenant: Tenant, user_id: int | None, *, now: datetime, held: Callable[[], Iterable[Held]]
+) -> list[Standing]:
+    """Of all limits over a period that hold for `tenant`, and with `user_id` for this user in it.
+
+    `held` is asked only where there are some.
+    """
     quotas = Quota.objects.in_force_for(tenant, user_id).filter(kind__in=Quota.OF_A_PERIOD)
     found = list(quotas.select_related("tenant", "user", "generation"))
-    spending = Spending(found, now, held)
+    spending = Spending(found, now, held() if found else ())
     return [Standing(quota, spending.used(quota, limited_by(quota, tenant, user_id))) for quota in found]
 
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from accounting import mail
 from accounting.clock import now_from_database
 from accounting.months import add_months_ahead
+
+
+@shared_task
+def send_letters() -> None:
+    """Sends the mail that waits in the outbox."""
+    for letter_id in mail.due_letters():
+        mail.send(letter_id=letter_id)
 
 
 @shared_task

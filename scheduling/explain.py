@@ -205,8 +205,8 @@ class Explainer:
     def _standings(self, job: Job) -> list[Standing]:
         key = (job.tenant_id, job.owner_id)
         if key not in self._limits:
-            now, held = now_from_database(), unbooked()
-            self._limits[key] = standings(job.tenant, job.owner_id, now=now, held=held)
+            now = now_from_database()
+            self._limits[key] = standings(job.tenant, job.owner_id, now=now, held=unbooked)
         return self._limits[key]
 
     def _reached(self, job: Job, *at_limit: str) -> list[Standing]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from celery import shared_task
 from django.conf import settings
 
+from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.seals import seal_book
@@ -137,6 +138,13 @@ def end_overlong_jobs() -> None:
     """Stops what has run for as long as it may, or warns of it."""
     found = actions.overlong(now_from_database())
     _each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
+
+
+@shared_task
+def end_grants() -> None:
+    """Puts back what was granted until a moment that has come."""
+    ids = requests_to_end().values_list("pk", flat=True)
+    _each(ids, lambda request_id: actions.end_grant(request_id=request_id))
 
 
 @shared_task

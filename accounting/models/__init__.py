@@ -4,7 +4,9 @@ from accounting.models.audit import AuditEvent
 from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageHour
 from accounting.models.hardware import Generation, Price
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
+from accounting.models.letters import Letter
 from accounting.models.quotas import Quota
+from accounting.models.requests import Request
 from accounting.models.tenants import Membership, Tenant, User
 from accounting.models.usage import CorrectedSegment, UsageSegment
 
@@ -19,10 +21,12 @@ __all__ = [
     "LedgerEntry",
     "LedgerSeal",
     "LedgerTransaction",
+    "Letter",
     "Membership",
     "NodeHour",
     "Price",
     "Quota",
+    "Request",
     "Tenant",
     "UsageHour",
     "UsageSegment",

@@ -10,6 +10,7 @@ from portal.api import (
     jobs,
     limits,
     reports,
+    requests,
     schedules,
     secrets,
     services,
@@ -29,6 +30,18 @@ fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in
 """
 
 api = NinjaAPI(title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()])
-for subject in (jobs, services, sessions, schedules, cluster, reports, clusters, limits, secrets, volumes):
+for subject in (
+    jobs,
+    services,
+    sessions,
+    schedules,
+    cluster,
+    reports,
+    clusters,
+    limits,
+    requests,
+    secrets,
+    volumes,
+):
     api.add_router("", subject.router)
 answer_with_problems(api)

@@ -33,7 +33,7 @@ def limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
 def set_limit(request: HttpRequest, new: schemas.NewLimit) -> Status:
     """Sets a limit; the same one again, but for its number, changes that. For admins."""
     tenant = _team(request, new.team)
-    quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **_which(new))
+    quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
     return Status(201, _show(ShownLimit(quota, None)))
 
 
@@ -50,7 +50,7 @@ def remove_limit(request: HttpRequest, limit_id: int) -> Status:
 def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
     """What setting this limit would do to shares at this moment; nothing is saved. For admins."""
     tenant = _team(request, new.team)
-    quota = limit_of(tenant, **_which(new))
+    quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
     return _changes(Change(tenant, quota=quota, removed=find(quota)))
 
@@ -78,7 +78,7 @@ def _changes(change: Change) -> list[dict[str, Any]]:
     ]
 
 
-def _which(new: schemas.NewLimit) -> Which:
+def which_of(new: schemas.LimitTerms) -> Which:
     return Which(
         kind=new.kind,
         generation=_named(Generation.objects.all(), "generation", name=new.generation),

@@ -615,8 +615,7 @@ LimitKind = Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", 
 AtLimit = Literal["block", "idle", "warn"]
 
 
-class NewLimit(Schema):
-    team: str
+class LimitTerms(Schema):
     kind: LimitKind = Field(description="longest_run is in hours, borrowed a part of the entitlement.")
     limit: Decimal
     generation: str | None = Field(None, description="Of all together without.")
@@ -629,6 +628,10 @@ class NewLimit(Schema):
     at_limit: AtLimit = Field(
         "block", description="What happens: nothing more runs, only on idle GPUs, or a warning."
     )
+
+
+class NewLimit(LimitTerms):
+    team: str
 
 
 class Limit(NewLimit):
@@ -651,6 +654,56 @@ class ShareChange(Schema):
     entitled_after: float
     share_before: float
     share_after: float
+
+
+class NewRequest(Schema):
+    team: str = Field(description="Of a new team the one above it.")
+    kind: Literal["tickets", "limit", "extension", "team"]
+    reason: str
+    until: datetime | None = Field(None, description="When it shall end; without, it stays.")
+    tickets: int | None = None
+    name: str | None = Field(None, description="Of a new team.")
+    limit: LimitTerms | None = None
+    extends: int | None = Field(None, description="The granted request that shall last longer.")
+
+
+class Approval(Schema):
+    """What is not said is as it was asked for."""
+
+    answer: str = ""
+    tickets: int | None = None
+    name: str | None = None
+    limit: Decimal | None = None
+    until: datetime | None = None
+
+
+class Refusal(Schema):
+    answer: str
+
+
+class Request(Schema):
+    id: int
+    team: str
+    kind: str
+    state: Literal["open", "approved", "declined", "withdrawn"]
+    reason: str
+    wanted: dict[str, Any]
+    until: datetime | None
+    extends: int | None
+    asked_by: str
+    asked_at: datetime
+    decided_by: str | None
+    decided_at: datetime | None
+    answer: str
+    granted: dict[str, Any] | None
+    ends_at: datetime | None
+    ended_at: datetime | None
+    ending: str = Field(description="What became of it at its end.")
+
+
+class RequestPage(Schema):
+    items: list[Request]
+    next: int | None
 
 
 class Preflight(Schema):

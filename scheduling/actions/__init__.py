@@ -21,6 +21,7 @@ from scheduling.actions.clusters import (
     update_cluster,
 )
 from scheduling.actions.discovery import declare_local_gpus
+from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
@@ -45,6 +46,7 @@ from scheduling.actions.volumes import grant_volume, withdraw_volume
 __all__ = [
     "announce_service",
     "apply_observations",
+    "approve_request",
     "attach_cluster",
     "bill_running",
     "cancel_job",
@@ -66,6 +68,7 @@ __all__ = [
     "detach_cluster",
     "drain_node",
     "due_schedules",
+    "end_grant",
     "end_overlong",
     "grant_volume",
     "keep_session",

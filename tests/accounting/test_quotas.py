@@ -125,7 +125,7 @@ class TestSpending:
         quota(cast.uni, "2", kind=HOURS, generation=cast.a100)
         quota(cast.astro, "100", kind=MONEY, each_user=True, period="quarter", at_limit="warn")
         book(cast)
-        said = [(str(one), one.is_reached) for one in standings(cast.astro, cast.bob.pk, now=NOON, held=())]
+        said = [(str(one), one.is_reached) for one in standings(cast.astro, cast.bob.pk, now=NOON, held=list)]
         assert said == [
             ("Uni has used 2 of 2 GPU-hours of A100, a calendar month (UTC)", True),
             ("The user in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),

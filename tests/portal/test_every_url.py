@@ -26,6 +26,8 @@ ADMINS = OPERATORS | {OLGA: 404}
 API_OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 401, OLGA: 200, ADA: 200}
 API_MANAGER = API_OPERATORS | {ALICE: 200}
 MANAGER = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ALICE: 200}
+ASKERS = OPERATORS | {ALICE: 200}
+ASKERS_POSTED = dict.fromkeys(WHO, 302)
 POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before anything is looked up
 ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET leads back to the form's page
 OPERATORS_POSTED = ADMINS_POSTED | {OLGA: 302}
@@ -110,6 +112,13 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_member_change": ADMINS_POSTED,
     "admin_quota_set": ADMINS_POSTED,
     "admin_quota_remove": ADMINS_POSTED,
+    "requests": ASKERS,
+    "request": ASKERS,
+    "request_approve": ASKERS_POSTED,
+    "request_close": ASKERS_POSTED,
+    "request_extend": ASKERS_POSTED,
+    "request_new": MANAGER,
+    "request_ask": MOVED,
     "admin_quota_preview": ADMINS_POSTED,
     "admin_tenant_tickets_preview": ADMINS_POSTED,
     "admin_tenant_change": ADMINS_POSTED,
@@ -174,6 +183,11 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_reachable": API_POSTED,
     "api-1:cluster_bare_pods": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
+    "api-1:requests": API,
+    "api-1:request": API_MANAGER,
+    "api-1:request_approve": API_POSTED,
+    "api-1:request_decline": API_POSTED,
+    "api-1:request_withdraw": API_POSTED,
     "api-1:limits?team=astro": API_MANAGER,
     "api-1:limit": API_POSTED,
     "api-1:limits_preview": API_POSTED,
@@ -224,6 +238,7 @@ def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str
 def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
     """Astro's own objects for what the pattern asks for."""
     keys = {
+        "request": scene.request.pk,
         "service": scene.service.pk,
         "session": Session.objects.get().pk,
         "schedule": scene.schedule.pk,
@@ -247,6 +262,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "secret_id": scene.team_secret.pk,
         "volume_id": scene.volume.pk,
         "limit_id": scene.quota.pk,
+        "request_id": scene.request.pk,
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 
