@@ -168,6 +168,8 @@ CELERY_BEAT_SCHEDULE = {
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
     "grants": {"task": "scheduling.tasks.end_grants", "schedule": 10.0, "options": {"expires": 20}},
+    "budgets": {"task": "scheduling.tasks.watch_budgets", "schedule": 300.0, "options": {"expires": 300}},
+    "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
     "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
@@ -232,6 +234,9 @@ EMAIL_USE_TLS = env.bool("FAIRLOT_SMTP_STARTTLS", True)
 EMAIL_TIMEOUT = 20
 FAIRLOT_MAIL_DOMAIN = urlsplit(PUBLIC_URL).hostname or "localhost"
 DEFAULT_FROM_EMAIL = env.str("FAIRLOT_MAIL_FROM", f"Fairlot <fairlot@{FAIRLOT_MAIL_DOMAIN}>")
+
+# Webhooks go to public addresses by TLS, unless others within the own network shall be called.
+FAIRLOT_WEBHOOKS_TO_PRIVATE = env.bool("FAIRLOT_WEBHOOKS_TO_PRIVATE", False)
 
 # --- the rest ----------------------------------------------------------------------------------
 USE_TZ = True

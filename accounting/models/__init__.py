@@ -1,6 +1,7 @@
 """State of the accounting room: people, hardware prices, quotas, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
+from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
 from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageHour
 from accounting.models.hardware import Generation, Price
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
@@ -12,6 +13,8 @@ from accounting.models.usage import CorrectedSegment, UsageSegment
 
 __all__ = [
     "AuditEvent",
+    "Budget",
+    "BudgetWarning",
     "CapacitySegment",
     "ClosedBook",
     "CorrectedSegment",
@@ -31,4 +34,5 @@ __all__ = [
     "UsageHour",
     "UsageSegment",
     "User",
+    "WebhookCall",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
@@ -13,6 +14,7 @@ from accounting.models import Membership, Tenant, User
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.limit_fields import limit_fields, limits_of
+from portal.administration.outlooks import outlooks_of
 from portal.administration.tree import read_tree, share_of
 
 
@@ -72,6 +74,8 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
         .exclude(memberships__tenant=tenant)
         .order_by("username"),
         "limits": limits_of(tenant),
+        "outlooks": outlooks_of(tenant),
+        "currency": settings.FAIRLOT_CURRENCY,
         "limit_fields": limit_fields(tenant),
         "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),
     }

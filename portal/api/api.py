@@ -5,6 +5,7 @@ from __future__ import annotations
 from ninja import NinjaAPI
 
 from portal.api import (
+    budgets,
     cluster,
     clusters,
     jobs,
@@ -39,6 +40,7 @@ for subject in (
     reports,
     clusters,
     limits,
+    budgets,
     requests,
     secrets,
     volumes,

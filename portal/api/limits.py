@@ -25,7 +25,7 @@ router = Router(tags=["Administration"])
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
 def limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
     """The limits of a team, and how much of those over a period is used. For its managers and for operators."""
-    tenant = get_object_or_404(_readable(request.auth), slug=team)
+    tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(shown) for shown in limits_of(tenant)]
 
 
@@ -100,7 +100,7 @@ def _named(among: Any, field: str, **named: str | None) -> Any:
     return row
 
 
-def _readable(user: User) -> Any:
+def readable(user: User) -> Any:
     if user.is_operator:
         return Tenant.objects.all()
     return Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)

@@ -656,6 +656,33 @@ class ShareChange(Schema):
     share_after: float
 
 
+class NewBudget(Schema):
+    team: str
+    amount: Decimal
+    period: Literal["month", "quarter"] = "month"
+    percentages: list[int] = Field([80, 100], description="At which managers are warned, once each a period.")
+    by_forecast: bool = Field(True, description="Warn when it will not last if it goes on like this.")
+    webhook_url: str = ""
+
+
+class SetBudget(Schema):
+    id: int
+    signing_key: str = Field(description="Webhooks are signed with it; see docs/limits.md.")
+
+
+class Budget(Schema):
+    id: int
+    team: str
+    period: Literal["month", "quarter"]
+    amount: Decimal
+    percentages: list[int]
+    by_forecast: bool
+    begins: datetime
+    ends: datetime
+    spent: Decimal
+    forecast: Decimal | None = Field(description="By the end of the period; none in its first two days.")
+
+
 class NewRequest(Schema):
     team: str = Field(description="Of a new team the one above it.")
     kind: Literal["tickets", "limit", "extension", "team"]

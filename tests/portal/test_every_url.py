@@ -120,6 +120,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "request_new": MANAGER,
     "request_ask": MOVED,
     "admin_quota_preview": ADMINS_POSTED,
+    "admin_budget_set": ADMINS_POSTED,
+    "admin_budget_remove": ADMINS_POSTED,
     "admin_tenant_tickets_preview": ADMINS_POSTED,
     "admin_tenant_change": ADMINS_POSTED,
     "admin_users": ADMINS,
@@ -189,6 +191,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:request_decline": API_POSTED,
     "api-1:request_withdraw": API_POSTED,
     "api-1:limits?team=astro": API_MANAGER,
+    "api-1:budgets?team=astro": API_MANAGER,
+    "api-1:budget": API_POSTED,
     "api-1:limit": API_POSTED,
     "api-1:limits_preview": API_POSTED,
     "api-1:tickets_preview": API_POSTED,
@@ -243,6 +247,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "session": Session.objects.get().pk,
         "schedule": scene.schedule.pk,
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
+        "budget": 1,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
         "secret": scene.team_secret.pk,
         "user": scene.people.bob.pk, "price": scene.people.a100.pk, "generation": scene.people.a100.pk,
@@ -262,6 +267,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "secret_id": scene.team_secret.pk,
         "volume_id": scene.volume.pk,
         "limit_id": scene.quota.pk,
+        "budget_id": 1,
         "request_id": scene.request.pk,
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
