@@ -152,20 +152,21 @@ class RoundLimits:
         self, keys: Sequence[Account], column: Mapping[int, int]
     ) -> Iterable[tuple[Quota, int, int | None]]:
         """Every limit with each account that it limits, and its generation's column."""
+        teams = {tenant: t for t, (tenant, user) in enumerate(keys) if user is None}
+        leaves = [(t, key) for t, key in enumerate(keys) if key[1] is not None]
         for quota in self.quotas:
             if quota.generation_id is not None and quota.generation_id not in column:
                 continue
             kind = None if quota.generation_id is None else column[quota.generation_id]
-            for t, key in enumerate(keys):
-                if self._limits(quota, key):
-                    yield quota, t, kind
+            if quota.user_id is not None or quota.each_user:
+                yield from ((quota, t, kind) for t, key in leaves if self._limits(quota, key))
+            elif quota.tenant_id in teams:
+                yield quota, teams[quota.tenant_id], kind
 
-    def _limits(self, quota: Quota, key: Account) -> bool:
-        tenant, user = key
-        if quota.user_id is None and not quota.each_user:
-            return user is None and tenant == quota.tenant_id
-        is_below = self.paths[tenant].startswith(self.paths[quota.tenant_id])
-        return user is not None and is_below and (quota.each_user or user == quota.user_id)
+    def _limits(self, quota: Quota, leaf: Account) -> bool:
+        tenant, user = leaf
+        whose = quota.each_user or user == quota.user_id
+        return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
     def _elsewhere(self, quota: Quota, key: Account) -> float:
         """What other clusters take of a limit: GPUs, or what they cost in an hour."""

@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from accounting import audit
 from accounting.actions.quotas import Which, check_limit, find, limit_of, remove_within, set_within
 from accounting.actions.quotas import told as say
 from accounting.actions.tenants import archive_within, check_tickets, create_within, set_tickets_within
@@ -64,11 +65,18 @@ def grant(actor: User | None, request: Request, until: datetime | None) -> None:
         case Kind.TEAM:
             made = create_within(actor=actor, name=granted["name"], parent=tenant, tickets=granted["tickets"])
             request.target = f"team:{made.pk}"
-            Membership.objects.create(tenant=made, user=request.asked_by, role=Membership.Role.MANAGER)
+            _let_manage(actor, made, request.asked_by)
         case _:
             _extend(request, until)
             return
     request.ends_at = until
+
+
+def _let_manage(actor: User | None, team: Tenant, user: User) -> None:
+    role = Membership.Role.MANAGER
+    made = Membership.objects.create(tenant=team, user=user, role=role)
+    after = {"role": role, "tickets": made.tickets}
+    audit.record(actor=actor, verb="member.add", target=user, tenant=team, after=after)
 
 
 def _extend(request: Request, until: datetime | None) -> None:

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 
 from django.db import models, transaction
-from django.db.models import F, Q, Sum
+from django.db.models import F, Sum
 from django.db.models.functions import Coalesce
 
 from accounting import audit
@@ -29,14 +28,13 @@ class Overrun:
 
     job_id: int
     quota: Quota
-    hours: Decimal
 
     def __str__(self) -> str:
         return f"the longest run of {self.quota.whose()} is {self.quota.limit.normalize():f} h"
 
 
-def overlong(now: datetime) -> list[Overrun]:
-    """Jobs whose time is over; of several limits of a job the shortest that stops, else the shortest that warns.
+def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
+    """Jobs, or the one, whose time is over, with the shortest limit that stops, else one that nobody was warned of.
 
     A run is the time in which a job holds GPUs, all its turns together. Replicas of services, which Fairlot
     replaces, and sessions, which have clocks of their own, are no runs.
@@ -44,21 +42,30 @@ def overlong(now: datetime) -> list[Overrun]:
     quotas = list(
         Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN)
         .select_related("tenant", "user")
-        .order_by("at_limit", "limit")
+        .order_by("at_limit", "limit")  # those that block come first
     )
     if not quotas:
         return []
     jobs = Job.objects.filter(
         kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING]
     ).select_related("tenant")
-    concerned = [(job, _of(quotas, job)) for job in jobs.defer("spec")]
-    ran = _ran([job.pk for job, limits in concerned if limits], now)
+    if job_id is not None:
+        jobs = jobs.filter(pk=job_id)
+    concerned = {job.pk: _of(quotas, job) for job in jobs.defer("spec")}
+    ran = _ran([pk for pk, limits in concerned.items() if limits], now)
+    over = {pk: [quota for quota in limits if _is_over(quota, ran[pk])] for pk, limits in concerned.items()}
+    warned = _warned([pk for pk, limits in over.items() if limits])
     return [
-        Overrun(job.pk, quota, Decimal(ran[job.pk] / timedelta(hours=1)))
-        for job, limits in concerned
-        for quota in [next((one for one in limits if _is_over(one, ran[job.pk])), None)]
-        if quota is not None
+        Overrun(pk, left[0])
+        for pk, limits in over.items()
+        if (left := [quota for quota in limits if (pk, quota.pk) not in warned])
     ]
+
+
+def _warned(jobs: list[int]) -> set[tuple[int, int]]:
+    """(job, limit) of which the job's time line tells already."""
+    events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
+    return set(events.values_list("job_id", "detail__quota"))
 
 
 def _of(quotas: Iterable[Quota], job: Job) -> list[Quota]:
@@ -86,16 +93,14 @@ def end_overlong(*, job_id: int) -> bool:
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
     job = Job.objects.select_related("tenant").get(pk=job_id)
     now = now_from_database()
-    over = next((one for one in overlong(now) if one.job_id == job_id), None)
-    if over is None or job.has_ended:
+    over = next(iter(overlong(now, job_id=job_id)), None)
+    if over is None:
         return False
     if over.quota.at_limit == Quota.AtLimit.BLOCK:
         cancel_within(actor=None, job=job, why=f"Stopped: {over}")
         after = {"limit": over.quota.limit, "whose": over.quota.whose()}
         audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
         return True
-    if job.events.filter(Q(kind=WARNED, detail__quota=over.quota.pk)).exists():
-        return False
     JobEvent.objects.create(
         job=job,
         at=now,
