@@ -1,93 +1,67 @@
-"""What tenants may take: limits for the scheduler, hours left this month, and what can never run."""
+"""Limits in words: what can never run, what is used up, and what is over a limit that only warns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
-from accounting.clipping import LOWER, UPPER, earliest, gpu_seconds_between, latest, moment
-from accounting.models import Generation, Quota, Tenant, UsageSegment
+from accounting.models import Generation, Quota, Tenant
+from accounting.spending import Account, Held, Spending
 
-HOUR = Decimal(3600)
+# The least that a limit of hours or money can leave.
+LEAST = Decimal("0.001")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The most GPUs at once of one tenant with all below it; None and missing are unlimited."""
+class Standing:
+    """How much of a limit over a period an account has used."""
 
-    total: int | None = None
-    by_generation: Mapping[int, int] = field(default_factory=dict)
+    quota: Quota
+    used: Decimal
+
+    @property
+    def is_reached(self) -> bool:
+        return self.used >= self.quota.limit
+
+    def __str__(self) -> str:
+        quota = self.quota
+        whose = quota.whose() if not quota.each_user else f"The user in {quota.tenant.name}"
+        return (
+            f"{whose} has used {_figure(self.used)} of {_figure(quota.limit)} {_unit(quota)}, {quota.when()}"
+        )
 
 
-def effective_limits(tenants: Iterable[Tenant]) -> dict[int, Limits]:
-    """Each tenant's own limits, by tenant id; those without any are missing.
+def standings(
+    tenant: Tenant, user_id: int | None, *, now: datetime, held: Callable[[], Iterable[Held]]
+) -> list[Standing]:
+    """Of all limits over a period that hold for `tenant`, and with `user_id` for this user in it.
 
-    A limit covers the tenant's whole subtree, so whoever decides checks every ancestor's, too.
+    `held` is asked only where there are some.
     """
-    quotas = Quota.objects.filter(kind=Quota.Kind.GPUS, tenant__in=[tenant.pk for tenant in tenants])
-    totals: dict[int, int] = {}
-    by_generation: dict[int, dict[int, int]] = {}
-    for quota in quotas:
-        generations = by_generation.setdefault(quota.tenant_id, {})
-        if quota.generation_id is None:
-            totals[quota.tenant_id] = int(quota.limit)
-        else:
-            generations[quota.generation_id] = int(quota.limit)
-    return {pk: Limits(totals.get(pk), generations) for pk, generations in by_generation.items()}
+    quotas = Quota.objects.in_force_for(tenant, user_id).filter(kind__in=Quota.OF_A_PERIOD)
+    found = list(quotas.select_related("tenant", "user", "generation"))
+    spending = Spending(found, now, held() if found else ())
+    return [Standing(quota, spending.used(quota, limited_by(quota, tenant, user_id))) for quota in found]
 
 
-def month_of(now: datetime) -> tuple[datetime, datetime]:
-    """The calendar month of `now` in UTC: its first moment and that of the next."""
-    begins = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    year, month = divmod(begins.year * 12 + begins.month, 12)
-    return begins, begins.replace(year=year, month=month + 1)
+def limited_by(quota: Quota, tenant: Tenant, user_id: int | None) -> Account:
+    """The account of `tenant` or above it whose use a limit counts."""
+    return (tenant.pk, user_id) if quota.user_id or quota.each_user else (quota.tenant_id, None)
 
 
-def gpu_hours_left(
-    now: datetime, running: Mapping[tuple[int, int], float | Decimal] | None = None
-) -> dict[tuple[int, int | None], Decimal]:
-    """GPU-hours left this calendar month (UTC), negative when overspent, for every monthly quota.
-
-    Keys are (tenant id, generation id or None for all). Used is what the ledger has of the tenant's
-    subtree, plus `running`: GPU-seconds held this month but not booked yet, by (tenant, generation).
-    """
-    quotas = list(Quota.objects.filter(kind=Quota.Kind.GPU_HOURS_MONTH))
-    if not quotas:
-        return {}
-    paths = dict(Tenant.objects.values_list("pk", "path"))
-    used: dict[tuple[int, int | None], Decimal] = {}
-    for (tenant_id, generation_id), seconds in _used(*month_of(now), running or {}).items():
-        for ancestor in ids_of(paths[tenant_id]):
-            for kind in (generation_id, None):
-                used[ancestor, kind] = used.get((ancestor, kind), Decimal(0)) + seconds
-    left: dict[tuple[int, int | None], Decimal] = {}
-    for quota in quotas:
-        key = (quota.tenant_id, quota.generation_id)
-        left[key] = quota.limit - used.get(key, Decimal(0)) / HOUR
-    return left
+def _unit(quota: Quota) -> str:
+    return quota.what().partition(",")[0]
 
 
-def _used(
-    begins: datetime, ends: datetime, running: Mapping[tuple[int, int], float | Decimal]
-) -> dict[tuple[int, int], Decimal]:
-    """GPU-seconds by (tenant, generation)."""
-    used = {key: Decimal(str(seconds)) for key, seconds in running.items()}
-    rows = (
-        UsageSegment.objects.uncorrected()
-        .overlapping(begins, ends)
-        .order_by()
-        .values_list("tenant_id", "generation_id")
-        .annotate(seconds=gpu_seconds_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends))))
-    )
-    for tenant_id, generation_id, seconds in rows:
-        key = (tenant_id, generation_id)
-        used[key] = used.get(key, Decimal(0)) + seconds
-    return used
+def _figure(amount: Decimal) -> str:
+    return f"{amount:,.2f}".rstrip("0").rstrip(".")
 
 
-def never_fits(tenant: Tenant, generation_ids: Sequence[int], gpus: int) -> str | None:
+def never_fits(
+    tenant: Tenant, generation_ids: Sequence[int], gpus: int, user_id: int | None = None
+) -> str | None:
     """Why hard quotas forbid a gang of `gpus` GPUs whatever the others do, or None if they do not.
 
     `generation_ids` are those that the job accepts; none means any. Of several obstacles the one of
@@ -96,12 +70,13 @@ def never_fits(tenant: Tenant, generation_ids: Sequence[int], gpus: int) -> str 
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:
         return None
-    lineage = ids_of(tenant.path)
-    quotas = Quota.objects.filter(tenant__in=lineage).select_related("tenant", "generation")
-    quotas = quotas.order_by("tenant__path", "generation__name")
+    hard = Quota.objects.in_force_for(tenant, user_id).filter(
+        at_limit=Quota.AtLimit.BLOCK, kind__in=(Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
+    )
+    quotas = hard.select_related("tenant", "user", "generation")
     obstacles: dict[int, Quota] = {}
     for quota in quotas:
-        if quota.limit >= (gpus if quota.kind == Quota.Kind.GPUS else Decimal("0.001")):
+        if quota.limit >= (gpus if quota.kind == Quota.Kind.GPUS else LEAST):
             continue
         concerned = generations if quota.generation_id is None else {quota.generation_id} & generations.keys()
         for generation_id in concerned:
@@ -115,8 +90,8 @@ def never_fits(tenant: Tenant, generation_ids: Sequence[int], gpus: int) -> str 
 def _limit_in_words(quota: Quota) -> str:
     what = quota.generation.name if quota.generation else "GPUs"
     if quota.kind == Quota.Kind.GPUS:
-        return f"{quota.tenant.name} may hold at most {int(quota.limit)} {what} at once"
-    return f"{quota.tenant.name} may use no {what} at all"
+        return f"{quota.whose()} may hold at most {int(quota.limit)} {what} at once"
+    return f"{quota.whose()} may use no {what} at all"
 
 
 def ids_of(path: str) -> list[int]:

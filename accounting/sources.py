@@ -26,7 +26,7 @@ from accounting.tariff import MICROSECOND
 class Scope:
     """Whose usage between which moments a report is about; `narrow` are filters that all sources understand."""
 
-    viewer: User
+    viewer: User | None  # None: all of it, for what Fairlot itself counts
     begins: datetime | None
     ends: datetime | None
     narrow: Mapping[str, Any] = field(default_factory=dict)
@@ -91,13 +91,14 @@ class Sources:
     def segments(self) -> UsageSegmentQuerySet:
         """Segments of all other time; those at the period's edges reach beyond it."""
         scope = self._scope
-        found = UsageSegment.objects.visible_to(scope.viewer).uncorrected().filter(**scope.narrow)
+        found: UsageSegmentQuerySet = self._visible(UsageSegment.objects.all())
+        found = found.uncorrected().filter(**scope.narrow)
         found = found.overlapping(scope.begins, scope.ends).order_by()
         left: UsageSegmentQuerySet = self._without(found, self._levels, "period__startswith", LOWER)
         return left
 
     def _sums(self, level: _Level, taken: Sequence[_Level]) -> QuerySet[Any]:
-        found: Any = level.model.objects.visible_to(self._scope.viewer).between(level.first, level.last)
+        found: Any = self._visible(level.model.objects.all()).between(level.first, level.last)
         found = found.filter(level.covered("hour"), **self._scope.narrow).order_by()
         if self._row.unit is not None:
             found = found.alias(**self._rows_of(level, F("hour"))).filter(self._in_one_row(level))
@@ -113,6 +114,9 @@ class Sources:
                 covered &= self._in_one_row(level)
             found = found.filter(~covered)
         return found
+
+    def _visible(self, rows: Any) -> Any:
+        return rows if self._scope.viewer is None else rows.visible_to(self._scope.viewer)
 
     def _rows_of(self, level: _Level, start: Combinable) -> dict[str, Combinable]:
         """In which rows of the report the level's day or hour begins and ends that begins at `start`."""

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from accounting import mail, webhooks
 from accounting.clock import now_from_database
 from accounting.months import add_months_ahead
+
+
+@shared_task
+def send_letters() -> None:
+    """Sends the mail that waits in the outbox."""
+    for letter_id in mail.due_letters():
+        mail.send(letter_id=letter_id)
+
+
+@shared_task
+def call_webhooks() -> None:
+    """Makes the calls that wait in the outbox."""
+    for call_id in webhooks.due_calls():
+        webhooks.call(call_id=call_id)
 
 
 @shared_task

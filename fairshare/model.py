@@ -44,6 +44,13 @@ class Accounts:
     deals: Bools | None = None  # (T, K) whether a generation is traded at all
     give_most: Floats | None = None  # (T, K) most GPUs given away at once; inf when unlimited
     give_part: Floats | None = None  # (T, K) the same as a part of what tickets earn; inf when unlimited
+    # What limits leave of the caps for this round, as hours that are nearly spent do; None: all.
+    room: Floats | None = None  # (T, K) GPUs
+    room_total: Floats | None = None  # (T,)
+    # Up to how many GPUs it takes part in the sharing; beyond, it only gets what nobody else wants. None: all.
+    claim: Floats | None = None  # (T, K)
+    claim_total: Floats | None = None  # (T,)
+    borrow: Floats | None = None  # (T, K) most GPUs beyond the entitlement, as a part of it; None: any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,8 @@ class Reason(IntEnum):
     NEVER_TOO_LARGE = 2  # larger than all nodes of any accepted generation together
     NEVER_WORKER_TOO_LARGE = 3  # no node has as many GPUs as one worker wants
     NEVER_OVER_QUOTA = 4  # larger than what the tenant may hold at once
-    QUOTA_IN_USE = 10  # the tenant's GPUs-at-once quota is in use
-    HOURS_SPENT = 11  # the tenant's GPU-hours of this month are spent
+    QUOTA_IN_USE = 10  # what the account's limits allow at once is in use
+    HOURS_SPENT = 11  # the account's GPU-hours or money of a period are spent
     SHARE_IN_USE = 12  # others are owed more; the account has its share now
     OWN_JOBS_AHEAD = 13  # the account's own other jobs go first
     FRAGMENTED = 14  # enough GPUs, but not together on nodes as the gang needs them
@@ -108,6 +115,8 @@ class Reason(IntEnum):
     GPUS_DRAINING = 16  # picked; waits until the present holders have left
     CLUSTER_PAUSED = 17
     BACKING_OFF = 18  # a start failed; tried again later
+    BORROWED_ENOUGH = 19  # the account has its entitlement, and may not borrow more
+    ONLY_IDLE = 20  # beyond a limit: it runs only on GPUs that nobody else wants
 
     @property
     def is_never(self) -> bool:

@@ -8,10 +8,11 @@ import numpy as np
 
 from fairshare.demand import demand_rank
 from fairshare.draw import draw_of
-from fairshare.entitlement import capacity_of, ticket_share, water_fill
+from fairshare.entitlement import Filling, capacity_of, ticket_share, water_fill
 from fairshare.model import Bools, Decision, Floats, Ints, Jobs, Snapshot, Trade
 from fairshare.profiling import swap_for_samples
 from fairshare.queues import job_order
+from fairshare.quotas import Limits, limits_of, with_claims, within_borrowing
 from fairshare.reasons import explain, may_run
 from fairshare.selection import Selection
 from fairshare.speed import preferred_turns
@@ -24,7 +25,7 @@ from fairshare.tree import Tree
 class Division:
     """What of a decision depends neither on what accounts are owed nor on where gangs run.
 
-    As long as cluster, tickets, quotas and settings stay, and the same jobs are there, it stays too.
+    As long as cluster, tickets, limits and settings stay, and the same jobs are there, it stays too.
     """
 
     tree: Tree
@@ -41,11 +42,7 @@ def divide(snapshot: Snapshot) -> Division:
     accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
     tree = Tree.of(accounts.parent)
     able, reason = may_run(snapshot, tree)
-    rank = demand_rank(tree, accounts, jobs, able)
-    capacity = capacity_of(snapshot.cluster)
-    single = 1 << np.arange(len(capacity))
-    entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
-    filling = water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
+    entitled, filling = share_out(snapshot, tree, able)
     trades: tuple[Trade, ...] = ()
     if settings.trading:
         limits = TradeLimits.of(accounts, entitled)
@@ -64,12 +61,12 @@ def decide(
     """
     accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
     known = division or divide(snapshot)
-    able, order = known.able, known.order
+    limits = limits_of(accounts, known.tree, known.entitled, settings)
     draw = draw_of(accounts.owed, known.share, settings, seed)
-    selection = Selection(snapshot, known.tree, able, order, draw)
+    selection = Selection(snapshot, known.tree, known.able, limits, known.order, draw)
     selection.run()
     if settings.trading and settings.may_preempt:
-        swap_for_samples(jobs, able, selection.generation, selection.packings, settings)
+        swap_for_samples(jobs, known.able, selection.generation, selection.packings, settings)
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)
@@ -78,26 +75,48 @@ def decide(
         generation=selection.generation[run],
         place_start=start,
         place_node=nodes,
-        reason=_explained(jobs, known, selection) if explained else known.reason,
+        reason=_explained(jobs, known, limits, selection) if explained else known.reason,
         entitled=known.entitled,
         share=known.share,
         trades=known.trades,
     )
 
 
-def _explained(jobs: Jobs, known: Division, selection: Selection) -> Ints:
-    quota_left, quota_left_total = selection.quotas.left()
-    free = np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64)
+def _explained(jobs: Jobs, known: Division, limits: Limits, selection: Selection) -> Ints:
     return explain(
         jobs,
         known.able,
         known.reason,
         known.order,
         selection.picked,
-        free=free,
-        quota_left=quota_left,
-        quota_left_total=quota_left_total,
+        free=np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64),
+        room=selection.quotas.left(limits.room),
+        most=selection.quotas.left(),
+        claims=selection.claims.left() if selection.claims else None,
     )
+
+
+def shares_of(snapshot: Snapshot) -> tuple[Floats, Floats]:
+    """(T, K) GPUs that tickets earn, and (T, K) those with what others leave, before trades."""
+    tree = Tree.of(snapshot.accounts.parent)
+    able, _ = may_run(snapshot, tree)
+    entitled, filling = share_out(snapshot, tree, able)
+    return entitled, filling.held
+
+
+def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> tuple[Floats, Filling]:
+    """(T, K) GPUs that tickets earn, and what each account gets of them and of what others leave.
+
+    `able` (J, K) as from may_run.
+    """
+    accounts, jobs, capacity = with_claims(snapshot.accounts), snapshot.jobs, capacity_of(snapshot.cluster)
+    rank = demand_rank(tree, accounts, jobs, able)
+    single = 1 << np.arange(len(capacity))
+    entitled = ticket_share(tree, accounts.tickets, rank[:, single] > 0, capacity)
+    if accounts.borrow is not None:
+        accounts = within_borrowing(accounts, entitled)
+        rank = demand_rank(tree, accounts, jobs, able)
+    return entitled, water_fill(tree, accounts, rank, preferred_turns(tree, jobs, able), capacity)
 
 
 def _places(selection: Selection, run: Ints) -> tuple[Ints, Ints]:

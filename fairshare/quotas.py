@@ -1,11 +1,85 @@
-"""GPUs at once: what the quotas up the tree still allow while gangs are being picked."""
+"""GPUs at once: what the limits up the tree still allow while gangs are being picked.
+
+Three kinds of limits, each of an account with all below it: how much it may have at all (`with_room`), up to
+how much it takes part in the sharing (`with_claims`), and how much it may have beyond its entitlement.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
 import numpy as np
 
-from fairshare.model import Accounts, Floats
+from fairshare.demand import EPSILON
+from fairshare.model import Accounts, Floats, Settings
 from fairshare.tree import Tree
+
+
+class Left(NamedTuple):
+    """GPUs that each account may still be given."""
+
+    each: Floats  # (T, K) of each generation
+    total: Floats  # (T,)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The accounts of a snapshot with other caps: those that one kind of limit gives in this round."""
+
+    room: Accounts  # what they may have
+    most: Accounts  # the same within what they may borrow
+    claims: Accounts | None  # of `most`, with a claim; None: all
+
+
+def with_room(accounts: Accounts) -> Accounts:
+    """The accounts as capped by what their limits leave for this round."""
+    return _cut(accounts, accounts.room, accounts.room_total)
+
+
+def with_claims(accounts: Accounts) -> Accounts:
+    """`with_room`, and no further than they take part in the sharing."""
+    return _cut(with_room(accounts), accounts.claim, accounts.claim_total)
+
+
+def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
+    """No further than `entitled` (T, K) GPUs and what they may borrow beyond."""
+    if accounts.borrow is None:
+        return accounts
+    return _cut(accounts, _bound(entitled, accounts.borrow), None)
+
+
+def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
+    """What gangs are picked by.
+
+    A gang may be larger than its account's entitlement: it gets its turn when the account is owed what it
+    takes beyond, so that on average the account has no more than its limit.
+    """
+    room, claims = with_room(accounts), with_claims(accounts)
+    if accounts.borrow is not None:
+        owed = np.maximum(tree.sums(accounts.owed), 0.0) / settings.quantum
+        most = _bound(entitled, accounts.borrow) + owed
+        bounded, claims = _cut(room, most, None), _cut(claims, most, None)
+    else:
+        bounded = room
+    is_soft = accounts.claim is not None or accounts.claim_total is not None
+    return Limits(room, bounded, claims if is_soft else None)
+
+
+def _bound(entitled: Floats, borrow: Floats) -> Floats:
+    """(T, K) GPUs with all that may be borrowed; infinite where that is not limited."""
+    bound: Floats = np.full_like(entitled, np.inf)
+    limited = np.isfinite(borrow)
+    bound[limited] = entitled[limited] * (1 + borrow[limited]) + EPSILON
+    return bound
+
+
+def _cut(accounts: Accounts, cap: Floats | None, total: Floats | None) -> Accounts:
+    return replace(
+        accounts,
+        cap=accounts.cap if cap is None else np.minimum(accounts.cap, cap),
+        cap_total=accounts.cap_total if total is None else np.minimum(accounts.cap_total, total),
+    )
 
 
 class Quotas:
@@ -32,8 +106,9 @@ class Quotas:
         for t in self._limited[account]:
             self._used[t, generation] += gpus
 
-    def left(self) -> tuple[Floats, Floats]:
-        """(T, K) and (T,) GPUs that each account may still be given: of each generation, and in all."""
-        cap = self._accounts.cap - self._used
-        cap_total = self._accounts.cap_total - self._used.sum(axis=1)
-        return self._tree.least_on_path(cap), self._tree.least_on_path(cap_total)
+    def left(self, accounts: Accounts | None = None) -> Left:
+        """What is left of the caps, or of those of `accounts`, which cap no account that is not capped here."""
+        accounts = accounts or self._accounts
+        cap = accounts.cap - self._used
+        cap_total = accounts.cap_total - self._used.sum(axis=1)
+        return Left(self._tree.least_on_path(cap), self._tree.least_on_path(cap_total))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairshare.model import Bools, Cluster, Floats, Ints, Jobs, Reason, Snapshot
+from fairshare.quotas import Left
 from fairshare.tree import Tree
 
 
@@ -61,29 +62,51 @@ def explain(
     picked: Bools,
     *,
     free: Floats,
-    quota_left: Floats,
-    quota_left_total: Floats,
+    room: Left,
+    most: Left,
+    claims: Left | None,
 ) -> Ints:
     """(J,) the Reason of every job: that of `may_run`, or what stands in its way this round.
 
     `order` (J,) ranks the jobs as their owners want them; `free` (K,) is what nobody was given;
-    `quota_left` (T, K) and `quota_left_total` (T,) what the quotas up the tree still allow.
+    `room` is what limits up the tree still allow, `most` the same within what may be borrowed, `claims` what
+    is left before an account only gets what nobody else wants.
     """
     total = (jobs.workers * jobs.gpus)[:, None]
     waits = ~picked & (reason == Reason.NONE)
-    in_quota = able & (total <= quota_left[jobs.account]) & (total <= quota_left_total[jobs.account, None])
+    in_room = able & _within(room, jobs, total)
+    in_quota = in_room & _within(most, jobs, total)
     enough_free = in_quota & (total <= free)
+    shares = in_quota if claims is None else in_quota & _within(claims, jobs, total)
     # The first waiting job of each account and generation; a job that is first nowhere waits for these.
-    first = np.full(quota_left.shape, len(jobs), dtype=np.int64)
+    first = np.full(most.each.shape, len(jobs), dtype=np.int64)
     job, generation = np.nonzero(able & waits[:, None])
     np.minimum.at(first, (jobs.account[job], generation), order[job])
     is_first = (able & (first[jobs.account] == order[:, None])).any(axis=1)
     now = np.select(
-        [~in_quota.any(axis=1), enough_free.any(axis=1), ~is_first],
-        [Reason.QUOTA_IN_USE, Reason.FRAGMENTED, Reason.OWN_JOBS_AHEAD],
+        [
+            ~in_room.any(axis=1),
+            ~in_quota.any(axis=1),
+            enough_free.any(axis=1),
+            ~shares.any(axis=1),
+            ~is_first,
+        ],
+        [
+            Reason.QUOTA_IN_USE,
+            Reason.BORROWED_ENOUGH,
+            Reason.FRAGMENTED,
+            Reason.ONLY_IDLE,
+            Reason.OWN_JOBS_AHEAD,
+        ],
         default=Reason.SHARE_IN_USE,
     )
     return np.where(picked, Reason.NONE, np.where(waits, now, reason)).astype(np.int64)
+
+
+def _within(left: Left, jobs: Jobs, total: Ints) -> Bools:
+    """(J, K) whether gangs of `total` (J, 1) GPUs keep within what is left."""
+    found: Bools = (total <= left.each[jobs.account]) & (total <= left.total[jobs.account, None])
+    return found
 
 
 def never_reason(snapshot: Snapshot, job: int) -> Reason:

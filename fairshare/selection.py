@@ -11,7 +11,7 @@ from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
 from fairshare.queues import Group, Queue, queues_of, suspended_on
-from fairshare.quotas import Quotas
+from fairshare.quotas import Limits, Quotas
 from fairshare.tree import Tree
 
 # Turns with a claim come before all that only fill what is left.
@@ -24,12 +24,17 @@ Turn = tuple[int, float, int, int, int]
 class Selection:
     """The gangs picked so far, and where they go."""
 
-    def __init__(self, snapshot: Snapshot, tree: Tree, able: Bools, order: Ints, draw: Stride) -> None:
+    def __init__(  # noqa: PLR0917 - what a decision has worked out before, in that order
+        self, snapshot: Snapshot, tree: Tree, able: Bools, limits: Limits, order: Ints, draw: Stride
+    ) -> None:
         """`able` (J, K) says where each job may run, `order` (J,) how much its owner wants it."""
         self._jobs, self._draw = snapshot.jobs, draw
         self._order = order
         self._settings = snapshot.settings
-        self.quotas = Quotas(tree, snapshot.accounts)
+        self.quotas = Quotas(tree, limits.most)
+        # Who shares only up to a limit is counted against that as well.
+        self.claims = Quotas(tree, limits.claims) if limits.claims else None
+        self._only_idle = False
         holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
         self.packings = [
             Packing(snapshot.cluster, k, snapshot.jobs, holds)
@@ -61,8 +66,16 @@ class Selection:
         self._fill(may_move=True)
         for packing in self.packings:
             packing.settle_down()
-        if any(packing.free_gpus for packing in self.packings) and 0 in self._taken:
+        if self._is_room():
             self._fill(may_move=False)
+        if self.claims is not None and self._is_room():
+            # What is still free nobody with a claim wants, or can use.
+            self._only_idle = True
+            self._fill(may_move=False)
+
+    def _is_room(self) -> bool:
+        """Whether anybody is left who could be given what is left."""
+        return any(packing.free_gpus for packing in self.packings) and 0 in self._taken
 
     def _keep(self, holds: Bools) -> None:
         """Gangs that no one may stop now: all, or those that got their GPUs only lately."""
@@ -72,7 +85,7 @@ class Selection:
         for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
             account, k = int(jobs.account[job]), int(jobs.running_on[job])
             size = int(jobs.workers[job] * jobs.gpus[job])
-            in_quota = not settings.may_preempt or self.quotas.allow(account, k, size)
+            in_quota = not settings.may_preempt or self._allow(account, k, size)
             if in_quota and self.packings[k].stay(job):
                 self._pick(job, account, k, size)
 
@@ -81,10 +94,18 @@ class Selection:
         self._taken[job] = 1
         self._changes[account] += 1
         self.quotas.use(account, generation, size)
+        if self.claims is not None:
+            self.claims.use(account, generation, size)
         self._draw.charge(account, generation, size)
         present = int(self._jobs.running_on[job])
         if present not in {NOWHERE, generation}:
             self.packings[present].leave(job)
+
+    def _allow(self, account: int, generation: int, size: int) -> bool:
+        """Whether limits let the account have so many more GPUs, in the sharing or when all that is over."""
+        if not self.quotas.allow(account, generation, size):
+            return False
+        return self._only_idle or self.claims is None or self.claims.allow(account, generation, size)
 
     def _fill(self, *, may_move: bool) -> None:
         """Take turns until none is left. A shape that could not be placed is not tried again."""
@@ -161,7 +182,7 @@ class Selection:
     def _try(self, group: Group, account: int, k: int, *, may_move: bool) -> None:
         """Pick the first of the group, or drop all of it from the candidates for this generation."""
         shape = (group.workers, group.gpus)
-        if self.quotas.allow(account, k, group.size) and shape not in self._failed[k]:
+        if self._allow(account, k, group.size) and shape not in self._failed[k]:
             if self.packings[k].place(group.first, may_move=may_move):
                 self._pick(group.first, account, k, group.size)
                 return

@@ -168,6 +168,11 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 10},
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
+    "grants": {"task": "scheduling.tasks.end_grants", "schedule": 10.0, "options": {"expires": 20}},
+    "budgets": {"task": "scheduling.tasks.watch_budgets", "schedule": 300.0, "options": {"expires": 300}},
+    "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
+    "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
+    "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
@@ -231,6 +236,20 @@ except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
 # The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
+
+# --- mail --------------------------------------------------------------------------------------
+# Without a server no mail is written.
+EMAIL_HOST = env.str("FAIRLOT_SMTP_HOST", "")
+EMAIL_PORT = env.int("FAIRLOT_SMTP_PORT", 587)
+EMAIL_HOST_USER = env.str("FAIRLOT_SMTP_USER", "")
+EMAIL_HOST_PASSWORD = env.str("FAIRLOT_SMTP_PASSWORD", "")
+EMAIL_USE_TLS = env.bool("FAIRLOT_SMTP_STARTTLS", True)
+EMAIL_TIMEOUT = 20
+FAIRLOT_MAIL_DOMAIN = urlsplit(PUBLIC_URL).hostname or "localhost"
+DEFAULT_FROM_EMAIL = env.str("FAIRLOT_MAIL_FROM", f"Fairlot <fairlot@{FAIRLOT_MAIL_DOMAIN}>")
+
+# Webhooks go to public addresses by TLS, unless others within the own network shall be called.
+FAIRLOT_WEBHOOKS_TO_PRIVATE = env.bool("FAIRLOT_WEBHOOKS_TO_PRIVATE", False)
 
 # --- the rest ----------------------------------------------------------------------------------
 USE_TZ = True

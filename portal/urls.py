@@ -6,7 +6,7 @@ from portal import errors
 
 SUBJECTS = (
     "home", "account", "live", "tokens", "secrets", "jobs", "submit", "sessions", "services", "schedules", "cluster",
-    "share", "reports", "administration", "api",
+    "requests", "share", "reports", "administration", "api",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

@@ -29,7 +29,7 @@ NAVIGATION = (
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",
     "service": "services", "session": "sessions", "trade": "trades", "usage": "usage", "team": "teams",
-    "admin": "administration",
+    "admin": "administration", "request": "teams",
 }  # fmt: skip
 
 S = Job.State

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Self
 
 from django.conf import settings
+from django.db.models import Q
 
 from accounting.models import Quota
 from scheduling.actions.attach import opened_kubeconfig
@@ -24,6 +25,9 @@ from scheduling.sealing import SealError
 # Of one tenant, gated and ending ones too: more than any quota of GPUs lets run.
 MOST_PODS = 20_000
 UNSETTLED = -1  # no quota is this
+OF_ALL_GPUS = Q(
+    kind=Quota.Kind.GPUS, generation=None, user=None, each_user=False, at_limit=Quota.AtLimit.BLOCK
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class _Tenancy:
     def learn(self, job_id: int) -> None:
         """Asks whose the job is, and what that tenant may hold now."""
         tenant_id = self._tenant_of(job_id)
-        quota = Quota.objects.filter(kind=Quota.Kind.GPUS, tenant=tenant_id, generation=None).first()
+        quota = Quota.objects.filter(OF_ALL_GPUS, tenant=tenant_id).first()
         self._most[tenant_id] = int(quota.limit) if quota else None
 
     def namespace_of(self, job_id: int) -> str:

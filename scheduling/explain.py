@@ -9,8 +9,11 @@ from functools import cached_property
 from django.db import models
 from django.db.models import Sum
 
-from accounting.quotas import never_fits
+from accounting.clock import now_from_database
+from accounting.models import Quota
+from accounting.quotas import Standing, never_fits, standings
 from fairshare.model import Reason
+from scheduling.limits import unbooked
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, ShareBalance
 
 SHORT: Mapping[int, str] = {
@@ -20,7 +23,7 @@ SHORT: Mapping[int, str] = {
     Reason.NEVER_WORKER_TOO_LARGE: "no node is large enough",
     Reason.NEVER_OVER_QUOTA: "over the team's quota",
     Reason.QUOTA_IN_USE: "team's quota in use",
-    Reason.HOURS_SPENT: "GPU-hours spent",
+    Reason.HOURS_SPENT: "limit of the period spent",
     Reason.SHARE_IN_USE: "others' turn",
     Reason.OWN_JOBS_AHEAD: "own jobs ahead",
     Reason.FRAGMENTED: "free GPUs are scattered",
@@ -28,6 +31,8 @@ SHORT: Mapping[int, str] = {
     Reason.GPUS_DRAINING: "GPUs being freed",
     Reason.CLUSTER_PAUSED: "cluster paused",
     Reason.BACKING_OFF: "start failed, retrying",
+    Reason.BORROWED_ENOUGH: "borrowed as much as it may",
+    Reason.ONLY_IDLE: "only on idle GPUs",
 }
 
 
@@ -48,6 +53,7 @@ class Explainer:
 
     cluster: Cluster
     _balances: dict[tuple[int, int], dict[int, ShareBalance]] = field(default_factory=dict)
+    _limits: dict[tuple[int, int], list[Standing]] = field(default_factory=dict)
 
     @cached_property
     def _nodes(self) -> list[Node]:
@@ -72,7 +78,12 @@ class Explainer:
         """What to tell the owner about `job` now."""
         if job.state in Job.WAITING:
             return self._waiting(job)
-        return Explanation(_ACTIVE[job.state](job), job.get_state_display())
+        warnings = (
+            ()
+            if job.has_ended
+            else tuple(map(str, self._reached(job, Quota.AtLimit.IDLE, Quota.AtLimit.WARN)))
+        )
+        return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=warnings)
 
     def _waiting(self, job: Job) -> Explanation:
         reason = Reason(job.reason)
@@ -117,7 +128,7 @@ class Explainer:
         """Why quotas forbid it where the nodes would hold it; where none would, on all that it accepts."""
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
-        return never_fits(job.tenant, fitting or list(slots) or job.generation_ids, job.gpus)
+        return never_fits(job.tenant, fitting or list(slots) or job.generation_ids, job.gpus, job.owner_id)
 
     def never_in_words(self, job: Job) -> list[str]:
         """`never` as sentences."""
@@ -151,7 +162,19 @@ class Explainer:
                     "quota of GPUs at once would be exceeded."
                 )
             case Reason.HOURS_SPENT:
-                return f"The GPU-hours of this month that {job.tenant.name} may use are spent."
+                spent = [str(one) for one in self._reached(job, Quota.AtLimit.BLOCK)]
+                return (
+                    ". ".join(spent or ["What is left of a limit's GPU-hours does not last for a round"])
+                    + "."
+                )
+            case Reason.ONLY_IDLE:
+                return (
+                    f"{self._only_idle(job)}; it runs only on GPUs that nobody else wants, and none is left."
+                )
+            case Reason.BORROWED_ENOUGH:
+                return (
+                    f"{job.tenant.name} or a team above it has its share, and may not borrow more beyond it."
+                )
             case Reason.SHARE_IN_USE:
                 return (
                     f"It needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and "
@@ -179,8 +202,22 @@ class Explainer:
             case _:
                 return "Waiting for the next round, which will look at it."
 
+    def _standings(self, job: Job) -> list[Standing]:
+        key = (job.tenant_id, job.owner_id)
+        if key not in self._limits:
+            now = now_from_database()
+            self._limits[key] = standings(job.tenant, job.owner_id, now=now, held=unbooked)
+        return self._limits[key]
+
+    def _reached(self, job: Job, *at_limit: str) -> list[Standing]:
+        return [one for one in self._standings(job) if one.is_reached and one.quota.at_limit in at_limit]
+
+    def _only_idle(self, job: Job) -> str:
+        reached = [str(one) for one in self._reached(job, Quota.AtLimit.IDLE)]
+        return ". ".join(reached) or f"{job.tenant.name} has the GPUs that its limits let it share"
+
     def _detail(self, job: Job) -> list[str]:
-        lines = []
+        lines = list(map(str, self._reached(job, Quota.AtLimit.WARN)))
         for node_kind, total, free in self._per_generation(job):
             lines.append(f"{node_kind}: {free} of {total} GPUs free")
         return lines
@@ -270,7 +307,9 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.NEVER_WORKER_TOO_LARGE: ("Clone it with more workers of fewer GPUs each.",),
     Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger quota.",),
     Reason.QUOTA_IN_USE: ("It starts when a job of the team ends.",),
-    Reason.HOURS_SPENT: ("It starts with the next calendar month (UTC), or with a larger quota.",),
+    Reason.HOURS_SPENT: ("It starts when the limit's period is over, or with a larger limit.",),
+    Reason.BORROWED_ENOUGH: ("It starts when a job of the team ends, or with a larger limit.",),
+    Reason.ONLY_IDLE: ("It starts when GPUs are idle, or with a larger limit.",),
     Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }

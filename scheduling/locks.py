@@ -17,6 +17,7 @@ class Lock(IntEnum):
     ATTACHMENT = 7_103
     ANNOUNCEMENT = 7_104  # its second key is a service's id
     ANALYSIS = 7_105  # its second key is the number of a place
+    LIMITS = 7_106  # its second key is 0: of all clusters
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -30,6 +31,15 @@ def try_lock_schedule(cluster_id: int) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
         return bool(cursor.fetchone()[0])
+
+
+def lock_limits() -> None:
+    """Waits for the right to give out, on any cluster, what limits leave.
+
+    Whoever locks a schedule, too, has done so before.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.LIMITS, 0])
 
 
 def stay_attached(cluster_id: int) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from accounting.models import AuditEvent, Membership, Tenant
-from accounting.quotas import effective_limits, ids_of
+from accounting.models import AuditEvent, Membership, Quota, Tenant
+from accounting.quotas import ids_of
 from fairshare.model import NOWHERE
 from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules, Turn
 from fairshare.simulator.private import ticket_parts
@@ -196,7 +196,8 @@ class _Reader:
 
     def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
         kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
-        for since, until in when_spent(spent, kinds):
+        own = [one for one in spent if one.user in {None, row.owner}]
+        for since, until in when_spent(own, kinds):
             yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), Cause.QUOTA)
 
     def _end(self, row: _Row) -> float | None:
@@ -300,12 +301,13 @@ def _back_offs(turns: Sequence[Turn]) -> Iterator[HeldBack]:
 
 
 def _limits(index: dict[int, int], column: dict[int, int]) -> Iterable[Limit]:
-    """Quotas of GPUs at once, each of a tenant with all below it."""
+    """Limits of GPUs at once, each of a tenant with all below it; those of users are not told apart."""
     tenants = list(Tenant.objects.filter(pk__in=index))
-    for pk, limits in effective_limits(tenants).items():
-        below = frozenset(index[one.pk] for one in tenants if pk in ids_of(one.path))
-        if limits.total is not None:
-            yield Limit(below, None, float(limits.total))
-        for generation, most in limits.by_generation.items():
-            if generation in column:
-                yield Limit(below, column[generation], float(most))
+    limits = Quota.objects.filter(
+        kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK, tenant__in=tenants, user=None, each_user=False
+    )
+    for quota in limits:
+        below = frozenset(index[one.pk] for one in tenants if quota.tenant_id in ids_of(one.path))
+        if quota.generation_id is None or quota.generation_id in column:
+            kind = None if quota.generation_id is None else column[quota.generation_id]
+            yield Limit(below, kind, float(quota.limit))

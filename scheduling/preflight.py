@@ -16,7 +16,7 @@ from scheduling.actions.secrets import find_secrets
 from scheduling.actions.volumes import find_volumes
 from scheduling.explain import Explainer, paused_in_words
 from scheduling.models import Cluster, Job, Node
-from scheduling.snapshot import read_snapshot, tenants_without_hours, with_candidate
+from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.spec import JobSpec
 
 # A forecast plays rounds ahead; on a large queue that would take longer than a person waits.
@@ -57,9 +57,8 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
     now = now_from_database()
     snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
-    spent = tenants_without_hours(now=now).get(tenant.pk, set())
-    snapshot = with_candidate(snapshot, legend, candidate, spent)
-    if (None in spent) or (spent and set(generation_ids or legend.generations) <= spent):
+    snapshot = with_candidate(snapshot, legend, candidate)
+    if snapshot.jobs.blocked[-1] == Reason.HOURS_SPENT:
         candidate.reason, candidate.state = int(Reason.HOURS_SPENT), Job.State.QUEUED
         explanation = explainer.explain(candidate)
         return Preflight("later", (explanation.sentence,), None, cost, explanation.detail)

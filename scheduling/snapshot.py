@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 from django.db.models import Q
 
-from accounting.models import Membership, Tenant
-from accounting.quotas import effective_limits, gpu_hours_left, month_of
+from accounting.models import Membership, Quota, Tenant
 from fairshare import model as fs
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
+from scheduling.limits import RoundLimits
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
 from scheduling.trade_limits import read_trade_limits
 
@@ -32,6 +32,7 @@ class Legend:
     jobs: list[int]
     # Of each job, as stored so far; not part of what the indices mean, hence not of the record.
     reasons: fs.Ints
+    limits: RoundLimits  # likewise
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -75,12 +76,23 @@ class _JobColumns:
         return list(zip(self.tenant, self.owner, strict=True))
 
 
-def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tuple[fs.Snapshot, Legend]:
+def read_snapshot(
+    cluster: Cluster, *, now: datetime, may_preempt: bool, lock: bool = False
+) -> tuple[fs.Snapshot, Legend]:
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
     Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
-    them that move are where they were promised to go.
+    them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
+    limits = RoundLimits.read(cluster, now=now, lock=lock)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt)
+    return within_limits(snapshot, legend), legend
+
+
+def _read_snapshot(
+    cluster: Cluster, limits: RoundLimits, *, now: datetime, may_preempt: bool
+) -> tuple[fs.Snapshot, Legend]:
+    """The same as if there were no limits."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
     generation_names = {node.generation_id: node.generation.name for node in nodes}
     generations = sorted(generation_names)
@@ -93,6 +105,7 @@ def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tupl
         accounts=accounts.keys,
         jobs=list(jobs.id),
         reasons=np.array(jobs.reason, dtype=np.int64),
+        limits=limits,
     )
     snapshot = fs.Snapshot(
         cluster=_hardware(cluster, nodes, column, generation_names),
@@ -107,7 +120,38 @@ def read_snapshot(cluster: Cluster, *, now: datetime, may_preempt: bool) -> tupl
             may_preempt=may_preempt,
         ),
     )
-    return _without_spent_hours(snapshot, jobs, legend, now=now), legend
+    return snapshot, legend
+
+
+def within_limits(snapshot: fs.Snapshot, legend: Legend) -> fs.Snapshot:
+    """A snapshot as if there were no limits, with those that the legend tells of."""
+    accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
+    return _without_spent_hours(replace(snapshot, accounts=accounts), legend)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What somebody thinks of changing: the tickets of a tenant, or a limit, which is not stored."""
+
+    tenant: Tenant
+    tickets: int | None = None
+    quota: Quota | None = None
+    removed: Quota | None = None  # the stored limit that goes, or that `quota` takes the place of
+
+
+def before_and_after(
+    cluster: Cluster, change: Change, *, now: datetime
+) -> tuple[fs.Snapshot, fs.Snapshot, Legend]:
+    """The cluster as the next quantum would see it at `now`, without and with the change."""
+    limits = RoundLimits.read(cluster, now=now)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=True)
+    before = within_limits(snapshot, legend)
+    changed = replace(legend, limits=limits.changed(change.removed, change.quota))
+    if change.tickets is not None and (change.tenant.pk, None) in legend.accounts:
+        tickets = snapshot.accounts.tickets.copy()
+        tickets[legend.accounts.index((change.tenant.pk, None))] = change.tickets
+        snapshot = replace(snapshot, accounts=replace(snapshot.accounts, tickets=tickets))
+    return before, within_limits(snapshot, changed), legend
 
 
 def fs_draw(cluster: Cluster) -> Any:
@@ -172,20 +216,14 @@ def _read_accounts(
         leaf = leaf_of.get((tenant, user))
         if leaf is not None and generation in column:
             owed[leaf, column[generation]] = amount
-    cap, cap_total = np.full((count, kinds), np.inf), np.full(count, np.inf)
-    for tenant_id, quotas in effective_limits(tenants).items():
-        cap_total[index[tenant_id]] = quotas.total if quotas.total is not None else np.inf
-        for generation, limit in quotas.by_generation.items():
-            if generation in column:
-                cap[index[tenant_id], column[generation]] = limit
     limits = read_trade_limits(index, column, count)
     arrays = fs.Accounts(
         parent=np.array(parent, dtype=np.int64),
         tickets=np.array(tickets),
         trades=np.array([user is None and tenant in with_jobs for tenant, user in keys], dtype=bool),
         owed=owed,
-        cap=cap,
-        cap_total=cap_total,
+        cap=np.full((count, kinds), np.inf),
+        cap_total=np.full(count, np.inf),
         deals=limits.deals,
         give_most=limits.give_most,
         give_part=limits.give_part,
@@ -253,24 +291,18 @@ def _accepted(jobs: _JobColumns, column: Mapping[int, int]) -> fs.Bools:
     return found
 
 
-def with_candidate(
-    snapshot: fs.Snapshot, legend: Legend, job: Job, spent: Collection[int | None] = ()
-) -> fs.Snapshot:
-    """The snapshot as if `job`, which is not stored yet, had just been queued as its last one.
-
-    `spent` are the generations of which its tenant has no hours left.
-    """
+def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapshot:
+    """The snapshot as if `job`, which is not stored yet, had just been queued as its last one."""
     accounts, jobs = snapshot.accounts, snapshot.jobs
-    pair = (job.tenant_id, job.owner_id)
-    if pair in legend.accounts:
-        leaf = legend.accounts.index(pair)
+    pair, keys = (job.tenant_id, job.owner_id), legend.accounts
+    if pair in keys:
+        leaf = keys.index(pair)
     else:
         # The tenants above may be new here, too; the leaf is the last account in any case.
-        accounts = _with_leaf(accounts, legend, job.tenant, job.owner_id)
-        leaf = len(accounts.parent) - 1
-    accepts = np.array(
-        [(not job.generation_ids or g in job.generation_ids) and g not in spent for g in legend.generations]
-    )
+        accounts, keys = _with_leaf(accounts, legend, job.tenant, job.owner_id)
+        accounts = legend.limits.on(accounts, keys, legend.generations)
+        leaf = len(keys) - 1
+    accepts = np.array([not job.generation_ids or g in job.generation_ids for g in legend.generations])
     kinds = len(legend.generations)
     jobs = fs.Jobs(
         account=np.append(jobs.account, leaf),
@@ -285,11 +317,13 @@ def with_candidate(
         place_start=np.append(jobs.place_start, jobs.place_start[-1]),
         place_node=jobs.place_node,
     )
-    return replace(snapshot, accounts=accounts, jobs=jobs)
+    return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 
 
-def _with_leaf(accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: int) -> fs.Accounts:
-    """The tree with a user's leaf, and the tenants above it where they had no jobs until now."""
+def _with_leaf(
+    accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: int
+) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
+    """The tree with a user's leaf, and the tenants above it where they had no jobs until now; and its keys."""
     keys = list(legend.accounts)
     steps = [int(step) for step in tenant.path.split("/") if step]
     by_id = Tenant.objects.in_bulk(steps)
@@ -304,8 +338,9 @@ def _with_leaf(accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: i
         parent = len(keys)
         keys.append((step, None))
     added.append((parent, float(tickets or DEFAULT_TICKETS), False))
+    keys.append((tenant.pk, user_id))
     kinds = accounts.owed.shape[1]
-    return fs.Accounts(
+    tree = fs.Accounts(
         parent=np.append(accounts.parent, [row[0] for row in added]),
         tickets=np.append(accounts.tickets, [row[1] for row in added]),
         trades=np.append(accounts.trades, [row[2] for row in added]),
@@ -317,6 +352,7 @@ def _with_leaf(accounts: fs.Accounts, legend: Legend, tenant: Tenant, user_id: i
         give_most=_longer(accounts.give_most, len(added), np.inf),
         give_part=_longer(accounts.give_part, len(added), np.inf),
     )
+    return tree, keys
 
 
 def _longer(table: Any, rows: int, filled: float) -> Any:
@@ -369,58 +405,24 @@ def _blocked(cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, *, now: d
 
 
 def _without_spent_hours(
-    snapshot: fs.Snapshot, jobs: _JobColumns, legend: Legend, *, now: datetime
+    snapshot: fs.Snapshot, legend: Legend, keys: Sequence[tuple[int, int | None]] = ()
 ) -> fs.Snapshot:
-    """No job may run where its tenant's hours are spent, and none at all where only such places would do."""
-    spent = tenants_without_hours(now=now)
-    if not spent:
+    """No gang may run where its account's hours or money do not last for a round, and none at all nowhere else.
+
+    `keys` are the accounts, where they are others than the legend's.
+    """
+    jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
+    caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)
+    spent = caps.forbid(tree, jobs.account, jobs.workers * jobs.gpus)
+    if not spent.any():
         return snapshot
-    accepts, blocked = snapshot.jobs.accepts.copy(), snapshot.jobs.blocked.copy()
-    for i, tenant in enumerate(jobs.tenant):
-        kinds = spent.get(tenant, set())
-        for k, generation in enumerate(legend.generations):
-            if None in kinds or generation in kinds:
-                accepts[i, k] = False
-    tree = Tree.of(snapshot.accounts.parent)
-    left = replace(snapshot, jobs=replace(snapshot.jobs, accepts=accepts))
+    accepts, blocked = jobs.accepts & ~spent, jobs.blocked.copy()
+    left = replace(snapshot, jobs=replace(jobs, accepts=accepts))
     _, before = may_run(snapshot, tree)
     _, after = may_run(left, tree)
-    # "Never" would be wrong: the month ends. What is left of the choice is none.
+    # "Never" would be wrong: the period ends. What is left of the choice is none.
     never = np.array([fs.Reason(int(reason)).is_never for reason in after], dtype=bool)
     holds = never & (before != after)
-    accepts[holds] = snapshot.jobs.accepts[holds]
+    accepts[holds] = jobs.accepts[holds]
     blocked[holds & (blocked == 0)] = fs.Reason.HOURS_SPENT
-    return replace(snapshot, jobs=replace(snapshot.jobs, accepts=accepts, blocked=blocked))
-
-
-def tenants_without_hours(*, now: datetime) -> dict[int, set[int | None]]:
-    """For each tenant, the generations (None: all) whose hours of this month it or a parent has spent."""
-    spent: dict[int, set[int | None]] = {}
-    for (tenant_id, generation_id), left in gpu_hours_left(now, running_gpu_seconds(now)).items():
-        if left <= 0:
-            spent.setdefault(tenant_id, set()).add(generation_id)
-    if not spent:
-        return {}
-    paths = dict(Tenant.objects.values_list("id", "path"))
-    inherited: dict[int, set[int | None]] = {}
-    for tenant_id, path in paths.items():
-        steps = [int(step) for step in path.split("/") if step]
-        found = set().union(*(spent.get(step, set()) for step in steps))
-        if found:
-            inherited[tenant_id] = found
-    return inherited
-
-
-def running_gpu_seconds(now: datetime) -> dict[tuple[int, int], float]:
-    """GPU-seconds held this month but not yet in the ledger, per tenant and generation."""
-    month, _ = month_of(now)
-    totals: dict[tuple[int, int], float] = {}
-    rows = Lease.objects.filter(state__in=Lease.HOLDING, held_from__isnull=False).values_list(
-        "job__tenant_id", "generation_id", "gpus", "held_from", "billed_until"
-    )
-    for tenant_id, generation_id, gpus, held_from, billed_until in rows:
-        since = max(billed_until or held_from or now, month)
-        seconds = max(0.0, (now - since).total_seconds())
-        key = (tenant_id, generation_id)
-        totals[key] = totals.get(key, 0.0) + gpus * seconds
-    return totals
+    return replace(snapshot, jobs=replace(jobs, accepts=accepts, blocked=blocked))

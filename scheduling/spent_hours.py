@@ -1,87 +1,135 @@
-"""From when to when tenants had no GPU-hours of a month left: as the ledger says, to the hour."""
+"""From when to when tenants or users had nothing left of a limit over a period: as the ledger says, to the hour."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
+from django.conf import settings
 from django.db.models import Sum
 from django.db.models.functions import TruncHour
 
 from accounting.models import Quota, Tenant, UsageSegment
-from accounting.quotas import HOUR, ids_of, month_of
+from accounting.periods import period_of
+from accounting.quotas import ids_of
+
+SECONDS = Decimal(3600)
+HOUR = timedelta(hours=1)
+# When how much was used: the beginning of an hour, and GPU-seconds or money.
+Hourly = Sequence[tuple[datetime, Decimal]]
 
 
 @dataclass(frozen=True, slots=True)
 class SpentHours:
-    """A quota of `tenant` was used up; of all generations where `generation` is None."""
+    """A limit of `tenant` was used up, that of all its users where `user` is None; so with `generation`."""
 
     tenant: int
     generation: int | None
     begins: datetime
     ends: datetime
+    user: int | None = None
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """For all tenants with such a quota, their own or of one above; with the quotas of today."""
-    quotas = list(Quota.objects.filter(kind=Quota.Kind.GPU_HOURS_MONTH).select_related("tenant"))
+    """For all whom such a limit blocked in [begins, ends), their own or of a tenant above; with the limits of today."""
+    blocking = Quota.objects.filter(kind__in=Quota.OF_A_PERIOD, at_limit=Quota.AtLimit.BLOCK)
     return [
-        SpentHours(pk, quota.generation_id, since, until)
-        for quota in quotas
-        for first, until in _months(begins, ends)
-        if (since := _spent_at(quota, first, until)) is not None
-        for pk in _below(quota.tenant)
+        SpentHours(tenant, quota.generation_id, max(since, begins), min(until, ends), user)
+        for quota in blocking.select_related("tenant")
+        for tenant, user, hourly in _used(quota, begins, ends)
+        for since, until in _spent(quota, hourly, begins, ends)
+        if since < ends and until > begins
     ]
 
 
 def when_spent(
     spent: Iterable[SpentHours], generations: Iterable[int]
 ) -> Iterator[tuple[datetime, datetime]]:
-    """When a job that accepts these generations had none of them left; `spent` of its tenant."""
-    by_month: dict[datetime, dict[int | None, datetime]] = defaultdict(dict)
-    for one in spent:
-        known = by_month[one.ends].get(one.generation)
-        by_month[one.ends][one.generation] = one.begins if known is None else min(known, one.begins)
-    kinds = list(generations)
-    for until, since in by_month.items():
-        moments = [_first(since, kind) for kind in kinds]
-        if moments and all(at is not None for at in moments):
-            yield max(at for at in moments if at is not None), until
+    """When a job that accepts these generations had none of them left; `spent` of its tenant and user."""
+    spent, kinds = list(spent), list(generations)
+    edges = sorted({moment for one in spent for moment in (one.begins, one.ends)})
+    since: datetime | None = None
+    for begins in edges:
+        gone = {one.generation for one in spent if one.begins <= begins < one.ends}
+        if kinds and all(kind in gone or None in gone for kind in kinds):
+            since = since or begins
+        elif since is not None:
+            yield since, begins
+            since = None
 
 
-def _first(since: Mapping[int | None, datetime], kind: int) -> datetime | None:
-    return min((since[one] for one in (kind, None) if one in since), default=None)
-
-
-def _months(begins: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime]]:
-    moment = begins
-    while moment < ends:
-        first, until = month_of(moment)
-        yield first, until
-        moment = until
-
-
-def _below(tenant: Tenant) -> list[int]:
-    rows = Tenant.objects.filter(path__startswith=tenant.path).values_list("pk", "path")
-    return [pk for pk, path in rows if tenant.pk in ids_of(path)]
-
-
-def _spent_at(quota: Quota, first: datetime, until: datetime) -> datetime | None:
-    """The end of the hour in which the month's use reached the quota."""
-    used = UsageSegment.objects.uncorrected().overlapping(first, until)
-    used = used.filter(tenant__in=_below(quota.tenant), period__startswith__gte=first)
+def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
+    """For each tenant that the limit is of or that is below it, and user if it is of users, what was counted."""
+    first, _ = period_of(quota.period, quota.days, begins)
+    tenants = [
+        pk
+        for pk, path in Tenant.objects.filter(path__startswith=quota.tenant.path).values_list("pk", "path")
+        if quota.tenant_id in ids_of(path)
+    ]
+    used: Any = UsageSegment.objects.uncorrected().overlapping(first, ends)
+    used = used.filter(tenant__in=tenants, period__startswith__gte=first).order_by()
     if quota.generation_id is not None:
         used = used.filter(generation=quota.generation_id)
-    hours = used.order_by().annotate(hour=TruncHour("period__startswith")).values_list("hour")
-    total, limit = Decimal(0), quota.limit * HOUR
-    if limit <= 0:
-        return first
-    for hour, seconds in hours.annotate(Sum("gpu_seconds")).order_by("hour"):
-        total += seconds
-        if total >= limit:
-            end: datetime = hour + timedelta(hours=1)
-            return end
-    return None
+    if quota.kind == Quota.Kind.MONEY:
+        used = used.filter(currency=settings.FAIRLOT_CURRENCY)
+    amount = Sum("cost" if quota.kind == Quota.Kind.MONEY else "gpu_seconds")
+    used = used.annotate(hour=TruncHour("period__startswith"))
+    if not (quota.user_id or quota.each_user):
+        hourly = list(used.values_list("hour").annotate(amount).order_by("hour"))
+        yield from ((pk, None, hourly) for pk in tenants)
+        return
+    if quota.user_id:
+        used = used.filter(user=quota.user_id)
+    of_each: dict[tuple[int, int], list[tuple[datetime, Decimal]]] = defaultdict(list)
+    rows = used.values_list("tenant_id", "user_id", "hour").annotate(amount).order_by("hour")
+    for tenant, user, hour, some in rows:
+        of_each[tenant, user].append((hour, some))
+    yield from ((tenant, user, hourly) for (tenant, user), hourly in of_each.items())
+
+
+def _spent(
+    quota: Quota, hourly: Hourly, begins: datetime, ends: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """From the end of the hour in which so much had been used, until it is less or the period is over."""
+    limit = quota.limit if quota.kind == Quota.Kind.MONEY else quota.limit * SECONDS
+    if quota.period == Quota.Period.ROLLING:
+        yield from _spent_rolling(timedelta(days=quota.days or 0), hourly, limit, begins, ends)
+        return
+    moment = begins
+    while moment < ends:
+        first, until = period_of(quota.period, None, moment)
+        moment = until or ends
+        total, since = Decimal(0), None if limit > 0 else first
+        for hour, some in hourly:
+            if since is None and first <= hour < moment:
+                total += some
+                since = hour + HOUR if total >= limit else None
+        if since is not None:
+            yield since, moment
+
+
+def _spent_rolling(
+    length: timedelta, hourly: Hourly, limit: Decimal, begins: datetime, ends: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    changes = sorted(
+        [(hour + HOUR, some) for hour, some in hourly]
+        + [(hour + HOUR + length, -some) for hour, some in hourly],
+        key=lambda change: (change[0], -change[1]),
+    )
+    left, total = deque(changes), Decimal(0)
+    since = begins if limit <= 0 else None
+    while left:
+        moment = left[0][0]
+        while left and left[0][0] == moment:
+            total += left.popleft()[1]
+        if since is None and total >= limit:
+            since = moment
+        elif since is not None and total < limit:
+            yield since, moment
+            since = None
+    if since is not None:
+        yield since, ends

@@ -10,13 +10,18 @@ from typing import TypeVar
 from celery import shared_task
 from django.conf import settings
 
+from accounting.actions.budgets import warn_of_budget
+from accounting.actions.requests import requests_to_end
+from accounting.clock import now_from_database
 from accounting.errors import Refused
+from accounting.models import Budget
 from accounting.seals import seal_book
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.actions.announcements import services_to_announce
 from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
+from scheduling.limits import unbooked
 from scheduling.models import Cluster
 
 logger = logging.getLogger(__name__)
@@ -138,6 +143,28 @@ def step_sessions() -> None:
     """Warns and stops sessions whose time has come."""
     ids = sessions_to_step().values_list("pk", flat=True)
     _each(ids, lambda session_id: actions.step_session(session_id=session_id))
+
+
+@shared_task
+def end_overlong_jobs() -> None:
+    """Stops what has run for as long as it may, or warns of it."""
+    found = actions.overlong(now_from_database())
+    _each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
+
+
+@shared_task
+def end_grants() -> None:
+    """Puts back what was granted until a moment that has come."""
+    ids = requests_to_end().values_list("pk", flat=True)
+    _each(ids, lambda request_id: actions.end_grant(request_id=request_id))
+
+
+@shared_task
+def watch_budgets() -> None:
+    """Warns of budgets that are nearly spent, or will be."""
+    budgets = list(Budget.objects.values_list("pk", flat=True))
+    held = unbooked() if budgets else []
+    _each(budgets, lambda budget_id: warn_of_budget(budget_id=budget_id, held=held))
 
 
 @shared_task

@@ -3,6 +3,7 @@
 All raise NotAllowed when the actor may not, and Refused with the reason when it cannot be done.
 """
 
+from accounting.actions.budgets import remove_budget, set_budget
 from accounting.actions.hardware import create_generation, delete_generation, set_price, set_weight
 from accounting.actions.ledger import take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
@@ -37,11 +38,13 @@ __all__ = [
     "delete_tenant",
     "move_tenant",
     "reactivate_user",
+    "remove_budget",
     "remove_member",
     "remove_quota",
     "rename_tenant",
     "reset_password",
     "restore_tenant",
+    "set_budget",
     "set_portal_role",
     "set_preferences",
     "set_price",

@@ -18,12 +18,17 @@ def create_tenant(
     *, actor: User | None, name: str, parent: Tenant | None = None, tickets: int = 100
 ) -> Tenant:
     require_admin(actor)
+    return create_within(actor=actor, name=name, parent=parent, tickets=tickets)
+
+
+def create_within(*, actor: User | None, name: str, parent: Tenant | None, tickets: int) -> Tenant:
+    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
     parent = _locked(parent) if parent else None
     if parent and parent.archived_at:
         raise Refused(f"{parent} is archived.", "parent")
     tenant = Tenant(name=name.strip(), slug=slugify(name), parent=parent, tickets=tickets)
     _check_name(tenant)
-    _check_tickets(tickets)
+    check_tickets(tickets)
     tenant.path = f"new {tenant.slug}"  # its own id, which the path ends with, is known only afterwards
     with refused_if_taken("There is a team of this name already, or one much like it.", "name"):
         tenant.save(force_insert=True)
@@ -91,6 +96,11 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
 def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
     """Takes it out of use and keeps its history."""
     require_admin(actor)
+    return archive_within(actor=actor, tenant=tenant)
+
+
+def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
+    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
     tenant = _locked(tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived already.")
@@ -140,8 +150,13 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
 def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's weight among its siblings."""
     require_admin(actor)
+    return set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
+
+
+def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
+    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
     tenant = _locked(tenant)
-    _check_tickets(tickets)
+    check_tickets(tickets)
     before, tenant.tickets = tenant.tickets, tickets
     tenant.save(update_fields=["tickets"])
     audit.record(
@@ -175,6 +190,6 @@ def _check_name(tenant: Tenant) -> None:
         raise Refused("A name needs at least one letter or digit.", "name")
 
 
-def _check_tickets(tickets: int) -> None:
+def check_tickets(tickets: int) -> None:
     if not 1 <= tickets <= 1_000_000:
         raise Refused("Tickets are a whole number from 1 to 1,000,000.", "tickets")

@@ -1,15 +1,20 @@
 """State of the accounting room: people, hardware prices, quotas, the ledger and the audit trail."""
 
 from accounting.models.audit import AuditEvent
+from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
 from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageDay, UsageHour
 from accounting.models.hardware import Generation, Price
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
+from accounting.models.letters import Letter
 from accounting.models.quotas import Quota
+from accounting.models.requests import Request
 from accounting.models.tenants import Membership, Tenant, User
 from accounting.models.usage import CorrectedSegment, UsageSegment
 
 __all__ = [
     "AuditEvent",
+    "Budget",
+    "BudgetWarning",
     "CapacitySegment",
     "ClosedBook",
     "CorrectedSegment",
@@ -19,13 +24,16 @@ __all__ = [
     "LedgerEntry",
     "LedgerSeal",
     "LedgerTransaction",
+    "Letter",
     "Membership",
     "NodeHour",
     "Price",
     "Quota",
+    "Request",
     "Tenant",
     "UsageDay",
     "UsageHour",
     "UsageSegment",
     "User",
+    "WebhookCall",
 ]

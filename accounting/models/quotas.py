@@ -1,34 +1,125 @@
-"""How much a tenant, with all tenants below it, may take."""
+"""How much a tenant, with all tenants below it, or a user of it may take."""
 
 from __future__ import annotations
 
+from typing import Any, Self
+
+from django.conf import settings
 from django.db import models
 
 from accounting.models.hardware import Generation
-from accounting.models.tenants import Tenant
+from accounting.models.tenants import Tenant, User
+
+
+class QuotaQuerySet(models.QuerySet["Quota"]):
+    def in_force_for(self, tenant: Tenant, user_id: int | None) -> Self:
+        """Those of `tenant` and of all above it; with `user_id` also those of this user there."""
+        lineage = [int(step) for step in tenant.path.split("/") if step]
+        whose = models.Q(user=None, each_user=False)
+        if user_id is not None:
+            whose |= models.Q(user=user_id) | models.Q(each_user=True)
+        return self.filter(whose, tenant__in=lineage).order_by("tenant__path", "generation__name", "pk")
 
 
 class Quota(models.Model):
-    """A hard limit of one tenant's subtree, overall or for one generation."""
+    """A limit of one tenant's subtree, or of users in it, overall or for one generation.
+
+    Of several that hold the tightest wins. A limit of users holds in each team by itself, the tenant's and
+    those below it: a user of two teams may take that much in either.
+    """
 
     class Kind(models.TextChoices):
         GPUS = "gpus", "GPUs at once"
-        GPU_HOURS_MONTH = "gpu_hours_month", "GPU-hours a calendar month (UTC)"
+        GPU_HOURS = "gpu_hours", "GPU-hours"
+        MONEY = "money", "Money"
+        QUEUED_JOBS = "queued_jobs", "Queued jobs"
+        LONGEST_RUN = "longest_run", "Longest run in hours"
+        BORROWED = "borrowed", "Borrowed, as a part of the entitlement"
+
+    class Period(models.TextChoices):
+        MONTH = "month", "a calendar month (UTC)"
+        QUARTER = "quarter", "a calendar quarter (UTC)"
+        ROLLING = "rolling", "in the last days"
+
+    class AtLimit(models.TextChoices):
+        BLOCK = "block", "block"
+        IDLE = "idle", "only idle GPUs"
+        WARN = "warn", "warn"
+
+    OF_A_PERIOD = (Kind.GPU_HOURS, Kind.MONEY)
+    COUNTED = (Kind.GPUS, Kind.QUEUED_JOBS)  # whole numbers
+    WITHOUT_GENERATION = (Kind.QUEUED_JOBS, Kind.LONGEST_RUN)
+    # What runs on idle GPUs must be known before it runs, and by how much; the others only bind or warn.
+    MAY_RUN_IDLE = (Kind.GPUS, Kind.GPU_HOURS, Kind.MONEY)
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="quotas")
+    user = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True, related_name="quotas")
+    each_user = models.BooleanField(default=False, db_default=False, help_text="Of every user by themselves.")
     generation = models.ForeignKey(
         Generation, on_delete=models.PROTECT, null=True, blank=True, help_text="Empty: all generations."
     )
     kind = models.CharField(max_length=20, choices=Kind)
+    period = models.CharField(max_length=10, choices=Period, blank=True, default="", db_default="")
+    days = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of a rolling period.")
+    at_limit = models.CharField(
+        max_length=10, choices=AtLimit, default=AtLimit.BLOCK, db_default=AtLimit.BLOCK
+    )
     limit = models.DecimalField(max_digits=14, decimal_places=3)
 
+    objects = QuotaQuerySet.as_manager()
+
     class Meta:
-        ordering = ["tenant", "kind", "generation"]
+        ordering = ["tenant", "kind", "generation", "user", "pk"]
         constraints = [
             models.UniqueConstraint(
-                name="one_quota_a_tenant_kind_and_generation",
-                fields=["tenant", "kind", "generation"],
+                name="one_quota_of_each_kind",
+                fields=["tenant", "user", "each_user", "kind", "generation", "period", "days", "at_limit"],
                 nulls_distinct=False,
             ),
             models.CheckConstraint(name="quota_is_not_negative", condition=models.Q(limit__gte=0)),
+            models.CheckConstraint(
+                name="a_quota_of_each_user_names_none",
+                condition=models.Q(each_user=False) | models.Q(user=None),
+            ),
+            models.CheckConstraint(
+                name="what_is_used_up_has_a_period",
+                condition=models.Q(kind__in=["gpu_hours", "money"]) ^ models.Q(period=""),
+            ),
+            models.CheckConstraint(
+                name="a_rolling_period_has_days",
+                condition=models.Q(period="rolling", days__isnull=False, days__gte=1, days__lte=366)
+                | (~models.Q(period="rolling") & models.Q(days=None)),
+            ),
+            models.CheckConstraint(
+                name="a_quota_without_generation",
+                condition=~models.Q(kind__in=["queued_jobs", "longest_run"]) | models.Q(generation=None),
+            ),
+            models.CheckConstraint(
+                name="idle_gpus_are_for_some_kinds",
+                condition=~models.Q(at_limit="idle") | models.Q(kind__in=["gpus", "gpu_hours", "money"]),
+            ),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.whose()}: {self.what()}"
+
+    def whose(self) -> str:
+        if self.each_user:
+            return f"Each user of {self.tenant.name}"
+        return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.tenant.name
+
+    def what(self) -> str:
+        """Of what, in which time: "GPU-hours of A100, a calendar month (UTC)"."""
+        name = settings.FAIRLOT_CURRENCY if self.kind == self.Kind.MONEY else self.get_kind_display()
+        of = f" of {self.generation.name}" if self.generation else ""
+        return f"{name}{of}{f', {self.when()}' if self.period else ''}"
+
+    def when(self) -> str:
+        if self.period == self.Period.ROLLING:
+            return f"in the last {self.days} days"
+        return str(self.get_period_display()) if self.period else ""
+
+    def key(self) -> dict[str, Any]:
+        """What makes it another limit than the others of its tenant."""
+        names = ("kind", "user_id", "each_user", "generation_id", "period", "days", "at_limit")
+        return {name: getattr(self, name) for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
@@ -12,6 +13,8 @@ from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, change_membership, perform, show
+from portal.administration.limit_fields import limits_of
+from portal.administration.outlooks import outlooks_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of
 
@@ -39,7 +42,9 @@ def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) ->
         "branch": share_of(tenant),
         "members": [(one, one.tickets / tickets) for one in members],
         "roles": Membership.Role.choices,
-        "quotas": tenant.quotas.select_related("generation"),
+        "limits": limits_of(tenant),
+        "outlooks": outlooks_of(tenant),
+        "currency": settings.FAIRLOT_CURRENCY,
         "entries": entries(events, request.user),
     }
     return show(request, "administration/team.html", context, refusal=refusal)

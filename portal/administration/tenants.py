@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.models import Generation, Membership, Quota, Tenant, User
+from accounting.models import Membership, Tenant, User
 from portal.administration.access import admins_only, posted_from
-from portal.administration.forms import Refusal, change_membership, chosen, decimal, perform, show, whole
+from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
+from portal.administration.limit_fields import limit_fields, limits_of
+from portal.administration.outlooks import outlooks_of
 from portal.administration.tree import read_tree, share_of
 
 
-def _tenants(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def tenants_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     context = {"tab": "tenants", "branches": read_tree()}
     return show(request, "administration/tenants.html", context, refusal=refusal)
 
@@ -24,7 +26,7 @@ def _tenants(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRes
 @admins_only
 @require_safe
 def tenants(request: HttpRequest) -> HttpResponse:
-    return _tenants(request)
+    return tenants_page(request)
 
 
 @admins_only
@@ -41,7 +43,7 @@ def create(request: HttpRequest) -> HttpResponse:
         ),
         done=f"The team {request.POST.get('name', '').strip()} exists now.",
         to=("admin_tenants",),
-        page=_tenants,
+        page=tenants_page,
     )
 
 
@@ -55,11 +57,11 @@ def tickets(request: HttpRequest, slug: str) -> HttpResponse:
         lambda post: actions.set_tickets(actor=request.user, tenant=tenant, tickets=whole(post, "tickets")),
         done=f"{tenant.name} has {request.POST.get('tickets')} tickets now.",
         to=("admin_tenants",),
-        page=_tenants,
+        page=tenants_page,
     )
 
 
-def _tenant(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
+def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
     tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
     members = tenant.memberships.select_related("user").order_by("user__username")
     context = {
@@ -71,9 +73,10 @@ def _tenant(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) 
         "candidates": User.objects.filter(is_active=True)
         .exclude(memberships__tenant=tenant)
         .order_by("username"),
-        "quotas": tenant.quotas.select_related("generation"),
-        "kinds": Quota.Kind.choices,
-        "generations": Generation.objects.all(),
+        "limits": limits_of(tenant),
+        "outlooks": outlooks_of(tenant),
+        "currency": settings.FAIRLOT_CURRENCY,
+        "limit_fields": limit_fields(tenant),
         "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),
     }
     return show(request, "administration/tenant.html", context, refusal=refusal)
@@ -82,7 +85,7 @@ def _tenant(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) 
 @admins_only
 @require_safe
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    return _tenant(request, slug=slug)
+    return tenant_page(request, slug=slug)
 
 
 @admins_only
@@ -107,7 +110,7 @@ def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     }  # fmt: skip
     act, done = acts[verb]
     to = ("admin_tenants",) if verb == "delete" else ("admin_tenant", slug)
-    return perform(request, verb, act, done=done, to=to, page=partial(_tenant, slug=slug))
+    return perform(request, verb, act, done=done, to=to, page=partial(tenant_page, slug=slug))
 
 
 @admins_only
@@ -126,7 +129,7 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
         ),
         done=f"{found.name} has a new member.",
         to=("admin_tenant", slug),
-        page=partial(_tenant, slug=slug),
+        page=partial(tenant_page, slug=slug),
     )
 
 
@@ -145,44 +148,4 @@ def change_member(request: HttpRequest, slug: str, pk: int, verb: str) -> HttpRe
     }  # fmt: skip
     act, done = acts[verb]
     to = ("admin_tenant", slug)
-    return perform(request, f"member-{pk}", act, done=done, to=to, page=partial(_tenant, slug=slug))
-
-
-@admins_only
-@posted_from("admin_tenant", "slug")
-def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
-    found = get_object_or_404(Tenant, slug=slug)
-    return perform(
-        request,
-        "quota",
-        lambda post: actions.set_quota(
-            actor=request.user,
-            tenant=found,
-            kind=post.get("kind", ""),
-            generation=chosen(post, "generation", Generation.objects, optional=True),
-            limit=_limit(post),
-        ),
-        done=f"The quota of {found.name} is set.",
-        to=("admin_tenant", slug),
-        page=partial(_tenant, slug=slug),
-    )
-
-
-def _limit(post: QueryDict) -> Decimal:
-    """GPUs are counted, GPU-hours measured."""
-    counted = post.get("kind") == Quota.Kind.GPUS
-    return Decimal(whole(post, "limit")) if counted else decimal(post, "limit")
-
-
-@admins_only
-@posted_from("admin_tenant", "slug")
-def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    quota = get_object_or_404(Quota, tenant__slug=slug, pk=pk)
-    return perform(
-        request,
-        f"quota-{pk}",
-        lambda post: actions.remove_quota(actor=request.user, quota=quota),
-        done="The quota is removed.",
-        to=("admin_tenant", slug),
-        page=partial(_tenant, slug=slug),
-    )
+    return perform(request, f"member-{pk}", act, done=done, to=to, page=partial(tenant_page, slug=slug))

@@ -86,6 +86,8 @@ def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
             return reverse("admin_user", args=[pk])
         case "generation" if reader.is_admin:
             return reverse("admin_generations")
+        case "request":
+            return reverse("request", args=[pk])
         case "cluster" if reader.is_operator:
             return reverse("admin_cluster", args=[pk])
         case "node" if reader.is_operator:

@@ -2,7 +2,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, re_path
 
-from portal.administration import clusters, hardware, nodes, people, team, tenants, trail, volumes
+from portal.administration import (
+    budgets,
+    clusters,
+    hardware,
+    limits,
+    nodes,
+    people,
+    team,
+    tenants,
+    trail,
+    volumes,
+)
 from portal.administration.access import operators_only
 
 
@@ -26,8 +37,12 @@ urlpatterns = [
         tenants.change_member,
         name="admin_member_change",
     ),
-    path(f"{SLUG}/quotas/set/", tenants.set_quota, name="admin_quota_set"),
-    path(f"{SLUG}/quotas/<int:pk>/remove/", tenants.remove_quota, name="admin_quota_remove"),
+    path(f"{SLUG}/tickets/preview/", limits.preview_tickets, name="admin_tenant_tickets_preview"),
+    path(f"{SLUG}/budgets/set/", budgets.set_budget, name="admin_budget_set"),
+    path(f"{SLUG}/budgets/<int:pk>/remove/", budgets.remove_budget, name="admin_budget_remove"),
+    path(f"{SLUG}/quotas/set/", limits.set_quota, name="admin_quota_set"),
+    path(f"{SLUG}/quotas/preview/", limits.preview_quota, name="admin_quota_preview"),
+    path(f"{SLUG}/quotas/<int:pk>/remove/", limits.remove_quota, name="admin_quota_remove"),
     re_path(
         r"^admin/tenants/(?P<slug>[-\w]+)/(?P<verb>rename|move|archive|restore|delete)/$",
         tenants.change,

@@ -6,11 +6,14 @@ from ninja import NinjaAPI
 
 from portal.api import (
     anomalies,
+    budgets,
     cluster,
     clusters,
     fairness,
     jobs,
+    limits,
     reports,
+    requests,
     schedules,
     secrets,
     services,
@@ -42,6 +45,9 @@ for subject in (
     anomalies,
     trade_limits,
     clusters,
+    limits,
+    budgets,
+    requests,
     secrets,
     volumes,
 ):

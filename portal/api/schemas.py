@@ -769,6 +769,128 @@ class SharingAnomalies(Schema):
     total: int
 
 
+LimitKind = Literal["gpus", "gpu_hours", "money", "queued_jobs", "longest_run", "borrowed"]
+AtLimit = Literal["block", "idle", "warn"]
+
+
+class LimitTerms(Schema):
+    kind: LimitKind = Field(description="longest_run is in hours, borrowed a part of the entitlement.")
+    limit: Decimal
+    generation: str | None = Field(None, description="Of all together without.")
+    user: str | None = Field(None, description="Of this user in each team, instead of the whole team.")
+    each_user: bool = False
+    period: Literal["", "month", "quarter", "rolling"] = Field(
+        "", description="Of gpu_hours and money: a calendar month unless told otherwise."
+    )
+    days: int | None = Field(None, description="Of a rolling period.")
+    at_limit: AtLimit = Field(
+        "block", description="What happens: nothing more runs, only on idle GPUs, or a warning."
+    )
+
+
+class NewLimit(LimitTerms):
+    team: str
+
+
+class Limit(NewLimit):
+    id: int
+    used: Decimal | None = Field(description="In the period; of each user's limit by who has used most.")
+
+
+class NewTickets(Schema):
+    team: str
+    tickets: int
+
+
+class ShareChange(Schema):
+    """GPUs that a team with all below it has by its tickets, and with what others leave, within limits."""
+
+    cluster: str
+    team: str
+    generation: str
+    entitled_before: float
+    entitled_after: float
+    share_before: float
+    share_after: float
+
+
+class NewBudget(Schema):
+    team: str
+    amount: Decimal
+    period: Literal["month", "quarter"] = "month"
+    percentages: list[int] = Field([80, 100], description="At which managers are warned, once each a period.")
+    by_forecast: bool = Field(True, description="Warn when it will not last if it goes on like this.")
+    webhook_url: str = ""
+
+
+class SetBudget(Schema):
+    id: int
+    signing_key: str = Field(description="Webhooks are signed with it; see docs/limits.md.")
+
+
+class Budget(Schema):
+    id: int
+    team: str
+    period: Literal["month", "quarter"]
+    amount: Decimal
+    percentages: list[int]
+    by_forecast: bool
+    begins: datetime
+    ends: datetime
+    spent: Decimal
+    forecast: Decimal | None = Field(description="By the end of the period; none in its first two days.")
+
+
+class NewRequest(Schema):
+    team: str = Field(description="Of a new team the one above it.")
+    kind: Literal["tickets", "limit", "extension", "team"]
+    reason: str
+    until: datetime | None = Field(None, description="When it shall end; without, it stays.")
+    tickets: int | None = None
+    name: str | None = Field(None, description="Of a new team.")
+    limit: LimitTerms | None = None
+    extends: int | None = Field(None, description="The granted request that shall last longer.")
+
+
+class Approval(Schema):
+    """What is not said is as it was asked for."""
+
+    answer: str = ""
+    tickets: int | None = None
+    name: str | None = None
+    limit: Decimal | None = None
+    until: datetime | None = None
+
+
+class Refusal(Schema):
+    answer: str
+
+
+class Request(Schema):
+    id: int
+    team: str
+    kind: str
+    state: Literal["open", "approved", "declined", "withdrawn"]
+    reason: str
+    wanted: dict[str, Any]
+    until: datetime | None
+    extends: int | None
+    asked_by: str
+    asked_at: datetime
+    decided_by: str | None
+    decided_at: datetime | None
+    answer: str
+    granted: dict[str, Any] | None
+    ends_at: datetime | None
+    ended_at: datetime | None
+    ending: str = Field(description="What became of it at its end.")
+
+
+class RequestPage(Schema):
+    items: list[Request]
+    next: int | None
+
+
 class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]

@@ -22,10 +22,12 @@ from scheduling.actions.clusters import (
     update_cluster,
 )
 from scheduling.actions.discovery import declare_local_gpus
+from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
+from scheduling.actions.overlong import end_overlong, overlong
 from scheduling.actions.remarks import note_remarks
 from scheduling.actions.replicas import step_service
 from scheduling.actions.retention import prune, remove_files
@@ -49,6 +51,7 @@ __all__ = [
     "Allowance",
     "announce_service",
     "apply_observations",
+    "approve_request",
     "attach_cluster",
     "bill_running",
     "cancel_job",
@@ -72,11 +75,14 @@ __all__ = [
     "detach_cluster",
     "drain_node",
     "due_schedules",
+    "end_grant",
+    "end_overlong",
     "grant_volume",
     "import_history",
     "keep_session",
     "note_remarks",
     "note_use",
+    "overlong",
     "pause_cluster",
     "pause_schedule",
     "perform_operations",

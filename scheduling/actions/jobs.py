@@ -15,6 +15,7 @@ from accounting.models import Generation, Membership, Tenant, User
 from scheduling import live
 from scheduling.actions.leases import ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
+from scheduling.actions.queue_places import take_queue_place
 from scheduling.actions.secrets import find_secrets, note_secrets
 from scheduling.actions.volumes import find_volumes, note_volumes
 from scheduling.backends import environments_of
@@ -126,6 +127,7 @@ def submit_within(
         setattr(job, field, value)
     if not even_if_never and (never := Explainer(cluster).never_in_words(job)):
         raise Refused(" ".join(never), field="even_if_never")
+    warnings = [] if replica else take_queue_place(tenant=tenant, user=actor, request_key=request_key)
     try:
         with transaction.atomic():
             job.save(force_insert=True)
@@ -137,6 +139,8 @@ def submit_within(
     note_volumes(job, volumes)
     history = History()
     history.note(job, "submitted", why or f"Submitted by {actor.get_username()}", at=now)
+    for warning in warnings:
+        history.note(job, "warned", warning, at=now)
     history.save()
     by = None if replica else actor
     audit.record(actor=by, verb="job.submit", target=job, tenant=tenant, after={"gpus": job.gpus})

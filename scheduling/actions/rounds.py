@@ -100,7 +100,7 @@ def _anyone_there(cluster: Cluster) -> bool:
 
 def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Round:
     stopwatch = _Stopwatch()
-    snapshot, legend = read_snapshot(cluster, now=now, may_preempt=kind == Round.Kind.QUANTUM)
+    snapshot, legend = read_snapshot(cluster, now=now, may_preempt=kind == Round.Kind.QUANTUM, lock=True)
     read_ms = stopwatch.lap_ms()
     # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
     seed = secrets.randbits(63)

@@ -12,7 +12,7 @@ from django.contrib.auth.models import AnonymousUser
 
 from accounting import actions
 from accounting.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Generation, Membership, Price, Quota, Tenant, User
+from accounting.models import AuditEvent, Budget, Generation, Membership, Price, Quota, Tenant, User
 from tests import make
 from tests.accounting.booking import NOON, book, trade
 from tests.make import Cast
@@ -40,6 +40,10 @@ def a_quota(cast: Cast) -> Quota:
     return Quota.objects.create(tenant=cast.astro, kind="gpus", limit=4)
 
 
+def a_budget(cast: Cast) -> Budget:
+    return Budget.objects.create(tenant=cast.astro, amount=4, percentages=[80])
+
+
 CASES = {
     "add_member": Case(lambda c: {"tenant": c.bio, "user": c.bob}, "member.add"),
     "archive_tenant": Case(lambda c: {"tenant": c.astro}, "tenant.archive"),
@@ -56,11 +60,13 @@ CASES = {
     "reactivate_user": Case(
         lambda c: {"user": User.objects.create(username="dora", is_active=False)}, "user.reactivate"
     ),
+    "remove_budget": Case(lambda c: {"budget": a_budget(c)}, "budget.remove"),
     "remove_member": Case(lambda c: {"membership": bobs(c)}, "member.remove"),
     "remove_quota": Case(lambda c: {"quota": a_quota(c)}, "quota.remove"),
     "rename_tenant": Case(lambda c: {"tenant": c.astro, "name": "Astronomy"}, "tenant.rename"),
     "reset_password": Case(lambda c: {"user": c.bob}, "user.reset_password"),
     "restore_tenant": Case(lambda c: {"tenant": archived(c.bio)}, "tenant.restore"),
+    "set_budget": Case(lambda c: {"tenant": c.astro, "amount": Decimal(4)}, "budget.set"),
     "set_portal_role": Case(lambda c: {"user": c.bob, "portal_role": "operator"}, "user.set_portal_role"),
     "set_price": Case(lambda c: {"generation": c.a100, "per_gpu_hour": Decimal(4)}, "price.set"),
     "set_quota": Case(lambda c: {"tenant": c.astro, "kind": "gpus", "limit": 4}, "quota.set"),
@@ -277,7 +283,7 @@ class TestQuotas:
             ({"limit": Decimal(-1)}, "limit"),
             ({"limit": Decimal("1.5")}, "limit"),
             ({"limit": Decimal("NaN")}, "limit"),
-            ({"kind": "gpu_hours_month", "limit": Decimal("1e20")}, "limit"),
+            ({"kind": "gpu_hours", "limit": Decimal("1e20")}, "limit"),
         ],
     )
     def test_a_bad_quota_is_refused_with_the_field(

@@ -2,80 +2,176 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from django.db import IntegrityError, transaction
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting.actions import take_back_usage
-from accounting.models import Quota, Tenant
-from accounting.quotas import Limits, effective_limits, gpu_hours_left, month_of, never_fits
+from accounting.actions.quotas import limit_of
+from accounting.errors import Refused
+from accounting.models import Quota, Tenant, UsageHour
+from accounting.periods import calendar_period, period_of
+from accounting.quotas import never_fits, standings
+from accounting.spending import Held, Spending, spent
 from tests import make
-from tests.accounting.booking import NOON, book, minutes
+from tests.accounting.booking import NOON, book, close_hours, minutes
 from tests.make import Cast
 
-HOURS = Quota.Kind.GPU_HOURS_MONTH
+HOURS, MONEY = Quota.Kind.GPU_HOURS, Quota.Kind.MONEY
 
 
-def quota(tenant: Tenant, limit: str, *, kind: str = Quota.Kind.GPUS, generation=None) -> Quota:
-    return Quota.objects.create(tenant=tenant, kind=kind, generation=generation, limit=Decimal(limit))
+def quota(tenant: Tenant, limit: str, *, kind: str = Quota.Kind.GPUS, **which) -> Quota:
+    if kind in Quota.OF_A_PERIOD:
+        which.setdefault("period", "month")
+    return Quota.objects.create(tenant=tenant, kind=kind, limit=Decimal(limit), **which)
 
 
-def test_limits_are_each_tenants_own(cast: Cast, django_assert_num_queries) -> None:
-    quota(cast.uni, "8")
-    quota(cast.astro, "4", generation=cast.a100)
-    quota(cast.astro, "100", kind=HOURS)
-    with django_assert_num_queries(1):
-        limits = effective_limits([cast.uni, cast.astro, cast.bio])
-    assert limits == {cast.uni.pk: Limits(8, {}), cast.astro.pk: Limits(None, {cast.a100.pk: 4})}
-    assert effective_limits([cast.bio]) == {}
+class TestPeriods:
+    @pytest.mark.parametrize(
+        ("now", "begins", "ends"),
+        [
+            (datetime(2026, 12, 31, 23, 59, tzinfo=UTC), (2026, 12, 1), (2027, 1, 1)),
+            (datetime(2026, 2, 1, tzinfo=UTC), (2026, 2, 1), (2026, 3, 1)),
+            (datetime.fromisoformat("2026-03-01T00:30+01:00"), (2026, 2, 1), (2026, 3, 1)),
+        ],
+    )
+    def test_a_month_is_that_of_utc(
+        self, now: datetime, begins: tuple[int, int, int], ends: tuple[int, int, int]
+    ) -> None:
+        assert period_of("month", None, now) == (datetime(*begins, tzinfo=UTC), datetime(*ends, tzinfo=UTC))
+
+    def test_a_quarter_begins_with_january_april_july_or_october(self) -> None:
+        ends = datetime(2026, 7, 1, tzinfo=UTC)
+        assert period_of("quarter", None, ends - minutes(1)) == (datetime(2026, 4, 1, tzinfo=UTC), ends)
+        assert period_of("quarter", None, ends)[0] == ends
+
+    def test_a_rolling_period_begins_at_a_full_hour_and_does_not_end(self) -> None:
+        assert period_of("rolling", 7, NOON + minutes(59)) == (NOON - timedelta(days=7), None)
+
+    @given(st.sampled_from([1, 3]), st.datetimes(datetime(2001, 1, 1), datetime(2100, 1, 1)))
+    def test_calendar_periods_follow_on_each_other(self, months: int, naive: datetime) -> None:
+        now = naive.replace(tzinfo=UTC)
+        begins, ends = calendar_period(months, now)
+        assert begins <= now < ends
+        assert calendar_period(months, ends)[0] == ends
+        assert calendar_period(months, begins - minutes(1))[1] == begins
+
+
+class TestSpending:
+    def left(self, *quotas: Quota, held: tuple[Held, ...] = ()) -> list[Decimal]:
+        spending = Spending(quotas, NOON, held)
+        return [spending.left(one, (one.tenant_id, one.user_id)) for one in quotas]
+
+    def test_it_counts_the_subtree_the_period_and_what_runs(self, cast: Cast) -> None:
+        all_of_uni = quota(cast.uni, "100", kind=HOURS)
+        of_astro = quota(cast.astro, "10", kind=HOURS)
+        of_v100 = quota(cast.astro, "1", kind=HOURS, generation=cast.v100)
+        of_bio = quota(cast.bio, "1.5", kind=HOURS, generation=cast.a100)
+        money = quota(cast.astro, "10", kind=MONEY)
+        quotas = (all_of_uni, of_astro, of_v100, of_bio, money)
+        month = period_of("month", None, NOON)[0]
+        book(cast, begins=month - minutes(60), ends=month + minutes(30))  # 2 GPU-hours are of this month
+        book(cast, lease_id=2, generation=cast.v100, gpus=2)  # 1 GPU-hour
+        book(cast, lease_id=3, tenant=cast.bio, user=cast.charlie)  # 2 GPU-hours
+        (wrong,) = book(cast, lease_id=4)
+        take_back_usage(actor=cast.ada, segments=[wrong], reason="a test")
+        left = [Decimal(text) for text in ("95", "7", "0", "-0.5", "2.8")]
+        assert self.left(*quotas) == left
+        # Two GPUs for a quarter of an hour.
+        runs = Held(cast.astro.pk, cast.bob.pk, cast.v100.pk, 2, NOON - minutes(15))
+        left = [Decimal(text) for text in ("94.5", "6.5", "-0.5", "-0.5", "2.2")]
+        assert self.left(*quotas, held=(runs,)) == left
+
+    def test_of_users_each_team_counts_by_itself(self, cast: Cast) -> None:
+        make.membership(cast.bob, cast.bio)
+        of_bob = quota(cast.uni, "3", kind=HOURS, user=cast.bob)
+        of_each = quota(cast.astro, "1", kind=HOURS, each_user=True)
+        book(cast)  # Bob's, 2 GPU-hours
+        book(cast, lease_id=2, tenant=cast.bio)
+        book(cast, lease_id=3, user=cast.alice, gpus=2)
+        spending = Spending([of_bob, of_each], NOON, ())
+        astro, bio = cast.astro.pk, cast.bio.pk
+        assert [spending.left(of_bob, (team, cast.bob.pk)) for team in (astro, bio)] == [1, 1]
+        assert spending.left(of_each, (astro, cast.bob.pk)) == -1
+        assert spending.left(of_each, (astro, cast.alice.pk)) == 0
+        assert spending.left(of_each, (astro, cast.charlie.pk)) == 1
+
+    def test_rolling_days_let_go_of_what_is_older(self, cast: Cast) -> None:
+        book(cast, begins=NOON - timedelta(days=8), ends=NOON - timedelta(days=8) + minutes(30))
+        book(cast, lease_id=2)
+        week, month = (quota(cast.astro, "10", kind=HOURS, period="rolling", days=days) for days in (7, 9))
+        assert self.left(week, month) == [8, 6]
+
+    def test_closed_hours_are_read_as_sums_and_say_the_same(self, cast: Cast) -> None:
+        """And a period may begin within an hour, as a rolling one of another source would."""
+        begins = NOON - timedelta(hours=3)
+        book(cast, begins=begins, ends=NOON + minutes(10))
+        book(cast, lease_id=2, tenant=cast.bio, user=cast.charlie, begins=begins, ends=begins + minutes(90))
+        since = begins + minutes(20)
+        before = dict(spent(since, NOON, ()))
+        assert before[cast.astro.pk, cast.bob.pk, cast.a100.pk].gpu_seconds == 4 * 170 * 60
+        close_hours(cast, begins, NOON)
+        assert UsageHour.objects.count() == 5
+        assert dict(spent(since, NOON, ())) == before
+
+    def test_it_takes_two_queries_a_period(self, cast: Cast, django_assert_num_queries) -> None:
+        quotas = [quota(cast.uni, "100", kind=kind) for kind in (HOURS, MONEY)]
+        with django_assert_num_queries(4):  # with how far books are closed, and the tree
+            self.left(*quotas)
+        with django_assert_num_queries(0):
+            Spending([], NOON, ())
+
+    def test_a_standing_reads_as_a_sentence(self, cast: Cast) -> None:
+        quota(cast.uni, "2", kind=HOURS, generation=cast.a100)
+        quota(cast.astro, "100", kind=MONEY, each_user=True, period="quarter", at_limit="warn")
+        book(cast)
+        said = [(str(one), one.is_reached) for one in standings(cast.astro, cast.bob.pk, now=NOON, held=list)]
+        assert said == [
+            ("Uni has used 2 of 2 GPU-hours of A100, a calendar month (UTC)", True),
+            ("The user in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),
+        ]
+
+
+class TestTheDatabase:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"kind": HOURS, "period": ""},
+            {"kind": "gpus", "period": "month"},
+            {"kind": HOURS, "period": "rolling"},
+            {"kind": HOURS, "period": "month", "days": 3},
+            {"kind": "borrowed", "at_limit": "idle"},
+            {"kind": "gpus", "limit": "-1"},
+        ],
+    )
+    def test_it_refuses_a_limit_that_makes_no_sense(self, cast: Cast, wrong: dict[str, str]) -> None:
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Quota.objects.create(**({"tenant": cast.astro, "limit": "1"} | wrong))
+
+    def test_a_limit_may_be_there_once_for_each_thing_that_happens(self, cast: Cast) -> None:
+        for at_limit in Quota.AtLimit.values:
+            quota(cast.astro, "5", at_limit=at_limit)
+        with pytest.raises(IntegrityError), transaction.atomic():
+            quota(cast.astro, "6")
 
 
 @pytest.mark.parametrize(
-    ("now", "begins", "ends"),
+    ("which", "field"),
     [
-        (datetime(2026, 12, 31, 23, 59, tzinfo=UTC), (2026, 12, 1), (2027, 1, 1)),
-        (datetime(2026, 2, 1, tzinfo=UTC), (2026, 2, 1), (2026, 3, 1)),
-        (datetime.fromisoformat("2026-03-01T00:30+01:00"), (2026, 2, 1), (2026, 3, 1)),
+        ({"kind": "beer"}, "kind"),
+        ({"kind": HOURS, "period": "year"}, "period"),
+        ({"kind": HOURS, "period": "rolling"}, "days"),
+        ({"kind": HOURS, "period": "rolling", "days": 367}, "days"),
+        ({"kind": "gpus", "at_limit": "shout"}, "at_limit"),
+        ({"kind": "longest_run", "at_limit": "idle"}, "at_limit"),
     ],
 )
-def test_a_month_is_that_of_utc(
-    now: datetime, begins: tuple[int, int, int], ends: tuple[int, int, int]
+def test_a_limit_that_makes_no_sense_is_refused_with_its_field(
+    cast: Cast, which: dict[str, object], field: str
 ) -> None:
-    assert month_of(now) == (datetime(*begins, tzinfo=UTC), datetime(*ends, tzinfo=UTC))
-
-
-def test_hours_left_count_the_subtree_this_month_and_what_runs(cast: Cast) -> None:
-    quota(cast.uni, "100", kind=HOURS)
-    quota(cast.astro, "10", kind=HOURS)
-    quota(cast.astro, "1", kind=HOURS, generation=cast.v100)
-    quota(cast.bio, "1.5", kind=HOURS, generation=cast.a100)
-    month = month_of(NOON)[0]
-    book(cast, begins=month - minutes(60), ends=month + minutes(30))  # 2 GPU-hours are of this month
-    book(cast, lease_id=2, generation=cast.v100, gpus=2)  # 1 GPU-hour
-    book(cast, lease_id=3, tenant=cast.bio, user=cast.charlie)  # 2 GPU-hours
-    (wrong,) = book(cast, lease_id=4)
-    take_back_usage(actor=cast.ada, segments=[wrong], reason="a test")
-    left = {
-        (cast.uni.pk, None): 95,
-        (cast.astro.pk, None): 7,
-        (cast.astro.pk, cast.v100.pk): 0,
-        (cast.bio.pk, cast.a100.pk): Decimal("-0.5"),
-    }
-    assert gpu_hours_left(NOON) == left
-    running = {(cast.astro.pk, cast.v100.pk): 1800.0}
-    left |= {
-        (cast.uni.pk, None): Decimal("94.5"),
-        (cast.astro.pk, None): Decimal("6.5"),
-        (cast.astro.pk, cast.v100.pk): Decimal("-0.5"),
-    }
-    assert gpu_hours_left(NOON, running) == left
-    fresh = gpu_hours_left(NOON + timedelta(days=31))
-    assert fresh[cast.uni.pk, None] == 100
-
-
-def test_hours_left_take_few_queries(cast: Cast, django_assert_num_queries) -> None:
-    with django_assert_num_queries(1):
-        assert gpu_hours_left(NOON) == {}
-    quota(cast.uni, "100", kind=HOURS)
-    with django_assert_num_queries(3):
-        gpu_hours_left(NOON)
+    with pytest.raises(Refused) as refusal:
+        limit_of(cast.astro, **which)
+    assert refusal.value.field == field
 
 
 class TestNeverFits:
@@ -84,6 +180,7 @@ class TestNeverFits:
 
     def test_a_gang_larger_than_a_limit_never_fits(self, cast: Cast) -> None:
         quota(cast.astro, "4", generation=cast.a100)
+        quota(cast.astro, "2", generation=cast.a100, at_limit="warn")
         assert never_fits(cast.astro, [cast.a100.pk], 4) is None
         why = never_fits(cast.astro, [cast.a100.pk], 8)
         assert why == "Astro may hold at most 4 A100 at once; this job needs 8"
@@ -102,6 +199,14 @@ class TestNeverFits:
         quota(cast.uni, "6")
         quota(cast.astro, "12")
         assert never_fits(cast.astro, [], 8) == "Uni may hold at most 6 GPUs at once; this job needs 8"
+
+    def test_a_limit_of_a_user_counts_for_that_user(self, cast: Cast) -> None:
+        quota(cast.uni, "6", user=cast.bob)
+        quota(cast.uni, "7", each_user=True)
+        said = "bob in Uni may hold at most 6 GPUs at once; this job needs 7"
+        assert never_fits(cast.astro, [], 7, cast.bob.pk) == said
+        assert never_fits(cast.astro, [], 7, cast.alice.pk) is None
+        assert never_fits(cast.astro, [], 8, cast.alice.pk) is not None
 
     def test_no_hours_at_all_is_never(self, cast: Cast) -> None:
         stars = make.tenant("Stars", parent=cast.astro)

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from accounting import actions
+from accounting.actions.requests import ask
 from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_usage
-from accounting.models import Generation, Membership, Quota, Tenant, User
+from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
 from scheduling.actions import create_schedule, create_secret, create_service
@@ -48,6 +49,7 @@ class Scene:
     secret: str
     team_secret: Secret  # of Astro
     volume: Volume  # of Astro
+    request: Request  # Alice's, for Astro; nobody has answered it
     schedule: Schedule  # Bob's, of Astro; due next New Year
     service: Service  # Bob's, of Astro; no replica of it is made yet
 
@@ -98,6 +100,9 @@ def scene() -> Scene:
     volume = Volume.objects.create(
         cluster=made.cluster, tenant=cast.astro, name="supernova-sky", source="/srv/sky", read_only=False
     )
+    request = ask(
+        actor=cast.alice, tenant=cast.astro, kind="tickets", reason="supernova", wanted={"tickets": 200}
+    )
     schedule = yearly(made)
     service = create_service(
         actor=cast.bob,
@@ -118,6 +123,7 @@ def scene() -> Scene:
         secret,
         team_secret,
         volume,
+        request,
         schedule,
         service,
     )

@@ -192,7 +192,7 @@ REFUSALS = [
     ("/admin/tenants/astro/members/{member}/change/", {"role": "king", "tickets": "1"}, "A role is one of"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "1.5"}, "whole number"),
     ("/admin/tenants/astro/quotas/set/", {"kind": "gpus", "generation": "", "limit": "abc"}, "must be a whole number"),
-    ("/admin/tenants/astro/quotas/set/", {"kind": "gpu_hours_month", "generation": "", "limit": "NaN"}, "such as 2.50"),
+    ("/admin/tenants/astro/quotas/set/", {"kind": "gpu_hours", "generation": "", "limit": "NaN"}, "such as 2.50"),
     ("/admin/users/create/", {"username": "Bob", "portal_role": "user"}, "a user of this name already"),
     ("/admin/users/{ada}/role/", {"portal_role": "user"}, "the last admin"),
     ("/admin/users/{ada}/deactivate/", {}, "the last admin"),

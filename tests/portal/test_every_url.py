@@ -24,7 +24,10 @@ API_ASTRO = API | {CHARLIE: 404}
 OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, OLGA: 200, ADA: 200}
 ADMINS = OPERATORS | {OLGA: 404}
 API_OPERATORS = dict.fromkeys(WHO, 404) | {ANONYMOUS: 401, OLGA: 200, ADA: 200}
+API_MANAGER = API_OPERATORS | {ALICE: 200}
 MANAGER = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ALICE: 200}
+ASKERS = OPERATORS | {ALICE: 200}
+ASKERS_POSTED = dict.fromkeys(WHO, 302)
 POSTED = dict.fromkeys(WHO, 405) | {ANONYMOUS: 302}  # GET is refused before anything is looked up
 ADMINS_POSTED = dict.fromkeys(WHO, 404) | {ANONYMOUS: 302, ADA: 302}  # GET leads back to the form's page
 OPERATORS_POSTED = ADMINS_POSTED | {OLGA: 302}
@@ -120,6 +123,17 @@ EXPECTED: dict[str, dict[str, int]] = {
     "admin_member_change": ADMINS_POSTED,
     "admin_quota_set": ADMINS_POSTED,
     "admin_quota_remove": ADMINS_POSTED,
+    "requests": ASKERS,
+    "request": ASKERS,
+    "request_approve": ASKERS_POSTED,
+    "request_close": ASKERS_POSTED,
+    "request_extend": ASKERS_POSTED,
+    "request_new": MANAGER,
+    "request_ask": MOVED,
+    "admin_quota_preview": ADMINS_POSTED,
+    "admin_budget_set": ADMINS_POSTED,
+    "admin_budget_remove": ADMINS_POSTED,
+    "admin_tenant_tickets_preview": ADMINS_POSTED,
     "admin_tenant_change": ADMINS_POSTED,
     "admin_users": ADMINS,
     "admin_user_create": ADMINS_POSTED,
@@ -182,6 +196,17 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:cluster_reachable": API_POSTED,
     "api-1:cluster_bare_pods": API_POSTED,
     "api-1:cluster_detach": API_POSTED,
+    "api-1:requests": API,
+    "api-1:request": API_MANAGER,
+    "api-1:request_approve": API_POSTED,
+    "api-1:request_decline": API_POSTED,
+    "api-1:request_withdraw": API_POSTED,
+    "api-1:limits?team=astro": API_MANAGER,
+    "api-1:budgets?team=astro": API_MANAGER,
+    "api-1:budget": API_POSTED,
+    "api-1:limit": API_POSTED,
+    "api-1:limits_preview": API_POSTED,
+    "api-1:tickets_preview": API_POSTED,
     "api-1:volumes": API,
     "api-1:cluster_volumes": API_POSTED,
     "api-1:cluster_volume": API_POSTED,
@@ -235,10 +260,12 @@ def every_name(resolver: URLResolver, namespace: str = "") -> Iterator[tuple[str
 def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]:
     """Astro's own objects for what the pattern asks for."""
     keys = {
+        "request": scene.request.pk,
         "service": scene.service.pk,
         "session": Session.objects.get().pk,
         "schedule": scene.schedule.pk,
         "job": scene.job.pk, "member": scene.membership.pk, "quota": scene.quota.pk, "token": scene.token.pk,
+        "budget": 1,
         "node": scene.node.pk, "cluster": scene.world.cluster.pk, "settings": scene.world.cluster.pk,
         "secret": scene.team_secret.pk,
         "user": scene.people.bob.pk, "price": scene.people.a100.pk, "generation": scene.people.a100.pk,
@@ -257,6 +284,9 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "rest": "v1/nothing",
         "secret_id": scene.team_secret.pk,
         "volume_id": scene.volume.pk,
+        "limit_id": scene.quota.pk,
+        "budget_id": 1,
+        "request_id": scene.request.pk,
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 

@@ -420,7 +420,7 @@ def test_with_one_generation_s_hours_spent_a_job_runs_on_the_other_only() -> Non
     set_quota(
         actor=None,
         tenant=lab.people.astro,
-        kind=Quota.Kind.GPU_HOURS_MONTH,
+        kind=Quota.Kind.GPU_HOURS,
         generation=lab.people.v100,
         limit=0,
     )
@@ -437,7 +437,7 @@ def test_with_one_generation_s_hours_spent_a_job_runs_on_the_other_only() -> Non
 
 def test_spent_hours_stop_a_running_gang_at_the_quantum_and_not_before(lab: World) -> None:
     job = start(lab)
-    set_quota(actor=None, tenant=lab.people.astro, kind=Quota.Kind.GPU_HOURS_MONTH, limit=0)
+    set_quota(actor=None, tenant=lab.people.astro, kind=Quota.Kind.GPU_HOURS, limit=0)
     lab.fill()
     assert lab.states([job]) == [Job.State.RUNNING]
     lab.quantum()
@@ -446,7 +446,7 @@ def test_spent_hours_stop_a_running_gang_at_the_quantum_and_not_before(lab: Worl
 
 def test_the_forecast_knows_that_the_hours_are_spent(lab: World) -> None:
     start(lab)
-    set_quota(actor=None, tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS_MONTH, limit="0.001")
+    set_quota(actor=None, tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS, limit="0.001")
     lab.age(lab.holding(Lease.State.RUNNING)[0], 3600)
     found = preflight(
         actor=lab.people.bob,

@@ -261,7 +261,9 @@ def test_a_spent_quota_of_gpu_hours_stops_and_holds_the_team() -> None:
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
     lab.fill()
     lab.carry_out()
-    Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS_MONTH, limit=Decimal("0.1"))
+    Quota.objects.create(
+        tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS, period="month", limit=Decimal("0.1")
+    )
     lab.age(lab.lease(job), 120)  # 4 GPUs for 120 s are 0.13 hours, not yet in the ledger
     lab.quantum()
     lab.carry_out()

@@ -12,7 +12,7 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.models import AuditEvent, Quota
-from accounting.quotas import month_of
+from accounting.periods import period_of
 from accounting.sums import start_of_day
 from scheduling import tasks
 from scheduling.actions import continue_analyses, prune, request_analysis, request_nightly
@@ -113,7 +113,7 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
 
 def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: datetime) -> None:
     cast, node = lab.people, lab.cluster.nodes.first()
-    month, _ = month_of(begins)
+    month, _ = period_of("month", None, begins)
     since = max(month, begins - hours(2))
     with transaction.atomic():
         book_usage(
@@ -123,7 +123,12 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
             )
         )  # fmt: skip
     accounting_actions.set_quota(
-        actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPU_HOURS_MONTH, limit=1, generation=cast.v100
+        actor=cast.ada,
+        tenant=cast.uni,
+        kind=Quota.Kind.GPU_HOURS,
+        period="month",
+        limit=1,
+        generation=cast.v100,
     )
     spent = [(one.tenant, one.begins) for one in spent_hours(begins, begins + hours(1))]
     assert sorted(spent) == sorted((t.pk, since + hours(1)) for t in (cast.uni, cast.astro, cast.bio))

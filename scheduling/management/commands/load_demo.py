@@ -78,7 +78,7 @@ class Command(BaseCommand):
         teams = {name: _tenant(name, university, tickets) for name, tickets in TEAMS}
         if not Quota.objects.exists():
             set_quota(actor=None, tenant=teams["Astro"], kind=Quota.Kind.GPUS, limit=6)
-            set_quota(actor=None, tenant=university, kind=Quota.Kind.GPU_HOURS_MONTH, limit=5000)
+            set_quota(actor=None, tenant=university, kind=Quota.Kind.GPU_HOURS, limit=5000)
         passwords = {name: _person(name, role, teams.get(team or ""), at) for name, role, team, at in PEOPLE}
         _write(passwords_file, passwords)
         cluster = _cluster()

@@ -7,8 +7,8 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0009_weights'),
-        ('scheduling', '0030_limits_of_trades'),
+        ('accounting', '0008_weights'),
+        ('scheduling', '0028_limits_of_trades'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0004_ledger_by_month'),
+        ('accounting', '0007_budgets'),
     ]
 
     operations = [

@@ -1,0 +1,185 @@
+"""Setting budgets, and warning of them once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+
+from accounting import audit, mail
+from accounting.actions.checks import check_fields
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.forecast import forecast
+from accounting.models import Budget, BudgetWarning, Membership, Tenant, User, WebhookCall
+from accounting.outgoing import NotReachable, check_url
+from accounting.periods import period_of
+from accounting.permissions import require_admin
+from accounting.spending import Held, spent
+
+MOST_PERCENTAGES = 6
+
+
+@transaction.atomic(durable=True)
+def set_budget(
+    *,
+    actor: User | None,
+    tenant: Tenant,
+    amount: Decimal,
+    period: str = Budget.Period.MONTH,
+    percentages: Sequence[int] = (80, 100),
+    by_forecast: bool = True,
+    webhook_url: str = "",
+) -> Budget:
+    """What a tenant means to spend in each such period; set again, it gets another amount."""
+    require_admin(actor)
+    if period not in Budget.Period.values:
+        raise Refused(f"A period is one of {', '.join(Budget.Period.values)}.", "period")
+    if not Decimal(amount).is_finite() or amount <= 0:
+        raise Refused("A budget is more than zero.", "amount")
+    if not 1 <= len(percentages) <= MOST_PERCENTAGES or not all(1 <= one <= 999 for one in percentages):
+        raise Refused(f"Give 1 to {MOST_PERCENTAGES} percentages from 1 to 999.", "percentages")
+    url = webhook_url.strip()
+    if url:
+        try:
+            check_url(url)
+        except NotReachable as error:
+            raise Refused(str(error), "webhook_url") from None
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
+    budget = Budget.objects.filter(tenant=tenant, period=period).first()
+    before = _told(budget) if budget else {}
+    budget = budget or Budget(tenant=tenant, period=period)
+    budget.amount, budget.by_forecast, budget.webhook_url = Decimal(amount), by_forecast, url
+    budget.percentages = sorted(set(percentages))
+    check_fields(budget, "amount", "webhook_url")
+    budget.save()
+    after = _told(budget)
+    audit.record(actor=actor, verb="budget.set", target=tenant, tenant=tenant, before=before, after=after)
+    return budget
+
+
+@transaction.atomic(durable=True)
+def remove_budget(*, actor: User | None, budget: Budget) -> None:
+    require_admin(actor)
+    held = (
+        Budget.objects.select_for_update(of=("self",)).select_related("tenant").filter(pk=budget.pk).first()
+    )
+    if held is None:
+        raise Refused("This budget does not exist any more.")
+    audit.record(
+        actor=actor, verb="budget.remove", target=held.tenant, tenant=held.tenant, before=_told(held)
+    )
+    held.delete()
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How a budget stands: what is spent of it in its present period, and what will be by its end."""
+
+    budget: Budget
+    begins: datetime
+    ends: datetime
+    spent: Decimal
+    forecast: Decimal | None
+
+    @property
+    def part(self) -> float:
+        return float(self.spent / self.budget.amount)
+
+    @property
+    def reached(self) -> list[str]:
+        """The thresholds at which somebody is to be warned by now."""
+        found = [str(one) for one in self.budget.percentages if self.spent * 100 >= self.budget.amount * one]
+        is_ahead = self.forecast is not None and self.forecast >= self.budget.amount
+        return [*found, BudgetWarning.FORECAST] if self.budget.by_forecast and is_ahead else found
+
+
+def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
+    begins, ends = period_of(budget.period, None, now)
+    assert ends is not None  # noqa: S101 - a calendar period has one
+    below = Tenant.objects.filter(path__startswith=budget.tenant.path).values_list("pk", flat=True)
+    used = sum((one.money for one in spent(begins, now, held, list(below)).values()), Decimal(0))
+    return Outlook(budget, begins, ends, used, forecast(used, begins=begins, now=now, ends=ends))
+
+
+@transaction.atomic(durable=True)
+def warn_of_budget(*, budget_id: int, held: Iterable[Held]) -> list[BudgetWarning]:
+    """Warns of each threshold that is reached and was not warned of in this period, by mail and webhook.
+
+    Any number of workers may call it: the budget's row lets one in, and the database lets no warning in twice.
+    """
+    locked = Budget.objects.select_for_update(of=("self",)).select_related("tenant")
+    budget = locked.filter(pk=budget_id).first()
+    if budget is None:
+        return []
+    stands = outlook(budget, now=now_from_database(), held=held)
+    known = set(
+        budget.warnings.filter(begins=stands.begins, amount=budget.amount).values_list("threshold", flat=True)
+    )
+    new = [
+        BudgetWarning.objects.create(
+            budget=budget, begins=stands.begins, threshold=threshold, amount=budget.amount,
+            spent=stands.spent, forecast=stands.forecast,
+        )
+        for threshold in stands.reached
+        if threshold not in known
+    ]  # fmt: skip
+    for warning in new:
+        _tell(warning, stands)
+    return new
+
+
+def _tell(warning: BudgetWarning, stands: Outlook) -> None:
+    budget, tenant = warning.budget, warning.budget.tenant
+    said = in_words(warning)
+    managers = User.objects.filter(
+        memberships__tenant__in=_lineage(tenant), memberships__role=Membership.Role.MANAGER
+    )
+    period = f"{stands.begins:%-d %B %Y} to {stands.ends:%-d %B %Y} (UTC)"
+    text = f"{said}\n\nThe period is {period}.\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
+    mail.write(managers.distinct(), subject=f"Budget of {tenant.name}: {_what(warning)}", text=text)
+    if budget.webhook_url:
+        WebhookCall.objects.create(budget=budget, body=_body(warning, stands))
+
+
+def in_words(warning: BudgetWarning) -> str:
+    name, currency = warning.budget.tenant.name, settings.FAIRLOT_CURRENCY
+    spent_so_far = f"{name} has spent {warning.spent:,.2f} of {warning.amount:,.2f} {currency}"
+    if warning.threshold == BudgetWarning.FORECAST:
+        return f"{spent_so_far}; if it goes on like this it will be {warning.forecast:,.2f} at the end."
+    return f"{spent_so_far}, which is {warning.threshold} % or more."
+
+
+def _what(warning: BudgetWarning) -> str:
+    is_forecast = warning.threshold == BudgetWarning.FORECAST
+    return "it will not last" if is_forecast else f"{warning.threshold} % are spent"
+
+
+def _body(warning: BudgetWarning, stands: Outlook) -> str:
+    told = {
+        "event": "budget.warning",
+        "team": warning.budget.tenant.slug,
+        "threshold": warning.threshold,
+        "amount": warning.amount,
+        "spent": warning.spent,
+        "forecast": warning.forecast,
+        "currency": settings.FAIRLOT_CURRENCY,
+        "begins": stands.begins,
+        "ends": stands.ends,
+    }
+    return json.dumps(told, cls=DjangoJSONEncoder)
+
+
+def _lineage(tenant: Tenant) -> list[int]:
+    return [int(step) for step in tenant.path.split("/") if step]
+
+
+def _told(budget: Budget) -> dict[str, object]:
+    names = ("period", "amount", "percentages", "by_forecast", "webhook_url")
+    return {name: getattr(budget, name) for name in names}

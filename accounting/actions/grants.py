@@ -1,0 +1,192 @@
+"""Setting what a request grants, and putting the former value back at its end.
+
+All inside the caller's transaction, who holds the tenant's row: whoever changes its tickets or limits waits.
+Grants of one target stand on each other like a pile, each with the value that it found. When one ends whose
+value still stands, that found value comes back; if a later grant took its place, that one inherits it; and
+what somebody else has set since stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from accounting import audit
+from accounting.actions.quotas import Which, check_limit, find, limit_of, remove_within, set_within
+from accounting.actions.quotas import told as say
+from accounting.actions.tenants import archive_within, check_tickets, create_within, set_tickets_within
+from accounting.errors import Refused
+from accounting.models import Generation, Membership, Quota, Request, Tenant, User
+
+Kind = Request.Kind
+
+
+def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What is wanted in the one form in which it is kept; Refused with the field at fault."""
+    match kind:
+        case Kind.TICKETS:
+            check_tickets(_whole(wanted, "tickets"))
+            return {"tickets": wanted["tickets"]}
+        case Kind.TEAM:
+            name = str(wanted.get("name", "")).strip()
+            if not 1 <= len(name) <= 80:
+                raise Refused("A team needs a name of 1 to 80 characters.", "name")
+            check_tickets(_whole(wanted, "tickets"))
+            return {"name": name, "tickets": wanted["tickets"]}
+        case Kind.LIMIT:
+            quota = quota_of(tenant, wanted)
+            return {"limit": str(quota.limit)} | quota.key()
+        case _:
+            return {}
+
+
+def told(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is wanted or granted, as the audit trail keeps it."""
+    return say(quota_of(request.tenant, values)) if request.kind == Kind.LIMIT else dict(values)
+
+
+def grant(actor: User | None, request: Request, until: datetime | None) -> None:
+    """Sets it, and notes in `request` what was so before. Of an extension: the end of what it extends."""
+    granted: dict[str, Any] = request.granted or {}
+    tenant = request.tenant
+    match request.kind:
+        case Kind.TICKETS:
+            request.target, request.former = "tickets", str(tenant.tickets)
+            set_tickets_within(actor=actor, tenant=tenant, tickets=granted["tickets"])
+        case Kind.LIMIT:
+            quota = quota_of(tenant, granted)
+            before = find(quota)
+            request.target = _target(quota)
+            request.former = str(before.limit) if before else ""
+            set_within(actor=actor, quota=quota, limit=quota.limit)
+        case Kind.TEAM:
+            made = create_within(actor=actor, name=granted["name"], parent=tenant, tickets=granted["tickets"])
+            request.target = f"team:{made.pk}"
+            _let_manage(actor, made, request.asked_by)
+        case _:
+            _extend(request, until)
+            return
+    request.ends_at = until
+
+
+def _let_manage(actor: User | None, team: Tenant, user: User) -> None:
+    role = Membership.Role.MANAGER
+    made = Membership.objects.create(tenant=team, user=user, role=role)
+    after = {"role": role, "tickets": made.tickets}
+    audit.record(actor=actor, verb="member.add", target=user, tenant=team, after=after)
+
+
+def _extend(request: Request, until: datetime | None) -> None:
+    assert request.extends_id is not None  # noqa: S101 - of an extension, as the database knows
+    extended = Request.objects.select_for_update().get(pk=request.extends_id)
+    if not extended.is_in_force:
+        raise Refused("What was to be extended has ended.")
+    extended.ends_at = until
+    extended.save(update_fields=["ends_at"])
+
+
+def end(request: Request) -> str:
+    """What became of it, in plain words."""
+    if request.kind == Kind.TEAM:
+        return _end_team(request)
+    if request.kind not in {Kind.TICKETS, Kind.LIMIT}:
+        return "over"
+    value = _value(request)
+    later = _next_in_the_pile(request, value)
+    if later is not None:
+        later.former = request.former
+        later.save(update_fields=["former"])
+        return f"request {later.pk} took its place"
+    if _standing(request) != value:
+        return "somebody changed it since, which stays"
+    _put_back(request)
+    return f"back to {request.former}" if request.former else "removed again"
+
+
+def _next_in_the_pile(request: Request, value: str) -> Request | None:
+    """The grant that was made on top of this one, if it is in force and found this one's value."""
+    pile = Request.objects.in_force().filter(
+        tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
+    )
+    following = pile.select_for_update().order_by("decided_at", "pk").first()
+    return following if following is not None and _same(following.former, value) else None
+
+
+def _value(request: Request) -> str:
+    granted: dict[str, Any] = request.granted or {}
+    return str(granted["tickets" if request.kind == Kind.TICKETS else "limit"])
+
+
+def _standing(request: Request) -> str | None:
+    """What is so now; None: nothing. As written in the grant, if it is the same."""
+    if request.kind == Kind.TICKETS:
+        return str(request.tenant.tickets)
+    held = find(quota_of(request.tenant, request.granted or {}))
+    if held is None:
+        return None
+    value = _value(request)
+    return value if _same(str(held.limit), value) else str(held.limit)
+
+
+def _same(one: str, other: str) -> bool:
+    return bool(one) and Decimal(one) == Decimal(other)
+
+
+def _put_back(request: Request) -> None:
+    if request.kind == Kind.TICKETS:
+        set_tickets_within(actor=None, tenant=request.tenant, tickets=int(request.former))
+        return
+    quota = quota_of(request.tenant, request.granted or {})
+    if request.former:
+        set_within(actor=None, quota=quota, limit=Decimal(request.former))
+    elif (held := find(quota)) is not None:
+        remove_within(actor=None, quota=held)
+
+
+def _end_team(request: Request) -> str:
+    team = Tenant.objects.select_for_update(no_key=True).get(pk=int(request.target.removeprefix("team:")))
+    if team.archived_at:
+        return f"{team} was archived before"
+    try:
+        archive_within(actor=None, tenant=team)
+    except Refused as refusal:
+        return f"not archived: {refusal}"[:200]
+    return f"{team} is archived"
+
+
+def quota_of(tenant: Tenant, told: Mapping[str, Any]) -> Quota:
+    """The limit that is told of, which is not stored; its parts by their keys."""
+    user, generation = told.get("user_id"), told.get("generation_id")
+    which = Which(
+        kind=told.get("kind", ""),
+        user=User.objects.filter(pk=user).first() if user else None,
+        generation=Generation.objects.filter(pk=generation).first() if generation else None,
+        each_user=bool(told.get("each_user")),
+        period=told.get("period", ""),
+        days=told.get("days"),
+        at_limit=told.get("at_limit") or Quota.AtLimit.BLOCK,
+    )
+    if (user and not which["user"]) or (generation and not which["generation"]):
+        raise Refused("There is no such user or generation any more.")
+    quota = limit_of(tenant, **which)
+    try:
+        limit = Decimal(str(told.get("limit", "")))
+    except InvalidOperation:
+        raise Refused("This must be a number, such as 2.50.", "limit") from None
+    check_limit(quota, limit)
+    return quota
+
+
+def _target(quota: Quota) -> str:
+    key = quota.key()
+    return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
+
+
+def _whole(wanted: Mapping[str, Any], field: str) -> int:
+    number = wanted.get(field)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise Refused("This must be a whole number.", field)
+    return number

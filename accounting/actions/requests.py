@@ -1,0 +1,188 @@
+"""Asking and answering. Whoever approves also makes the rounds look: scheduling/actions/grants.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+
+from accounting import audit, mail
+from accounting.actions import grants
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Membership, Request, Tenant, User
+from accounting.permissions import require_manager, require_operator
+
+NOTHING: Mapping[str, Any] = {}
+LONGEST_TEXT = 2000
+
+
+@transaction.atomic(durable=True)
+def ask(
+    *,
+    actor: User,
+    tenant: Tenant,
+    kind: str,
+    reason: str,
+    wanted: Mapping[str, Any] = NOTHING,
+    until: datetime | None = None,
+    extends: Request | None = None,
+) -> Request:
+    """A manager asks; `wanted` is checked as if it were granted now. Operators are told by mail."""
+    require_manager(actor, tenant)
+    if tenant.archived_at:
+        raise Refused(f"{tenant} is archived.")
+    if kind not in Request.Kind.values:
+        raise Refused(f"A request is one of {', '.join(Request.Kind.values)}.", "kind")
+    _check_text(reason, "reason", "Say what it is for.")
+    now = now_from_database()
+    _check_until(until, now)
+    if kind == Request.Kind.EXTENSION:
+        _check_extension(tenant, extends, until)
+    request = Request(
+        tenant=tenant,
+        kind=kind,
+        asked_by=actor,
+        asked_at=now,
+        reason=reason.strip(),
+        wanted=grants.checked(kind, tenant, wanted),
+        until=until,
+        extends=extends if kind == Request.Kind.EXTENSION else None,
+    )
+    request.save(force_insert=True)
+    after = grants.told(request, request.wanted) | {"until": until, "reason": request.reason}
+    audit.record(actor=actor, verb="request.ask", target=request, tenant=tenant, after=after)
+    operators = User.objects.exclude(portal_role=User.PortalRole.USER).exclude(pk=actor.pk)
+    mail.write(operators, subject=_subject(request, "is asked for"), text=_text(request, request.reason))
+    return request
+
+
+@transaction.atomic(durable=True)
+def withdraw_request(*, actor: User, request: Request) -> Request:
+    """Takes back what nobody has answered yet."""
+    require_manager(actor, request.tenant)
+    held = _open(request)
+    held.state, held.decided_by, held.decided_at = Request.State.WITHDRAWN, actor, now_from_database()
+    held.save(update_fields=["state", "decided_by", "decided_at"])
+    audit.record(actor=actor, verb="request.withdraw", target=held, tenant=held.tenant)
+    return held
+
+
+@transaction.atomic(durable=True)
+def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
+    """Says no, with the reason."""
+    require_operator(actor)
+    _check_text(answer, "answer", "Say why not.")
+    held = _open(request)
+    _decide(held, actor, Request.State.DECLINED, answer)
+    held.save(update_fields=["state", "decided_by", "decided_at", "answer"])
+    audit.record(
+        actor=actor, verb="request.decline", target=held, tenant=held.tenant, after={"answer": held.answer}
+    )
+    _tell(held, "was declined")
+    return held
+
+
+def approve_within(
+    *, actor: User | None, request: Request, answer: str, granted: Mapping[str, Any], until: datetime | None
+) -> Request:
+    """Says yes, to what was asked or to what the operator makes of it, and sets it; in the caller's transaction."""
+    require_operator(actor)
+    if len(answer) > LONGEST_TEXT:
+        raise Refused(f"At most {LONGEST_TEXT} characters.", "answer")
+    # Before the request's own row, as whoever ends a grant of the tenant does.
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
+    held = _open(request)
+    _check_until(until, now_from_database())
+    _decide(held, actor, Request.State.APPROVED, answer)
+    held.tenant = tenant
+    held.granted = grants.checked(held.kind, tenant, granted)
+    grants.grant(actor, held, until)
+    held.save()
+    before = grants.told(held, held.wanted)
+    after = grants.told(held, held.granted) | {"until": until, "answer": held.answer}
+    audit.record(actor=actor, verb="request.approve", target=held, tenant=tenant, before=before, after=after)
+    _tell(held, "was approved" if held.granted == held.wanted else "was changed and approved")
+    return held
+
+
+def end_within(*, request: Request) -> Request | None:
+    """Puts back what was so before, as far as nobody has changed it since; None when it is not at its end."""
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
+    held = Request.objects.select_for_update().get(pk=request.pk)
+    if not held.is_in_force or held.ends_at is None or held.ends_at > now_from_database():
+        return None
+    held.tenant = tenant
+    held.ending = grants.end(held)
+    held.ended_at = now_from_database()
+    held.save(update_fields=["ending", "ended_at"])
+    audit.record(
+        actor=None, verb="request.end", target=held, tenant=tenant, before=grants.told(held, held.granted or {}),
+        after={"ending": held.ending},
+    )  # fmt: skip
+    _tell(held, "has come to its end")
+    return held
+
+
+def requests_to_end() -> QuerySet[Request]:
+    return Request.objects.in_force().filter(ends_at__lte=now_from_database())
+
+
+def _open(request: Request) -> Request:
+    held = (
+        Request.objects.select_for_update(of=("self",))
+        .select_related("tenant", "asked_by")
+        .get(pk=request.pk)
+    )
+    if held.state != Request.State.OPEN:
+        raise Refused(f"This request is {held.get_state_display().lower()} already.")
+    return held
+
+
+def _decide(request: Request, actor: User | None, state: str, answer: str) -> None:
+    request.state, request.answer = state, answer.strip()
+    request.decided_by, request.decided_at = actor, now_from_database()
+
+
+def _check_text(text: str, field: str, empty: str) -> None:
+    if not text.strip():
+        raise Refused(empty, field)
+    if len(text) > LONGEST_TEXT:
+        raise Refused(f"At most {LONGEST_TEXT} characters.", field)
+
+
+def _check_until(until: datetime | None, now: datetime) -> None:
+    if until is not None and until <= now:
+        raise Refused("It would be over already.", "until")
+
+
+def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | None) -> None:
+    if extends is None or extends.tenant_id != tenant.pk:
+        raise NotAllowed("Only what your team was granted can be extended.")
+    extends = Request.objects.get(pk=extends.pk)  # as it is now
+    if not extends.is_in_force or extends.ends_at is None:
+        raise Refused("Only what was granted until some time, and has not ended, can be extended.")
+    if until is not None and until <= extends.ends_at:
+        raise Refused("It lasts until then already.", "until")
+
+
+def _tell(request: Request, what: str) -> None:
+    """Who asked, and who else manages the team."""
+    managers = User.objects.filter(
+        memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
+    )
+    people = User.objects.filter(pk=request.asked_by_id) | managers
+    said = request.ending if request.ended_at else request.answer
+    mail.write(people.distinct(), subject=_subject(request, what), text=_text(request, said))
+
+
+def _subject(request: Request, what: str) -> str:
+    return f"{request.get_kind_display()} for {request.tenant.name} {what}"
+
+
+def _text(request: Request, said: str) -> str:
+    return f"{said}\n\n{settings.PUBLIC_URL}/requests/{request.pk}/\n"

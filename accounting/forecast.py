@@ -1,0 +1,20 @@
+"""What will have been spent at the end of a period, if it goes on as it went."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+# Of less nothing can be said.
+LEAST = timedelta(days=2)
+
+
+def forecast(spent: Decimal, *, begins: datetime, now: datetime, ends: datetime) -> Decimal | None:
+    """Spent so far, and for the rest of the period as much an hour as until now; None in its first two days.
+
+    Simple on purpose: who reads the warning can do the sum. It knows nothing of weekends or of jobs that wait.
+    """
+    elapsed = now - begins
+    if elapsed < LEAST:
+        return None
+    return spent * Decimal((ends - begins) / elapsed).quantize(Decimal("1e-9"))

@@ -1,0 +1,62 @@
+"""Mail to people: written into the outbox within a change's transaction, sent by beat."""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.db.models.functions import Now
+
+from accounting.clock import now_from_database
+from accounting.models import Letter, User
+
+logger = logging.getLogger(__name__)
+
+MOST_ATTEMPTS = 12
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
+
+
+def write(people: Iterable[User], *, subject: str, text: str) -> None:
+    """A letter to each that is active and has an address; none where no mail server is set."""
+    if not settings.EMAIL_HOST:
+        return
+    addresses = dict.fromkeys(person.email for person in people if person.is_active and person.email)
+    Letter.objects.bulk_create(
+        Letter(address=address, subject=f"[Fairlot] {subject}"[:200], text=text) for address in addresses
+    )
+
+
+def due_letters() -> list[int]:
+    due = Letter.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
+    return list(due.order_by("pk").values_list("pk", flat=True)[:200])
+
+
+@transaction.atomic(durable=True)
+def send(*, letter_id: int) -> bool:
+    """Sends it unless another worker does; whether it left now. What cannot be sent is tried again, later and later.
+
+    A worker that dies between the mail server's yes and the commit has it sent again, with the same Message-ID.
+    """
+    waiting = Letter.objects.select_for_update(skip_locked=True)
+    letter = waiting.filter(pk=letter_id, sent_at=None, attempts__lt=MOST_ATTEMPTS).first()
+    if letter is None:
+        return False
+    now = now_from_database()
+    letter.attempts += 1
+    identity = f"<{letter.identity}@{settings.FAIRLOT_MAIL_DOMAIN}>"
+    message = EmailMessage(letter.subject, letter.text, to=[letter.address], headers={"Message-ID": identity})
+    try:
+        message.send()
+    except (smtplib.SMTPException, OSError) as error:
+        logger.warning("letter %s was not sent: %s", letter.pk, error)
+        letter.error = str(error)[:300]
+        letter.not_before = now + min(FIRST_WAIT * 2 ** (letter.attempts - 1), LONGEST_WAIT)
+    else:
+        letter.sent_at, letter.error = now, ""
+    letter.save(update_fields=["attempts", "error", "not_before", "sent_at"])
+    return letter.sent_at is not None

@@ -1,0 +1,92 @@
+"""Budgets: money for a period, of which a team is warned in time. They bind nobody; limits of money do."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.crypto import salted_hmac
+
+from accounting.models.tenants import Tenant
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(8)
+
+
+class Budget(models.Model):
+    """What a tenant with all below it means to spend in a calendar month or quarter (UTC)."""
+
+    class Period(models.TextChoices):
+        MONTH = "month", "a calendar month (UTC)"
+        QUARTER = "quarter", "a calendar quarter (UTC)"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets")
+    period = models.CharField(max_length=10, choices=Period, default=Period.MONTH)
+    amount = models.DecimalField(max_digits=14, decimal_places=2)
+    percentages = ArrayField(models.PositiveSmallIntegerField(), help_text="At which somebody is warned.")
+    by_forecast = models.BooleanField(default=True)
+    webhook_url = models.CharField(max_length=500, blank=True)
+    # Part of what signs its webhooks: another one makes another key.
+    nonce = models.CharField(max_length=16, default=new_nonce)
+
+    class Meta:
+        ordering = ["tenant", "period"]
+        constraints = [
+            models.UniqueConstraint(name="one_budget_a_tenant_and_period", fields=["tenant", "period"]),
+            models.CheckConstraint(name="a_budget_is_of_some_money", condition=models.Q(amount__gt=0)),
+        ]
+
+    def __str__(self) -> str:
+        return f"budget of {self.tenant.name}"
+
+    def signing_key(self) -> str:
+        """What its webhooks are signed with, which nobody without the portal's own key can work out."""
+        return salted_hmac("fairlot.webhook", f"{self.pk}:{self.nonce}", algorithm="sha256").hexdigest()
+
+
+class BudgetWarning(models.Model):
+    """That somebody was warned, once for each period, threshold and amount."""
+
+    FORECAST = "forecast"
+
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="warnings")
+    begins = models.DateTimeField(help_text="When the period began.")
+    threshold = models.CharField(max_length=10, help_text="A percentage, or forecast.")
+    amount = models.DecimalField(max_digits=14, decimal_places=2)
+    at = models.DateTimeField(db_default=Now())
+    spent = models.DecimalField(max_digits=24, decimal_places=6)
+    forecast = models.DecimalField(max_digits=24, decimal_places=6, null=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                name="one_warning_of_each_kind_a_period", fields=["budget", "begins", "threshold", "amount"]
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.threshold} of {self.budget}"
+
+
+class WebhookCall(models.Model):
+    """The outbox of webhooks: a call is written in the transaction that it tells of, and made after that."""
+
+    identity = models.UUIDField(default=uuid.uuid4, unique=True)
+    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="calls")
+    body = models.TextField()
+    written_at = models.DateTimeField(db_default=Now())
+    not_before = models.DateTimeField(db_default=Now())
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    sent_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=300, blank=True, default="", db_default="")
+
+    class Meta:
+        indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="webhook_due")]
+
+    def __str__(self) -> str:
+        return f"webhook {self.identity}"

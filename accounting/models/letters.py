@@ -1,0 +1,28 @@
+"""The outbox of mail: a letter is written in the transaction that it tells of, and sent after that."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Letter(models.Model):
+    """To one address. Its identity goes with it as Message-ID, by which mail programs know a second copy."""
+
+    identity = models.UUIDField(default=uuid.uuid4, unique=True)
+    address = models.EmailField()
+    subject = models.CharField(max_length=200)
+    text = models.TextField()
+    written_at = models.DateTimeField(db_default=Now())
+    not_before = models.DateTimeField(db_default=Now())
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    sent_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=300, blank=True, default="", db_default="")
+
+    class Meta:
+        indexes = [models.Index(fields=["not_before"], condition=models.Q(sent_at=None), name="letter_due")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} to {self.address}"

@@ -1,0 +1,100 @@
+"""What managers ask for: tickets, limits, more time for what they were granted, and new teams."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models.functions import Now
+
+from accounting.models.tenants import Membership, Tenant, User
+
+
+class RequestQuerySet(models.QuerySet["Request"]):
+    def visible_to(self, user: User) -> Self:
+        """All for operators; else those of tenants that the user manages."""
+        if user.is_anonymous or not user.is_active:
+            return self.none()
+        if user.is_operator:
+            return self
+        return self.filter(tenant__in=Tenant.objects.visible_to(user, role=Membership.Role.MANAGER))
+
+    def in_force(self) -> Self:
+        """Granted, and what was granted has not come to its end."""
+        return self.filter(state=Request.State.APPROVED, ended_at=None)
+
+
+class Request(models.Model):
+    """One thing asked for, the answer, and what was so before, which comes back at the end if it has one."""
+
+    class Kind(models.TextChoices):
+        TICKETS = "tickets", "Tickets"
+        LIMIT = "limit", "Limit"
+        EXTENSION = "extension", "More time"
+        TEAM = "team", "New team"
+
+    class State(models.TextChoices):
+        OPEN = "open", "Open"
+        APPROVED = "approved", "Approved"
+        DECLINED = "declined", "Declined"
+        WITHDRAWN = "withdrawn", "Withdrawn"
+
+    tenant = models.ForeignKey(
+        Tenant, on_delete=models.PROTECT, related_name="requests", help_text="Of a new team the one above it."
+    )
+    kind = models.CharField(max_length=10, choices=Kind)
+    asked_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    asked_at = models.DateTimeField(db_default=Now())
+    reason = models.TextField()
+    # {"tickets": 200}; {"limit": "100", "kind": "gpus", …}; {"name": "Stars", "tickets": 100}; {}
+    wanted = models.JSONField(default=dict)
+    until = models.DateTimeField(null=True, help_text="When it shall end; empty: it stays.")
+    extends = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="extensions")
+
+    state = models.CharField(max_length=10, choices=State, default=State.OPEN, db_default=State.OPEN)
+    decided_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+    decided_at = models.DateTimeField(null=True)
+    answer = models.TextField(blank=True, default="", db_default="")
+    granted = models.JSONField(null=True, help_text="As `wanted`, which the operator may have changed.")
+    # Which value was set, such as "tickets": what is granted of the same target later stands on this one.
+    target = models.CharField(max_length=200, blank=True, default="", db_default="")
+    former = models.CharField(max_length=40, blank=True, default="", db_default="", help_text="Empty: none.")
+    ends_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    ending = models.CharField(max_length=200, blank=True, default="", db_default="")
+
+    objects = RequestQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [
+            models.Index(
+                fields=["ends_at"],
+                condition=models.Q(state="approved", ended_at=None, ends_at__isnull=False),
+                name="grants_that_will_end",
+            )
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="an_extension_is_of_a_request",
+                condition=models.Q(kind="extension", extends__isnull=False)
+                | (~models.Q(kind="extension") & models.Q(extends=None)),
+            ),
+            models.CheckConstraint(
+                name="a_decision_has_a_moment",
+                condition=models.Q(state="open", decided_at=None)
+                | models.Q(~models.Q(state="open"), decided_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="what_is_granted_is_approved",
+                condition=models.Q(state="approved", granted__isnull=False)
+                | (~models.Q(state="approved") & models.Q(granted=None, ends_at=None, ended_at=None)),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"request {self.pk}: {self.get_kind_display().lower()} for {self.tenant.name}"
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.state == self.State.APPROVED and self.ended_at is None

@@ -1,0 +1,133 @@
+"""What has been used of GPU-hours and money: closed hours as sums, later ones as segments, and what still runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.conf import settings
+from django.db.models import Sum
+
+from accounting.clipping import LOWER, UPPER, cost_between, gpu_seconds_between, latest, moment
+from accounting.models import Quota, Tenant
+from accounting.periods import period_of
+from accounting.sources import Row, Scope, Sources
+from accounting.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
+
+HOUR = Decimal(3600)
+# A tenant, and a user of it or None for all of them: a node of the tree that has tickets.
+Account = tuple[int, int | None]
+Holder = tuple[int, int, int]  # tenant, user, generation
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """GPUs that are held since a moment, all of it booked up to `since`."""
+
+    tenant_id: int
+    user_id: int
+    generation_id: int
+    gpus: int
+    since: datetime
+
+
+@dataclass(slots=True)
+class Amount:
+    gpu_seconds: Decimal = Decimal(0)
+    money: Decimal = Decimal(0)
+
+
+def spent(
+    begins: datetime, now: datetime, held: Iterable[Held], tenants: Sequence[int] | None = None
+) -> Mapping[Holder, Amount]:
+    """By holder, what was used since `begins`; money in Fairlot's currency. `tenants` None are all."""
+    narrow = {} if tenants is None else {"tenant__in": tenants}
+    sources = Sources(Scope(None, begins, None, narrow), Row(None, "UTC"), by_job=False)
+    found: dict[Holder, Amount] = defaultdict(Amount)
+    since = latest(LOWER, moment(begins))
+    holder = ("tenant_id", "user_id", "generation_id", "currency")
+    sums = [some.values_list(*holder).annotate(Sum("gpu_seconds"), Sum("cost")) for some in sources.sums()]
+    segments = (
+        sources.segments()
+        .values_list(*holder)
+        .annotate(seconds=gpu_seconds_between(since, UPPER), money=cost_between(since, UPPER))
+    )
+    for rows in (*sums, segments):
+        for tenant, user, generation, currency, seconds, money in rows:
+            amount = found[tenant, user, generation]
+            amount.gpu_seconds += seconds
+            if currency == settings.FAIRLOT_CURRENCY:
+                amount.money += money
+    some = [one for one in held if tenants is None or one.tenant_id in tenants]
+    _add_held(found, some, begins, now)
+    return found
+
+
+def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetime, now: datetime) -> None:
+    """What is not booked yet, at the prices of its time."""
+    first = min([one.since for one in held], default=now)
+    tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
+    for one in held:
+        since = max(one.since, begins)
+        if since >= now:
+            continue
+        amount = found[one.tenant_id, one.user_id, one.generation_id]
+        for start, end, price in tariffs.get(one.generation_id, Tariff()).cut(since, now):
+            seconds = gpu_seconds(one.gpus, start, end)
+            amount.gpu_seconds += seconds
+            amount.money += cost_of(seconds, price)
+
+
+class Spending:
+    """How much of each limit of a period is used, by whom it limits. Each period is read once."""
+
+    def __init__(self, quotas: Iterable[Quota], now: datetime, held: Iterable[Held]) -> None:
+        self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
+        self.now, self._held = now, list(held)
+        self.paths: Mapping[int, str] = dict(Tenant.objects.values_list("pk", "path")) if self.quotas else {}
+        self._read: dict[datetime, Mapping[Holder, Amount]] = {}
+        self._used: dict[int, Mapping[Account, Decimal]] = {}
+
+    def used(self, quota: Quota, account: Account) -> Decimal:
+        """In the limit's own unit; `account` is one that it limits."""
+        if quota.pk not in self._used:
+            self._used[quota.pk] = self._by_account(quota)
+        return self._used[quota.pk].get(account, Decimal(0))
+
+    def left(self, quota: Quota, account: Account) -> Decimal:
+        """Negative when overspent."""
+        return quota.limit - self.used(quota, account)
+
+    def accounts(self, quota: Quota) -> Iterable[Account]:
+        """Those that have used something of it; of a tenant's limit, the tenant."""
+        if quota.user_id is None and not quota.each_user:
+            return [(quota.tenant_id, None)]
+        self.used(quota, (0, None))
+        return self._used[quota.pk]
+
+    def _by_account(self, quota: Quota) -> Mapping[Account, Decimal]:
+        begins, _ = period_of(quota.period, quota.days, self.now)
+        if begins not in self._read:
+            self._read[begins] = spent(begins, self.now, self._held, self._concerned(begins))
+        top = self.paths[quota.tenant_id]
+        used: dict[Account, Decimal] = defaultdict(Decimal)
+        for (tenant, user, generation), amount in self._read[begins].items():
+            if quota.generation_id not in {None, generation} or not self.paths[tenant].startswith(top):
+                continue
+            if quota.user_id not in {None, user}:
+                continue
+            whose = (tenant, user) if quota.user_id or quota.each_user else (quota.tenant_id, None)
+            used[whose] += amount.money if quota.kind == Quota.Kind.MONEY else amount.gpu_seconds / HOUR
+        return used
+
+    def _concerned(self, begins: datetime) -> list[int]:
+        """Tenants at or below those with a limit over this period."""
+        tops = tuple(
+            self.paths[quota.tenant_id]
+            for quota in self.quotas
+            if period_of(quota.period, quota.days, self.now)[0] == begins
+        )
+        return [pk for pk, path in self.paths.items() if path.startswith(tops)]

@@ -1,0 +1,58 @@
+"""Budgets of teams, and how they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+from ninja.responses import Status
+
+from accounting import actions
+from accounting.actions.budgets import Outlook
+from accounting.models import Budget, Tenant
+from portal.administration.outlooks import outlooks_of
+from portal.api import schemas
+from portal.api.limits import readable
+
+router = Router(tags=["Administration"])
+
+
+@router.get("/budgets", response=list[schemas.Budget], url_name="budgets")
+def budgets(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+    """The budgets of a team and how they stand. For its managers and for operators."""
+    tenant = get_object_or_404(readable(request.auth), slug=team)
+    return [_show(stands) for stands in outlooks_of(tenant)]
+
+
+@router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
+def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
+    """Sets the budget of a team for each such period; answers with the key that signs its webhooks. For admins."""
+    if not request.auth.is_admin:
+        raise Http404
+    tenant = get_object_or_404(Tenant, slug=new.team)
+    told = new.dict(exclude={"team"})
+    budget = actions.set_budget(actor=request.auth, tenant=tenant, **told)
+    return {"id": budget.pk, "signing_key": budget.signing_key()}
+
+
+@router.delete("/budgets/{int:budget_id}", response={204: None}, url_name="budget")
+def remove_budget(request: HttpRequest, budget_id: int) -> Status:
+    """Removes a budget. For admins."""
+    if not request.auth.is_admin:
+        raise Http404
+    actions.remove_budget(actor=request.auth, budget=get_object_or_404(Budget, pk=budget_id))
+    return Status(204, None)
+
+
+def _show(stands: Outlook) -> dict[str, Any]:
+    budget = stands.budget
+    names = ("id", "period", "amount", "percentages", "by_forecast")
+    return {name: getattr(budget, name) for name in names} | {
+        "team": budget.tenant.slug,
+        "begins": stands.begins,
+        "ends": stands.ends,
+        "spent": stands.spent,
+        "forecast": stands.forecast,
+    }

@@ -1,0 +1,133 @@
+"""Limits of teams, and what changing tickets or a limit would do to shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+from ninja.responses import Status
+
+from accounting import actions
+from accounting.actions.quotas import Which, check_limit, find, limit_of
+from accounting.actions.tenants import check_tickets
+from accounting.errors import Refused
+from accounting.models import Generation, Membership, Quota, Tenant, User
+from portal.administration.limit_fields import ShownLimit, limits_of
+from portal.api import schemas
+from scheduling.preview import preview
+from scheduling.snapshot import Change
+
+router = Router(tags=["Administration"])
+
+
+@router.get("/limits", response=list[schemas.Limit], url_name="limits")
+def limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+    """The limits of a team, and how much of those over a period is used. For its managers and for operators."""
+    tenant = get_object_or_404(readable(request.auth), slug=team)
+    return [_show(shown) for shown in limits_of(tenant)]
+
+
+@router.post("/limits", response={201: schemas.Limit}, url_name="limits")
+def set_limit(request: HttpRequest, new: schemas.NewLimit) -> Status:
+    """Sets a limit; the same one again, but for its number, changes that. For admins."""
+    tenant = _team(request, new.team)
+    quota = actions.set_quota(actor=request.auth, tenant=tenant, limit=new.limit, **which_of(new))
+    return Status(201, _show(ShownLimit(quota, None)))
+
+
+@router.delete("/limits/{int:limit_id}", response={204: None}, url_name="limit")
+def remove_limit(request: HttpRequest, limit_id: int) -> Status:
+    """Removes a limit. For admins."""
+    _admins_only(request)
+    quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
+    actions.remove_quota(actor=request.auth, quota=quota)
+    return Status(204, None)
+
+
+@router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
+def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
+    """What setting this limit would do to shares at this moment; nothing is saved. For admins."""
+    tenant = _team(request, new.team)
+    quota = limit_of(tenant, **which_of(new))
+    check_limit(quota, new.limit)
+    return _changes(Change(tenant, quota=quota, removed=find(quota)))
+
+
+@router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
+def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
+    """What giving a team so many tickets would do to shares at this moment; nothing is saved. For admins."""
+    tenant = _team(request, new.team)
+    check_tickets(new.tickets)
+    return _changes(Change(tenant, tickets=new.tickets))
+
+
+def _changes(change: Change) -> list[dict[str, Any]]:
+    return [
+        {
+            "cluster": row.cluster,
+            "team": row.tenant.slug,
+            "generation": row.generation,
+            "entitled_before": row.entitled[0],
+            "entitled_after": row.entitled[1],
+            "share_before": row.share[0],
+            "share_after": row.share[1],
+        }
+        for row in preview(change)
+    ]
+
+
+def which_of(new: schemas.LimitTerms) -> Which:
+    return Which(
+        kind=new.kind,
+        generation=_named(Generation.objects.all(), "generation", name=new.generation),
+        user=_named(User.objects.all(), "user", username=new.user),
+        each_user=new.each_user,
+        period=new.period,
+        days=new.days,
+        at_limit=new.at_limit,
+    )
+
+
+def _named(among: Any, field: str, **named: str | None) -> Any:
+    """The row of this name, or None where none is named."""
+    if None in named.values():
+        return None
+    row = among.filter(**named).first()
+    if row is None:
+        raise Refused(f"There is no such {field}.", field)
+    return row
+
+
+def readable(user: User) -> Any:
+    if user.is_operator:
+        return Tenant.objects.all()
+    return Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
+
+
+def _admins_only(request: HttpRequest) -> None:
+    if not request.auth.is_admin:
+        raise Http404
+
+
+def _team(request: HttpRequest, slug: str) -> Tenant:
+    _admins_only(request)
+    return get_object_or_404(Tenant, slug=slug)
+
+
+def _show(shown: ShownLimit) -> dict[str, Any]:
+    quota = shown.quota
+    return {
+        "id": quota.pk,
+        "team": quota.tenant.slug,
+        "user": quota.user.get_username() if quota.user else None,
+        "each_user": quota.each_user,
+        "generation": quota.generation.name if quota.generation else None,
+        "kind": quota.kind,
+        "period": quota.period,
+        "days": quota.days,
+        "limit": quota.limit,
+        "at_limit": quota.at_limit,
+        "used": shown.used,
+    }

@@ -1,0 +1,126 @@
+"""Requests for tickets, limits, more time and new teams: managers ask, operators answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router
+from ninja.responses import Status
+
+from accounting.actions.quotas import limit_of
+from accounting.actions.requests import ask, decline_request, withdraw_request
+from accounting.models import Membership, Request, Tenant
+from portal.api import schemas
+from portal.api.limits import which_of
+from scheduling import actions
+
+router = Router(tags=["Requests"])
+
+
+@router.get("/requests", response=schemas.RequestPage, url_name="requests")
+def requests(
+    request: HttpRequest,
+    state: Literal["", "open", "approved", "declined", "withdrawn"] = "",
+    before: Annotated[int, Query(ge=0, le=2**63 - 1)] | None = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> dict[str, Any]:
+    """Those of teams that the caller manages, all for operators; latest first, older ones with `before` = `next`."""
+    found = _seen(request)
+    if state:
+        found = found.filter(state=state)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    some = list(found[: limit + 1])
+    return {
+        "items": [_show(one) for one in some[:limit]],
+        "next": some[limit - 1].pk if len(some) > limit else None,
+    }
+
+
+@router.post("/requests", response={201: schemas.Request}, url_name="requests")
+def ask_for(request: HttpRequest, new: schemas.NewRequest) -> Status:
+    """Asks for something for a team that the caller manages."""
+    teams = Tenant.objects.visible_to(request.auth, role=Membership.Role.MANAGER)
+    tenant = get_object_or_404(teams, slug=new.team)
+    extends = None if new.extends is None else get_object_or_404(_seen(request), pk=new.extends)
+    made = ask(
+        actor=request.auth,
+        tenant=tenant,
+        kind=new.kind,
+        reason=new.reason,
+        wanted=_wanted(tenant, new),
+        until=new.until,
+        extends=extends,
+    )
+    return Status(201, _show(made))
+
+
+@router.get("/requests/{int:request_id}", response=schemas.Request, url_name="request")
+def one(request: HttpRequest, request_id: int) -> dict[str, Any]:
+    """One request, with its answer."""
+    return _show(_found(request, request_id))
+
+
+@router.post("/requests/{int:request_id}/approve", response=schemas.Request, url_name="request_approve")
+def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
+    """Grants it, in force at once; what is not said is as asked. For operators."""
+    asked = _found(request, request_id)
+    _operators_only(request)
+    told = answer.dict(exclude_unset=True)
+    granted = {name: told[name] for name in ("tickets", "name") if told.get(name) is not None}
+    if answer.limit is not None:
+        granted["limit"] = str(answer.limit)
+    until = told.get("until", asked.until)
+    made = actions.approve_request(
+        actor=request.auth, request=asked, answer=answer.answer, granted=asked.wanted | granted, until=until
+    )
+    return _show(made)
+
+
+@router.post("/requests/{int:request_id}/decline", response=schemas.Request, url_name="request_decline")
+def decline(request: HttpRequest, request_id: int, answer: schemas.Refusal) -> dict[str, Any]:
+    """Says no, with the reason. For operators."""
+    asked = _found(request, request_id)
+    _operators_only(request)
+    return _show(decline_request(actor=request.auth, request=asked, answer=answer.answer))
+
+
+@router.post("/requests/{int:request_id}/withdraw", response=schemas.Request, url_name="request_withdraw")
+def withdraw(request: HttpRequest, request_id: int) -> dict[str, Any]:
+    """Takes back what nobody has answered yet. For managers of the team."""
+    return _show(withdraw_request(actor=request.auth, request=_found(request, request_id)))
+
+
+def _wanted(tenant: Tenant, new: schemas.NewRequest) -> dict[str, Any]:
+    if new.kind != Request.Kind.LIMIT:
+        return {"tickets": new.tickets, "name": new.name or ""}
+    if new.limit is None:
+        return {}
+    return limit_of(tenant, **which_of(new.limit)).key() | {"limit": str(new.limit.limit)}
+
+
+def _operators_only(request: HttpRequest) -> None:
+    if not request.auth.is_operator:
+        raise Http404
+
+
+def _seen(request: HttpRequest) -> Any:
+    found = Request.objects.visible_to(request.auth)
+    return found.select_related("tenant", "asked_by", "decided_by")
+
+
+def _found(request: HttpRequest, request_id: int) -> Request:
+    found: Request = get_object_or_404(_seen(request), pk=request_id)
+    return found
+
+
+def _show(asked: Request) -> dict[str, Any]:
+    same = ("id", "kind", "state", "reason", "wanted", "until", "answer", "granted", "ends_at", "ended_at")
+    return {name: getattr(asked, name) for name in (*same, "ending", "asked_at", "decided_at")} | {
+        "team": asked.tenant.slug,
+        "extends": asked.extends_id,
+        "asked_by": asked.asked_by.get_username(),
+        "decided_by": asked.decided_by.get_username() if asked.decided_by else None,
+    }

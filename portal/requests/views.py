@@ -1,0 +1,135 @@
+"""Requests: a manager sees those of the own teams, an operator all of them and answers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.db.models import Case, QuerySet, Value, When
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from accounting.actions.grants import quota_of
+from accounting.actions.quotas import find
+from accounting.actions.requests import decline_request, withdraw_request
+from accounting.errors import Refused
+from accounting.models import Membership, Request, Tenant
+from portal.administration.access import posted_from
+from portal.administration.forms import Refusal, decimal, moment, perform, show, whole
+from portal.requests.words import Words
+from scheduling import actions
+from scheduling.preview import ShareChange, preview
+from scheduling.snapshot import Change
+
+A_PAGE = 50
+
+
+def seen_by(request: HttpRequest) -> QuerySet[Request]:
+    """Those that the user may see; nothing of this exists for who neither manages a team nor runs the cluster."""
+    user = request.user
+    if not user.is_operator and not managed(request).exists():
+        raise Http404
+    return Request.objects.visible_to(user).select_related("tenant", "asked_by", "decided_by")
+
+
+def managed(request: HttpRequest) -> QuerySet[Tenant]:
+    return Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER).active()
+
+
+@require_safe
+def requests(request: HttpRequest) -> HttpResponse:
+    """Open ones first, then the latest."""
+    open_first = Case(When(state=Request.State.OPEN, then=Value(0)), default=Value(1))
+    found = seen_by(request).order_by(open_first, "-pk")
+    page = Paginator(found, A_PAGE).get_page(request.GET.get("page"))
+    words = Words.of(page.object_list)
+    rows = [(one, words.say(one, one.granted or one.wanted)) for one in page.object_list]
+    context = {"page": page, "rows": rows, "teams": managed(request)}
+    return render(request, "requests/list.html", context)
+
+
+def one_page(request: HttpRequest, *, pk: int, refusal: Refusal | None = None) -> HttpResponse:
+    one = get_object_or_404(seen_by(request), pk=pk)
+    words = Words.of([one])
+    is_open = one.state == Request.State.OPEN
+    may_answer = is_open and request.user.is_operator
+    manages = managed(request).filter(pk=one.tenant_id).exists()
+    context: dict[str, Any] = {
+        "one": one,
+        "wanted": words.say(one, one.wanted),
+        "granted": words.say(one, one.granted) if one.granted is not None else "",
+        "may_answer": may_answer,
+        "may_withdraw": is_open and manages,
+        "may_extend": manages and one.is_in_force and one.ends_at is not None,
+        "shows_preview": may_answer and one.kind in {Request.Kind.TICKETS, Request.Kind.LIMIT},
+    }
+    if context["shows_preview"]:
+        context["rows"] = _preview(one)
+    return show(request, "requests/request.html", context, refusal=refusal)
+
+
+def _preview(one: Request) -> list[ShareChange]:
+    if one.kind == Request.Kind.TICKETS:
+        return preview(Change(one.tenant, tickets=one.wanted["tickets"]))
+    try:
+        quota = quota_of(one.tenant, one.wanted)
+    except Refused:  # its user or generation is gone; approving will say so
+        return []
+    return preview(Change(one.tenant, quota=quota, removed=find(quota)))
+
+
+@require_safe
+def request_page(request: HttpRequest, pk: int) -> HttpResponse:
+    return one_page(request, pk=pk)
+
+
+@posted_from("request", "pk")
+def approve(request: HttpRequest, pk: int) -> HttpResponse:
+    """What the form grants, which an operator may have changed."""
+    one = get_object_or_404(seen_by(request), pk=pk)
+    if not request.user.is_operator:
+        raise Http404
+    return perform(
+        request,
+        "approve",
+        lambda post: actions.approve_request(
+            actor=request.user,
+            request=one,
+            answer=post.get("answer", ""),
+            granted=one.wanted | _changed(one, post),
+            until=moment(post, "until"),
+        ),
+        done="It is granted, and in force from now on.",
+        to=("request", pk),
+        page=partial(one_page, pk=pk),
+    )
+
+
+def _changed(one: Request, post: QueryDict) -> dict[str, Any]:
+    match one.kind:
+        case Request.Kind.TICKETS:
+            return {"tickets": whole(post, "tickets")}
+        case Request.Kind.TEAM:
+            return {"tickets": whole(post, "tickets"), "name": post.get("name", "")}
+        case Request.Kind.LIMIT:
+            return {"limit": str(decimal(post, "limit"))}
+    return {}
+
+
+@posted_from("request", "pk")
+def close(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+    """Declined by an operator, or withdrawn by a manager of the team."""
+    one = get_object_or_404(seen_by(request), pk=pk)
+    if verb == "decline" and not request.user.is_operator:
+        raise Http404
+    acts = {
+        "decline": (lambda post: decline_request(
+                        actor=request.user, request=one, answer=post.get("answer", "")),
+                    "The request is declined."),
+        "withdraw": (lambda post: withdraw_request(actor=request.user, request=one),
+                     "The request is withdrawn."),
+    }  # fmt: skip
+    act, done = acts[verb]
+    return perform(request, verb, act, done=done, to=("request", pk), page=partial(one_page, pk=pk))

@@ -1,0 +1,113 @@
+"""Jobs that run for longer than they may: stopped, or warned of once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import models, transaction
+from django.db.models import F, Sum
+from django.db.models.functions import Coalesce
+
+from accounting import audit
+from accounting.clock import now_from_database
+from accounting.models import Quota
+from scheduling import live
+from scheduling.actions.jobs import cancel_within
+from scheduling.locks import lock_schedule
+from scheduling.models import Job, JobEvent, Lease
+
+WARNED = "warned_of_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A job that has run for as long as a limit lets it."""
+
+    job_id: int
+    quota: Quota
+
+    def __str__(self) -> str:
+        return f"the longest run of {self.quota.whose()} is {self.quota.limit.normalize():f} h"
+
+
+def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
+    """Jobs, or the one, whose time is over, with the shortest limit that stops, else one that nobody was warned of.
+
+    A run is the time in which a job holds GPUs, all its turns together. Replicas of services, which Fairlot
+    replaces, and sessions, which have clocks of their own, are no runs.
+    """
+    quotas = list(
+        Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN)
+        .select_related("tenant", "user")
+        .order_by("at_limit", "limit")  # those that block come first
+    )
+    if not quotas:
+        return []
+    jobs = Job.objects.filter(
+        kind=Job.Kind.TRAINING, state__in=[Job.State.STARTING, Job.State.RUNNING]
+    ).select_related("tenant")
+    if job_id is not None:
+        jobs = jobs.filter(pk=job_id)
+    concerned = {job.pk: _of(quotas, job) for job in jobs.defer("spec")}
+    ran = _ran([pk for pk, limits in concerned.items() if limits], now)
+    over = {pk: [quota for quota in limits if _is_over(quota, ran[pk])] for pk, limits in concerned.items()}
+    warned = _warned([pk for pk, limits in over.items() if limits])
+    return [
+        Overrun(pk, left[0])
+        for pk, limits in over.items()
+        if (left := [quota for quota in limits if (pk, quota.pk) not in warned])
+    ]
+
+
+def _warned(jobs: list[int]) -> set[tuple[int, int]]:
+    """(job, limit) of which the job's time line tells already."""
+    events = JobEvent.objects.filter(job__in=jobs, kind=WARNED) if jobs else JobEvent.objects.none()
+    return set(events.values_list("job_id", "detail__quota"))
+
+
+def _of(quotas: Iterable[Quota], job: Job) -> list[Quota]:
+    return [
+        quota
+        for quota in quotas
+        if job.tenant.path.startswith(quota.tenant.path) and quota.user_id in {None, job.owner_id}
+    ]
+
+
+def _is_over(quota: Quota, ran: timedelta) -> bool:
+    return ran >= timedelta(hours=float(quota.limit))
+
+
+def _ran(jobs: list[int], now: datetime) -> Mapping[int, timedelta]:
+    held = Coalesce(F("held_until"), models.Value(now)) - F("held_from")
+    rows = Lease.objects.filter(job__in=jobs, held_from__isnull=False).order_by()
+    sums = rows.values_list("job").annotate(ran=Sum(held, output_field=models.DurationField()))
+    return defaultdict(timedelta, sums)
+
+
+@transaction.atomic(durable=True)
+def end_overlong(*, job_id: int) -> bool:
+    """Stops the job for good, or warns once, if its time is over; whether it did."""
+    lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
+    job = Job.objects.select_related("tenant").get(pk=job_id)
+    now = now_from_database()
+    over = next(iter(overlong(now, job_id=job_id)), None)
+    if over is None:
+        return False
+    if over.quota.at_limit == Quota.AtLimit.BLOCK:
+        cancel_within(actor=None, job=job, why=f"Stopped: {over}")
+        after = {"limit": over.quota.limit, "whose": over.quota.whose()}
+        audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
+        return True
+    JobEvent.objects.create(
+        job=job,
+        at=now,
+        epoch=job.epoch,
+        kind=WARNED,
+        text=f"It runs longer than it should: {over}",
+        detail={"quota": over.quota.pk},
+    )
+    live.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
+    return True

@@ -1,0 +1,54 @@
+"""What changing tickets or a limit would do to shares now, by the policy itself; nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from accounting.clock import now_from_database
+from accounting.models import Generation, Tenant
+from fairshare.policy import shares_of
+from scheduling.models import Cluster
+from scheduling.snapshot import Change, before_and_after
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChange:
+    """GPUs of one generation that a tenant with all below it has before and after, on one cluster.
+
+    `entitled` is what tickets earn, `share` that and what others leave, within limits; before trades.
+    """
+
+    cluster: str
+    tenant: Tenant
+    generation: str
+    entitled: tuple[float, float]
+    share: tuple[float, float]
+
+    @property
+    def changes(self) -> bool:
+        return any(abs(after - before) > 0.005 for before, after in (self.entitled, self.share))
+
+
+def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
+    """Of every tenant with jobs, cluster by cluster; empty where nobody has any."""
+    now = now_from_database()
+    found: list[ShareChange] = []
+    for cluster in Cluster.objects.attached().order_by("name") if clusters is None else clusters:
+        before, after, legend = before_and_after(cluster, change, now=now)
+        (entitled, share), (new_entitled, new_share) = shares_of(before), shares_of(after)
+        tenants = Tenant.objects.in_bulk([tenant for tenant, user in legend.accounts if user is None])
+        names = Generation.objects.in_bulk(legend.generations)
+        found += [
+            ShareChange(
+                cluster=cluster.name,
+                tenant=tenants[tenant],
+                generation=names[generation].name,
+                entitled=(float(entitled[t, k]), float(new_entitled[t, k])),
+                share=(float(share[t, k]), float(new_share[t, k])),
+            )
+            for t, (tenant, user) in enumerate(legend.accounts)
+            if user is None
+            for k, generation in enumerate(legend.generations)
+        ]
+    return sorted(found, key=lambda one: (one.cluster, one.tenant.path, one.generation))

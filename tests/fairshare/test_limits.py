@@ -1,0 +1,167 @@
+"""Limits of this round: what hours leave, what runs on idle GPUs only, and how much may be borrowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.balance import settle
+from fairshare.codec import decode_snapshot, encode
+from fairshare.model import Decision, Reason, Snapshot
+from fairshare.policy import decide
+from fairshare.tree import Tree
+from tests.fairshare.build import Account, Job, snapshot, snapshots
+
+EXAMPLES = settings(max_examples=60, deadline=None)
+
+
+def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
+    """With `room_total`, `claim_total` or `borrow` (of all generations) of some accounts."""
+    shape = given.accounts.owed.shape
+    arrays = {}
+    for name, values in caps.items():
+        arrays[name] = np.full(shape if name == "borrow" else shape[0], np.inf)
+        for account, value in values.items():
+            arrays[name][account] = value
+    return replace(given, accounts=replace(given.accounts, **arrays))
+
+
+def used(given: Snapshot, decision: Decision) -> np.ndarray:
+    """(T, K) GPUs that each account has with all below it."""
+    jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
+    sizes = (jobs.workers * jobs.gpus)[decision.run]
+    np.add.at(amounts, (jobs.account[decision.run], decision.generation), sizes)
+    return Tree.of(given.accounts.parent).sums(amounts)
+
+
+def some_limits(draw: st.DrawFn, given: Snapshot, *, least: float = 0.0) -> dict[int, float]:
+    accounts = range(len(given.accounts.parent))
+    return {t: least + draw(st.integers(0, 6)) for t in accounts if draw(st.booleans())}
+
+
+@EXAMPLES
+@given(st.data())
+def test_nobody_gets_more_than_the_round_leaves(data):
+    given = data.draw(snapshots(may_preempt=True))
+    given = limited(given, room_total=some_limits(data.draw, given))
+    decision = decide(given, seed=1)
+    assert (used(given, decision).sum(axis=1) <= given.accounts.room_total).all()
+
+
+def test_room_that_is_used_up_is_no_never() -> None:
+    given = limited(snapshot([(0, 8)], [Account()], [Job(0, gpus=4)]), room_total={0: 3})
+    assert decide(given, seed=0).reason.tolist() == [Reason.QUOTA_IN_USE]
+
+
+@EXAMPLES
+@given(st.data())
+def test_without_a_claim_an_account_earns_nothing(data):
+    given = data.draw(snapshots())
+    given = limited(given, claim_total=some_limits(data.draw, given))
+    decision = decide(given, seed=1)
+    held = decision.share.sum(axis=1)
+    assert (held <= given.accounts.claim_total + 1e-6).all()
+
+
+def with_one_gpu_jobs(given: Snapshot) -> Snapshot:
+    """All gangs are single GPUs, so that what is free fits; nobody has a cap."""
+    ones = np.ones(len(given.jobs), dtype=np.int64)
+    free = np.full_like(given.accounts.cap, np.inf)
+    jobs = replace(
+        given.jobs,
+        workers=ones,
+        gpus=ones,
+        running_on=ones * -1,
+        place_start=np.zeros(len(given.jobs) + 1, dtype=np.int64),
+        place_node=np.empty(0, dtype=np.int64),
+    )
+    return replace(given, jobs=jobs, accounts=replace(given.accounts, cap=free, cap_total=free[:, 0]))
+
+
+@EXAMPLES
+@given(st.data())
+def test_idle_only_gangs_run_where_nobody_with_a_claim_waits(data):
+    given = with_one_gpu_jobs(data.draw(snapshots()))
+    leaves = sorted(set(given.jobs.account.tolist()))
+    idle = {t for t in leaves if data.draw(st.booleans())}
+    given = limited(given, claim_total=dict.fromkeys(idle, 0.0))
+    decision = decide(given, seed=1)
+    kinds = {
+        int(k)
+        for job, k in zip(decision.run.tolist(), decision.generation.tolist(), strict=True)
+        if int(given.jobs.account[job]) in idle
+    }
+    for job in np.flatnonzero(decision.reason == Reason.SHARE_IN_USE).tolist():
+        if int(given.jobs.account[job]) not in idle:
+            assert not kinds & set(np.flatnonzero(given.jobs.accepts[job]).tolist())
+
+
+def test_what_is_idle_is_used_and_given_back_at_once() -> None:
+    """Even a gang that got its GPUs only lately goes when somebody with a claim comes."""
+    accounts = [Account(), Account()]
+    alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})
+    assert decide(alone, seed=0).run.tolist() == [0]
+    lately = [Job(0, gpus=4, on=(0,), resident=1.0), Job(1, gpus=4)]
+    both = limited(snapshot([(0, 4)], accounts, lately, residence=60.0), claim_total={0: 0.0})
+    decision = decide(both, seed=0)
+    assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.ONLY_IDLE, Reason.NONE])
+    # Where nobody may be stopped it goes on until the quantum is over.
+    filling = replace(both, settings=replace(both.settings, may_preempt=False))
+    assert decide(filling, seed=0).run.tolist() == [0]
+
+
+def test_up_to_its_claim_an_account_shares_and_beyond_it_fills() -> None:
+    jobs = [*(Job(0) for _ in range(4)), *(Job(1) for _ in range(2))]
+    given = limited(snapshot([(0, 4)], [Account(3.0), Account(1.0)], jobs), claim_total={0: 1.0})
+    # By tickets the first would have three; it claims one, the other uses two, and one is idle.
+    assert used(given, decide(given, seed=0)).ravel().tolist() == [2, 2]
+
+
+@EXAMPLES
+@given(st.data())
+def test_nobody_borrows_more_than_the_limit_and_what_is_owed(data):
+    given = data.draw(snapshots(may_preempt=True))
+    given = limited(given, borrow={t: n / 4 for t, n in some_limits(data.draw, given).items()})
+    decision = decide(given, seed=1)
+    owed = np.maximum(Tree.of(given.accounts.parent).sums(given.accounts.owed), 0)
+    bounded = np.isfinite(given.accounts.borrow)
+    extra = np.where(bounded, given.accounts.borrow, 0.0)
+    most = decision.entitled * (1 + extra) + owed / given.settings.quantum
+    assert (used(given, decision) <= most + 1e-6)[bounded].all()
+
+
+def test_a_lender_that_is_away_is_not_used_beyond_the_limit() -> None:
+    jobs = [*(Job(0) for _ in range(8)), Job(1)]
+    given = limited(snapshot([(0, 8)], [Account(), Account()], jobs), borrow={0: 0.5})
+    decision = decide(given, seed=0)
+    assert used(given, decision).ravel().tolist() == [6, 1]
+    assert set(decision.reason.tolist()) == {Reason.NONE, Reason.BORROWED_ENOUGH}
+
+
+def test_a_gang_larger_than_the_entitlement_runs_its_part_of_the_time() -> None:
+    """Nothing may be borrowed, yet 8 GPUs run half of the time in which 4 are earned."""
+    accounts, jobs = [Account(), Account()], [Job(0, gpus=8), *(Job(1) for _ in range(8))]
+    given = limited(snapshot([(0, 8)], accounts, jobs), borrow={0: 0.0})
+    total = np.zeros((2, 1))
+    rounds = 40
+    for seed in range(rounds):
+        decision = decide(given, seed=seed)
+        received = used(given, decision) * 60.0
+        owed = settle(given.accounts.owed, decision.share, received, 60.0, 3600.0, np.ones(2, dtype=bool))
+        given = replace(given, accounts=replace(given.accounts, owed=owed))
+        total += received
+    assert 0.4 <= total[0, 0] / total.sum() <= 0.55
+    assert total.sum() == rounds * 8 * 60
+
+
+@EXAMPLES
+@given(st.data())
+def test_limits_are_kept_in_the_record(data):
+    given = data.draw(snapshots())
+    given = limited(given, claim_total=some_limits(data.draw, given), borrow={0: 0.5})
+    again = decode_snapshot(encode(given))
+    assert encode(decide(again, seed=3)) == encode(decide(given, seed=3))
+    assert again.accounts.room is None

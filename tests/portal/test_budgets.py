@@ -1,0 +1,71 @@
+"""Budgets on the team's pages and by the API."""
+
+from __future__ import annotations
+
+import html as html_module
+
+from accounting.models import AuditEvent, Budget
+from tests.portal.scene import Scene
+
+FORM = {
+    "budget_period": "quarter",
+    "amount": "500",
+    "percentages": "50, 90",
+    "by_forecast": "on",
+    "webhook_url": "",
+}
+
+
+def shown(response) -> str:
+    return " ".join(html_module.unescape(response.content.decode()).split())
+
+
+def test_an_admin_sets_a_budget_and_managers_see_how_it_stands(scene: Scene, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    assert ada.post("/admin/tenants/astro/budgets/set/", FORM).status_code == 302
+    budget = Budget.objects.get()
+    assert (budget.percentages, budget.by_forecast, budget.period) == ([50, 90], True, "quarter")
+    for page in (
+        shown(ada.get("/admin/tenants/astro/")),
+        shown(browser_of(scene.people.alice).get("/team/astro/")),
+    ):
+        assert "of 500 EUR (" in page
+    assert ada.post(f"/admin/tenants/astro/budgets/{budget.pk}/remove/").status_code == 302
+    assert list(AuditEvent.objects.values_list("verb", flat=True)[:2]) == ["budget.remove", "budget.set"]
+
+
+def test_what_makes_no_sense_is_refused_and_kept(scene: Scene, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    for wrong, said in (
+        ({"percentages": "lots"}, "whole numbers with commas"),
+        ({"amount": "-1"}, "more than zero"),
+        ({"webhook_url": "http://example.org"}, "begins with https://"),
+    ):
+        got = ada.post("/admin/tenants/astro/budgets/set/", FORM | wrong)
+        assert got.status_code == 422
+        assert said in shown(got)
+        assert f'value="{next(iter(wrong.values()))}"' in got.content.decode()
+    assert not Budget.objects.exists()
+
+
+def test_for_others_it_does_not_exist(scene: Scene, browser_of) -> None:
+    cast = scene.people
+    new = {"team": "astro", "amount": "5"}
+    for user in (cast.alice, cast.bob, cast.charlie, cast.olga):
+        client = browser_of(user)
+        assert client.post("/admin/tenants/astro/budgets/set/", FORM).status_code == 404
+        assert client.put("/api/v1/budgets", new, content_type="application/json").status_code == 404
+        assert client.delete("/api/v1/budgets/1").status_code == 404
+
+
+def test_the_api_sets_reads_and_removes(scene: Scene, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    new = {"team": "astro", "amount": "5", "webhook_url": "https://example.org/hook"}
+    made = ada.put("/api/v1/budgets", new, content_type="application/json").json()
+    assert made["signing_key"] == Budget.objects.get(pk=made["id"]).signing_key()
+    [one] = browser_of(scene.people.alice).get("/api/v1/budgets?team=astro").json()
+    assert (one["amount"], one["percentages"], one["team"]) == ("5.00", [80, 100], "astro")
+    assert "signing_key" not in one
+    wrong = ada.put("/api/v1/budgets", new | {"amount": "0"}, content_type="application/json")
+    assert (wrong.status_code, list(wrong.json()["problems"])) == (409, ["amount"])
+    assert ada.delete(f"/api/v1/budgets/{made['id']}").status_code == 204

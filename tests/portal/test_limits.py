@@ -1,0 +1,151 @@
+"""Limits on pages and by the API, and the preview of what a change does to shares."""
+
+from __future__ import annotations
+
+import html as html_module
+import re
+
+import pytest
+from django.test import Client
+
+from accounting.clock import now_from_database
+from accounting.models import AuditEvent, Quota, Tenant
+from fairshare.policy import decide
+from scheduling.models import Job, Round
+from scheduling.preview import preview
+from scheduling.snapshot import Change, read_snapshot
+from tests.portal.scene import Scene
+
+FORM = {"kind": "gpu_hours", "generation": "", "limit": "12.5", "user": "each", "period": "rolling", "days": "7",
+        "at_limit": "idle"}  # fmt: skip
+
+
+def shown(response) -> str:
+    return " ".join(html_module.unescape(response.content.decode()).split())
+
+
+def test_an_admin_sets_every_kind_of_limit(scene: Scene, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    assert ada.post("/admin/tenants/astro/quotas/set/", FORM).status_code == 302
+    quota = Quota.objects.latest("pk")
+    told = (quota.kind, quota.each_user, quota.period, quota.days, quota.at_limit, str(quota.limit))
+    assert told == ("gpu_hours", True, "rolling", 7, "idle", "12.500")
+    page = shown(ada.get("/admin/tenants/astro/"))
+    assert "in the last 7 days" in page
+    # Bob's and Alice's supernovae are booked; Bob has used most.
+    row = page.partition("in the last 7 days")[2].partition("</tr>")[0]
+    assert re.search(r'data-label="Used">3(\.\d+)?<', row), row
+    assert "only idle GPUs" in row
+    assert "in the last 7 days" in shown(browser_of(scene.people.alice).get("/team/astro/"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"period": "rolling", "days": "0"}, "1 to 366 days"),
+        ({"kind": "borrowed", "user": ""}, "blocks or warns"),
+        ({"kind": "queued_jobs", "at_limit": "warn", "limit": "1.5"}, "must be a whole number"),
+        ({"user": "999999"}, "Choose one of the list"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["set", "preview"])
+def test_what_makes_no_sense_is_refused_beside_its_field(scene: Scene, browser_of, wrong, said, verb) -> None:
+    before = AuditEvent.objects.count()
+    response = browser_of(scene.people.ada).post(f"/admin/tenants/astro/quotas/{verb}/", FORM | wrong)
+    assert response.status_code == 422
+    [refused] = re.findall(r'class="field-error" role="alert">([^<]*)<', response.content.decode())
+    assert said in refused
+    assert AuditEvent.objects.count() == before
+
+
+def test_a_preview_says_what_the_scheduler_would_do_and_saves_nothing(scene: Scene, browser_of) -> None:
+    ada, before = browser_of(scene.people.ada), AuditEvent.objects.count()
+    response = ada.post("/admin/tenants/astro/tickets/preview/", {"tickets": "300"})
+    page = shown(response)
+    assert "300 tickets for Astro instead of 100. Nothing is saved yet." in page
+    row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
+    assert re.search(r'data-label="Entitled">2 → 1<', row), row
+    assert AuditEvent.objects.count() == before
+    assert Tenant.objects.get(slug="astro").tickets == 100
+    saved = ada.post(
+        "/admin/tenants/astro/tickets/", dict(re.findall(r'name="(tickets)" value="(\d+)"', page))
+    )
+    assert (saved.status_code, Tenant.objects.get(slug="astro").tickets) == (302, 300)
+
+
+@pytest.mark.parametrize("by", ["tickets", "limit"])
+def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
+    astro, cluster = scene.people.astro, scene.world.cluster
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)
+    quota = Quota(tenant=astro, kind="gpus", limit=1, generation=scene.people.a100)
+    change = Change(astro, tickets=300) if by == "tickets" else Change(astro, quota=quota)
+    rows = preview(change)
+    assert any(row.changes for row in rows)
+    assert not any(row.changes for row in preview(Change(astro)))
+    if by == "tickets":
+        Tenant.objects.filter(pk=astro.pk).update(tickets=300)
+    else:
+        quota.save()
+    snapshot, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
+    decision = decide(snapshot, seed=0)
+    assert not decision.trades
+    after = {
+        (tenant, legend.generations[k]): (decision.entitled[t, k], decision.share[t, k])
+        for t, (tenant, user) in enumerate(legend.accounts)
+        if user is None
+        for k in range(len(legend.generations))
+    }
+    names = {scene.people.v100.name: scene.people.v100.pk, scene.people.a100.name: scene.people.a100.pk}
+    for row in rows:
+        got = after[row.tenant.pk, names[row.generation]]
+        assert (row.entitled[1], row.share[1]) == pytest.approx(got)
+    assert Round.objects.count() == 2
+
+
+class TestApi:
+    NEW = {"team": "astro", "kind": "money", "limit": "100", "user": "bob", "at_limit": "warn"}
+
+    def test_an_admin_sets_reads_and_removes(self, scene: Scene, browser_of) -> None:
+        ada = browser_of(scene.people.ada)
+        made = ada.post("/api/v1/limits", self.NEW, content_type="application/json")
+        assert made.status_code == 201, made.json()
+        again = ada.post("/api/v1/limits", self.NEW | {"limit": "200"}, content_type="application/json")
+        assert again.json()["id"] == made.json()["id"]
+        [one] = [one for one in browser_of(scene.people.alice).get("/api/v1/limits?team=astro").json()
+                 if one["kind"] == "money"]  # fmt: skip
+        assert (one["limit"], one["user"], one["period"]) == ("200.000", "bob", "month")
+        assert float(one["used"]) > 0
+        assert ada.delete(f"/api/v1/limits/{one['id']}").status_code == 204
+        assert ada.delete(f"/api/v1/limits/{one['id']}").status_code == 404
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [({"user": "nobody"}, "user"), ({"generation": "K80"}, "generation"), ({"limit": "-1"}, "limit")],
+    )
+    def test_a_refusal_names_the_field(self, scene: Scene, browser_of, wrong, field) -> None:
+        ada = browser_of(scene.people.ada)
+        for path in ("/api/v1/limits", "/api/v1/limits/preview"):
+            got = ada.post(path, self.NEW | wrong, content_type="application/json")
+            assert (got.status_code, list(got.json()["problems"])) == (409, [field]), path
+
+    def test_previews_are_the_pages(self, scene: Scene, browser_of) -> None:
+        ada = browser_of(scene.people.ada)
+        form = {"team": "astro", "tickets": 300}
+        rows = ada.post("/api/v1/tickets/preview", form, content_type="application/json").json()
+        [row] = [row for row in rows if (row["team"], row["generation"]) == ("bio", "A100")]
+        assert (row["entitled_before"], row["entitled_after"]) == pytest.approx((2, 1))
+        form = {"team": "uni", "kind": "gpus", "limit": "0"}
+        rows = ada.post("/api/v1/limits/preview", form, content_type="application/json").json()
+        assert {row["share_after"] for row in rows} == {0}
+
+    def test_for_others_it_does_not_exist(self, scene: Scene, browser_of) -> None:
+        cast = scene.people
+        for user in (cast.alice, cast.bob, cast.charlie, cast.olga):
+            client: Client = browser_of(user)
+            for path, form in (
+                ("/api/v1/limits", self.NEW),
+                ("/api/v1/limits/preview", self.NEW),
+                ("/api/v1/tickets/preview", {"team": "astro", "tickets": 5}),
+            ):
+                assert client.post(path, form, content_type="application/json").status_code == 404
+            assert client.delete(f"/api/v1/limits/{scene.quota.pk}").status_code == 404

@@ -1,0 +1,184 @@
+"""Asking on pages and by the API, and answering."""
+
+from __future__ import annotations
+
+import html as html_module
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from accounting.actions.requests import ask
+from accounting.models import AuditEvent, Quota, Request, Tenant, User
+from portal.administration.trail import entries
+from tests.portal.scene import Scene
+
+LIMIT = {
+    "kind": "gpu_hours",
+    "limit": "50",
+    "user": "each",
+    "period": "rolling",
+    "days": "7",
+    "at_limit": "warn",
+}
+
+
+def shown(response) -> str:
+    return " ".join(html_module.unescape(response.content.decode()).split())
+
+
+def tomorrow() -> str:
+    return (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "said"),
+    [
+        ("tickets", {"tickets": "300"}, "300 tickets"),
+        ("limit", LIMIT, "Each user of Astro: 50 GPU-hours, in the last 7 days, then warn"),
+        ("team", {"name": "Stars", "tickets": "50"}, "a team Stars with 50 tickets"),
+    ],
+)
+def test_a_manager_asks_and_an_operator_grants_until_some_time(scene, browser_of, kind, form, said) -> None:
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+    until = tomorrow()
+    asked = alice.post(f"/team/astro/ask/{kind}/", form | {"reason": "a deadline", "until": until})
+    assert (asked.status_code, asked["Location"]) == (302, "/requests/")
+    request = Request.objects.latest("pk")
+    assert said in shown(alice.get("/requests/"))
+    page = olga.get(f"/requests/{request.pk}/")
+    fields = dict(
+        re.findall(r'name="(tickets|name|limit|until)"[^>]*?value="([^"]*)"', page.content.decode())
+    )
+    assert fields["until"] == until
+    assert olga.post(f"/requests/{request.pk}/approve/", fields | {"answer": "good luck"}).status_code == 302
+    request.refresh_from_db()
+    assert (request.state, request.ends_at.strftime("%Y-%m-%dT%H:%M")) == ("approved", until)
+    page = shown(alice.get(f"/requests/{request.pk}/"))
+    assert "In force" in page
+    assert "good luck" in page
+    assert {
+        "tickets": lambda: Tenant.objects.get(slug="astro").tickets == 300,
+        "limit": lambda: Quota.objects.filter(each_user=True, days=7, limit=50, at_limit="warn").exists(),
+        "team": lambda: Tenant.objects.get(name="Stars").memberships.get().user == scene.people.alice,
+    }[kind]()
+    more = alice.post(f"/requests/{request.pk}/extend/", {"reason": "one week", "until": ""})
+    assert (more.status_code, Request.objects.latest("pk").kind) == (302, "extension")
+
+
+def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, browser_of) -> None:
+    olga, path = browser_of(scene.people.olga), f"/requests/{scene.request.pk}/"
+    page = shown(olga.get(path))
+    assert "What it would do now" in page
+    assert re.search(r"data-label=\"Entitled\">2 → 1\.33<", page)
+    refused = olga.post(f"{path}decline/", {"answer": " "})
+    assert refused.status_code == 422
+    assert "Say why not." in shown(refused)
+    assert olga.post(f"{path}approve/", {"tickets": "120", "until": ""}).status_code == 302
+    assert Tenant.objects.get(slug="astro").tickets == 120
+    again = olga.post(f"{path}decline/", {"answer": "no"})
+    assert "This request is approved already." in shown(again)
+
+
+def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
+    alice = browser_of(scene.people.alice)
+    before = Request.objects.count()
+    for kind, form, said in (
+        ("tickets", {"tickets": "0", "reason": "why"}, "whole number from 1"),
+        ("tickets", {"tickets": "5", "reason": " "}, "Say what it is for."),
+        ("limit", LIMIT | {"days": "0", "reason": "why"}, "1 to 366 days"),
+        (
+            "team",
+            {"name": "Stars", "tickets": "5", "reason": "why", "until": "2001-01-01T00:00"},
+            "over already",
+        ),
+    ):
+        got = alice.post(f"/team/astro/ask/{kind}/", form)
+        assert got.status_code == 422
+        [refusal] = re.findall(r'class="field-error" role="alert">([^<]*)<', got.content.decode())
+        assert said in html_module.unescape(refusal)
+        assert all(
+            f'value="{form[name]}"' in got.content.decode() for name in ("name", "days") if name in form
+        )
+    assert Request.objects.count() == before
+
+
+def test_for_strangers_it_does_not_exist(scene: Scene, browser_of) -> None:
+    cast, path = scene.people, f"/requests/{scene.request.pk}/"
+    for user in (cast.bob, cast.charlie):
+        client = browser_of(user)
+        for verb in ("approve", "decline", "withdraw", "extend"):
+            assert client.post(f"{path}{verb}/", {"answer": "x"}).status_code == 404
+        assert client.post("/team/astro/ask/tickets/", {"tickets": "5", "reason": "x"}).status_code == 404
+    alice = browser_of(cast.alice)
+    assert alice.post(f"{path}approve/", {"tickets": "200"}).status_code == 404
+    assert alice.post(f"{path}decline/", {"answer": "x"}).status_code == 404
+    assert alice.post(f"{path}withdraw/").status_code == 302
+    assert Request.objects.get(pk=scene.request.pk).state == "withdrawn"
+
+
+def test_more_requests_need_no_more_queries(scene: Scene, browser_of) -> None:
+    cast, olga = scene.people, browser_of(scene.people.olga)
+    olga.get("/requests/")
+
+    def queries() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            assert olga.get("/requests/").status_code == 200
+        return len(captured)
+
+    def limit(user: User, generation: int) -> None:
+        wanted = {"kind": "gpus", "limit": "5", "user_id": user.pk, "generation_id": generation}
+        ask(actor=cast.alice, tenant=cast.astro, kind="limit", reason="x", wanted=wanted)
+
+    limit(cast.bob, cast.a100.pk)
+    few = queries()
+    limit(cast.alice, cast.v100.pk)
+    limit(cast.bob, cast.v100.pk)
+    assert queries() == few
+
+
+def test_the_trail_tells_of_a_limit_in_names(scene: Scene) -> None:
+    wanted = {
+        "kind": "gpus",
+        "limit": "5",
+        "user_id": scene.people.bob.pk,
+        "generation_id": scene.people.a100.pk,
+    }
+    ask(actor=scene.people.alice, tenant=scene.people.astro, kind="limit", reason="x", wanted=wanted)
+    [entry] = entries([AuditEvent.objects.latest("id")], scene.people.olga)
+    told = {change.name: change.after for change in entry.changes}
+    assert (told["generation"], told["user"], told["limit"]) == ("A100", "bob", "5")
+
+
+def test_the_api_asks_and_answers(scene: Scene, browser_of) -> None:
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+
+    def post(client, path: str, **body: object):
+        return client.post(f"/api/v1/requests{path}", body, content_type="application/json")
+
+    limit = {"kind": "gpus", "limit": "3", "generation": "A100"}
+    made = post(alice, "", team="astro", kind="limit", reason="x", limit=limit)
+    assert made.status_code == 201, made.json()
+    pk = made.json()["id"]
+    assert post(alice, f"/{pk}/approve").status_code == 404
+    assert post(browser_of(scene.people.charlie), f"/{pk}/withdraw").status_code == 404
+    assert post(browser_of(scene.people.bob), "", team="astro", kind="tickets", reason="x").status_code == 404
+    approved = post(olga, f"/{pk}/approve", limit="2").json()
+    assert (approved["state"], approved["granted"]["limit"], approved["decided_by"]) == (
+        "approved",
+        "2",
+        "olga",
+    )
+    assert Quota.objects.get(generation=scene.people.a100).limit == 2
+    again = post(olga, f"/{pk}/decline", answer="no")
+    assert (again.status_code, "approved already" in again.json()["detail"]) == (409, True)
+    wrong = post(alice, "", team="astro", kind="tickets", reason="x")
+    assert (wrong.status_code, list(wrong.json()["problems"])) == (409, ["tickets"])
+    listed = alice.get("/api/v1/requests?state=approved").json()
+    assert [one["id"] for one in listed["items"]] == [pk]
+    assert browser_of(scene.people.charlie).get("/api/v1/requests").json()["items"] == []

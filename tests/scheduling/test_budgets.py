@@ -1,0 +1,245 @@
+"""Budgets: warned of once each, by mail and by a signed webhook that reaches nobody's private network."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from django.db import IntegrityError, transaction
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting import outgoing, webhooks
+from accounting import tasks as accounting_tasks
+from accounting.actions import set_budget
+from accounting.actions.budgets import warn_of_budget
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.forecast import forecast
+from accounting.models import Budget, BudgetWarning, Letter, User, WebhookCall
+from accounting.outgoing import NotReachable, post
+from accounting.periods import period_of
+from scheduling import tasks
+from scheduling.models import Lease
+from tests import make
+from tests.accounting.test_at_once import at_once
+from tests.scheduling.world import World, start, world
+
+PRIVATE = (
+    "localhost", "127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "0.0.0.0", "[::ffff:7f00:1]", "[fd00::1]",  # noqa: S104
+)  # fmt: skip
+URL = "https://hooks.example.org/x"
+
+
+@pytest.fixture
+def lab(db: None, settings) -> World:
+    return told(settings)
+
+
+def told(settings) -> World:
+    """Bob runs four V100, at 1.20 an hour each; Alice gets mail."""
+    settings.EMAIL_HOST = "mail.example.org"
+    lab = world(v100=4)
+    User.objects.filter(username="alice").update(email="alice@example.org")
+    start(lab, gpus=4)
+    return lab
+
+
+def spend(lab: World, money: str) -> None:
+    """So much of it since it started, as if the lease had begun then; within this month."""
+    lease = lab.holding(Lease.State.RUNNING)[0]
+    seconds = float(Decimal(money) / Decimal("4.8")) * 3600
+    held = (now_from_database() - lease.held_from).total_seconds()
+    lab.age(lease, seconds - held)
+
+
+def budget(lab: World, amount: str = "100", **changes: object) -> Budget:
+    usual = {"actor": None, "tenant": lab.people.uni, "amount": Decimal(amount), "period": "quarter",
+             "by_forecast": False}  # fmt: skip
+    return set_budget(**(usual | changes))
+
+
+@pytest.fixture(autouse=True)
+def _long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Periods begin early enough for what tests spend, whatever day it is."""
+    from accounting.actions import budgets  # noqa: PLC0415 - models
+
+    def period(kind: str, days: int | None, now: datetime) -> tuple[datetime, datetime]:
+        begins = datetime(2020, 1, 1, tzinfo=UTC)
+        return begins, begins + 4 * (now.replace(hour=0, minute=0, second=0, microsecond=0) - begins)
+
+    monkeypatch.setattr(budgets, "period_of", period)
+
+
+def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
+    budget(lab, percentages=[100, 50, 80])
+    spend(lab, "40")
+    tasks.watch_budgets()
+    assert not BudgetWarning.objects.exists()
+    spend(lab, "85")
+    for _ in range(2):
+        tasks.watch_budgets()
+    assert set(BudgetWarning.objects.values_list("threshold", flat=True)) == {"50", "80"}
+    assert list(Letter.objects.values_list("address", flat=True)) == []  # Alice manages Astro, not Uni
+    make.membership(lab.people.alice, lab.people.uni, role="manager")
+    spend(lab, "101")
+    tasks.watch_budgets()
+    [letter] = Letter.objects.all()
+    assert letter.subject == "[Fairlot] Budget of Uni: 100 % are spent"
+    assert letter.text.startswith("Uni has spent 101.0")
+
+
+def test_another_amount_is_warned_of_anew(lab: World) -> None:
+    budget(lab, percentages=[80])
+    spend(lab, "90")
+    tasks.watch_budgets()
+    budget(lab, "110", percentages=[80])
+    tasks.watch_budgets()
+    amounts = BudgetWarning.objects.values_list("amount", flat=True)
+    assert sorted(amounts) == [100, 110]
+
+
+def test_it_is_warned_of_by_forecast(lab: World) -> None:
+    """A fourth of the period is over."""
+    made = budget(lab, percentages=[80], by_forecast=True, tenant=lab.people.astro)
+    spend(lab, "20")
+    tasks.watch_budgets()
+    assert not BudgetWarning.objects.exists()
+    spend(lab, "26")
+    tasks.watch_budgets()
+    warning = made.warnings.get()
+    assert (warning.threshold, 100 < warning.forecast < 106) == ("forecast", True)
+    assert "it will be 10" in Letter.objects.get().text
+
+
+def test_the_database_lets_no_warning_in_twice(lab: World) -> None:
+    made = budget(lab)
+    fields = {"budget": made, "begins": now_from_database(), "threshold": "80", "amount": 100, "spent": 90}
+    BudgetWarning.objects.create(**fields)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        BudgetWarning.objects.create(**fields)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_at_once_warn_once(settings) -> None:
+    lab = told(settings)
+    made = budget(lab, tenant=lab.people.astro, webhook_url=URL)
+    spend(lab, "90")
+    assert at_once(*[lambda: warn_of_budget(budget_id=made.pk, held=_held())] * 3) == [None] * 3
+    assert (BudgetWarning.objects.count(), Letter.objects.count(), WebhookCall.objects.count()) == (1, 1, 1)
+
+
+def _held() -> list:
+    from scheduling.limits import unbooked  # noqa: PLC0415
+
+    return unbooked()
+
+
+@given(st.decimals(0, 10**6, places=2), st.integers(48, 24 * 31 - 1))
+def test_a_forecast_is_the_rate_until_now_for_the_whole_period(spent: Decimal, hours: int) -> None:
+    begins, ends = period_of("month", None, datetime(2026, 5, 9, tzinfo=UTC))
+    said = forecast(spent, begins=begins, now=begins + timedelta(hours=hours), ends=ends)
+    assert said is not None
+    assert said >= spent
+    assert abs(said - spent * 24 * 31 / hours) < Decimal("0.01")
+    assert forecast(spent, begins=begins, now=begins + timedelta(hours=47), ends=ends) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"amount": Decimal(0)}, "amount"),
+        ({"period": "rolling"}, "period"),
+        ({"percentages": []}, "percentages"),
+        ({"percentages": [0]}, "percentages"),
+        ({"webhook_url": "ftp://example.org"}, "webhook_url"),
+        ({"webhook_url": "http://example.org"}, "webhook_url"),
+        ({"webhook_url": "https://user:word@example.org"}, "webhook_url"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(lab: World, wrong: dict, field: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        budget(lab, **wrong)
+    assert refusal.value.field == field
+
+
+class TestWebhooks:
+    @pytest.fixture
+    def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
+        """A server on this machine: its address, what it was sent, and what it will answer with first."""
+        seen: list[tuple[dict[str, str], bytes]] = []
+        answers: list[int] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                seen.append((dict(self.headers), body))
+                self.send_response(answers.pop(0) if answers else 204)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                """Not on the test's output."""
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://localhost:{server.server_port}/hook?a=1", seen, answers
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    def test_a_call_is_signed_and_made_again_until_it_is_taken(self, lab: World, settings, calls) -> None:
+        settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
+        url, seen, answers = calls
+        answers.extend([500, 302])
+        made = budget(lab, webhook_url=url, percentages=[80])
+        spend(lab, "90")
+        tasks.watch_budgets()
+        for error in ("It answered with 500.", "It answered with 302.", ""):
+            accounting_tasks.call_webhooks()
+            assert WebhookCall.objects.get().error == error
+            accounting_tasks.call_webhooks()  # its time has not come
+            WebhookCall.objects.update(not_before=now_from_database())
+        accounting_tasks.call_webhooks()
+        assert len(seen) == 3
+        assert len({headers["X-Fairlot-Delivery"] for headers, _ in seen}) == 1
+        headers, body = seen[-1]
+        timestamp, signed = (part.partition("=")[2] for part in headers["X-Fairlot-Signature"].split(","))
+        assert signed == webhooks.signature(made.signing_key(), int(timestamp), body.decode())
+        assert headers["Host"] == url.split("/")[2]
+        told = json.loads(body)
+        assert (told["event"], told["team"], told["threshold"]) == ("budget.warning", "uni", "80")
+
+    def test_private_networks_are_not_called(self, settings, calls) -> None:
+        url, seen, _ = calls
+        port = url.split(":")[2].partition("/")[0]
+        for host in PRIVATE:
+            with pytest.raises(NotReachable, match=r"private network|no address"):
+                post(f"https://{host}:{port}/hook", b"{}", {})
+        assert seen == []
+
+    def test_a_name_with_one_private_address_is_not_called(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = [(2, 1, 6, "", (address, 443)) for address in ("93.184.216.34", "192.168.0.1")]
+        monkeypatch.setattr(outgoing.socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(NotReachable, match="private network"):
+            post(URL, b"{}", {})
+
+    def test_a_webhook_that_nobody_takes_is_given_up_in_the_end(self, lab: World, monkeypatch) -> None:
+        made = budget(lab, webhook_url=URL)
+        call = WebhookCall.objects.create(budget=made, body="{}")
+
+        def refuse(*_: object) -> None:
+            raise NotReachable("gone")
+
+        monkeypatch.setattr(outgoing, "post", refuse)
+        for _ in range(webhooks.MOST_ATTEMPTS + 2):
+            WebhookCall.objects.update(not_before=now_from_database())
+            accounting_tasks.call_webhooks()
+        call.refresh_from_db()
+        assert (call.attempts, call.sent_at) == (webhooks.MOST_ATTEMPTS, None)

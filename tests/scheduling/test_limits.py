@@ -1,0 +1,237 @@
+"""Limits that bite: at submit and in rounds, for teams and users, by what happens when they are reached."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from accounting.actions import set_quota
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.models import AuditEvent, Quota
+from fairshare.model import Reason
+from scheduling import tasks
+from scheduling.actions import end_overlong, submit_job
+from scheduling.explain import explain
+from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.spec import JobSpec
+from tests.accounting.test_at_once import at_once
+from tests.scheduling.world import World, start, world
+
+Kind = Quota.Kind
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    return world(v100=4)
+
+
+def limit(lab: World, limit: str | int, **which: object) -> Quota:
+    return set_quota(actor=None, limit=limit, **({"tenant": lab.people.astro} | which))
+
+
+def states(lab: World, *jobs: Job) -> list[tuple[str, int]]:
+    found = Job.objects.in_bulk([job.pk for job in jobs])
+    return [(found[job.pk].state, found[job.pk].reason) for job in jobs]
+
+
+def held(lab: World) -> dict[str, int]:
+    gpus: dict[str, int] = {}
+    for lease in lab.holding(Lease.State.STARTING, Lease.State.RUNNING):
+        name = lease.job.owner.get_username()
+        gpus[name] = gpus.get(name, 0) + lease.gpus
+    return gpus
+
+
+class TestInRounds:
+    def test_a_user_holds_no_more_than_the_own_limit_and_the_team_goes_on(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, tenant=lab.people.uni, user=lab.people.bob)
+        jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(3)]
+        lab.submit(lab.people.alice, lab.people.astro, gpus=3)
+        lab.quantum()
+        assert held(lab) == {"bob": 1, "alice": 3}
+        assert states(lab, *jobs)[1] == (Job.State.QUEUED, Reason.QUOTA_IN_USE)
+
+    def test_each_user_is_limited_alone(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, each_user=True)
+        for user in (lab.people.alice, lab.people.bob, lab.people.bob):
+            lab.submit(user, lab.people.astro)
+        lab.quantum()
+        assert held(lab) == {"bob": 1, "alice": 1}
+
+    def test_gangs_do_not_take_the_last_hour_together(self, lab: World) -> None:
+        """What is left lasts for three GPUs until the next round: the fourth has to wait."""
+        limit(lab, "0.05", kind=Kind.GPU_HOURS)
+        jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
+        lab.quantum()
+        assert held(lab) == {"bob": 3}
+        wide = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+        lab.quantum()
+        assert states(lab, wide) == [(Job.State.QUEUED, Reason.HOURS_SPENT)]
+        assert Job.objects.filter(pk__in=[job.pk for job in jobs], reason=Reason.QUOTA_IN_USE).count() == 1
+
+    def test_money_is_spent_at_the_prices_of_its_time(self, lab: World) -> None:
+        """A V100 costs 1.20 an hour."""
+        job = start(lab, gpus=4)
+        lab.age(lab.lease(job), 600)
+        limit(lab, "0.81", kind=Kind.MONEY, period="rolling", days=3)
+        lab.fill()
+        assert states(lab, job)[0][0] == Job.State.RUNNING
+        limit(lab, "0.79", kind=Kind.MONEY, period="rolling", days=3)
+        lab.quantum()
+        lab.carry_out()
+        lab.quantum()
+        assert states(lab, job) == [(Job.State.SUSPENDED, Reason.HOURS_SPENT)]
+        job.refresh_from_db()
+        assert explain(job).sentence.endswith("of 0.79 EUR, in the last 3 days.")
+
+    def test_beyond_an_opportunistic_limit_a_job_runs_until_somebody_wants_its_gpus(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="idle")
+        job = start(lab, gpus=4)
+        assert explain(job).detail == ("Astro has used 0 of 0 GPU-hours, a calendar month (UTC)",)
+        other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        lab.quantum()
+        lab.carry_out()
+        lab.quantum()
+        lab.carry_out()
+        assert [state for state, _ in states(lab, job, other)] == [Job.State.SUSPENDED, Job.State.RUNNING]
+        job.refresh_from_db()
+        assert (job.reason, "nobody else wants" in explain(job).sentence) == (Reason.ONLY_IDLE, True)
+
+    def test_a_limit_that_warns_only_tells(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.GPU_HOURS, at_limit="warn")
+        limit(lab, 1, kind=Kind.GPUS, at_limit="warn")
+        job = start(lab, gpus=4)
+        assert explain(job).detail[0].startswith("Astro has used 0 of 0 GPU-hours")
+
+    def test_nobody_borrows_beyond_the_limit(self, lab: World) -> None:
+        limit(lab, "0.5", kind=Kind.BORROWED)
+        jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(4)]
+        lab.submit(lab.people.charlie, lab.people.bio)
+        lab.quantum()
+        assert held(lab) == {"bob": 3, "charlie": 1}
+        waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
+        assert waiting.reason == Reason.BORROWED_ENOUGH
+        assert "may not borrow more" in explain(waiting).sentence
+
+    def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
+        limit(lab, 5, kind=Kind.GPUS)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        for place in (lab, other):
+            for _ in range(4):
+                place.submit(lab.people.bob, lab.people.astro)
+        lab.quantum()
+        other.quantum()
+        assert (held(lab), held(other)) == ({"bob": 4}, {"bob": 1})
+
+
+class TestQueuePlaces:
+    def test_as_many_may_wait_as_the_limit_says(self, lab: World) -> None:
+        limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio)
+        with pytest.raises(Refused, match="Uni has 2 jobs waiting, and 2 may"):
+            lab.submit(lab.people.bob, lab.people.astro)
+        lab.quantum()
+        lab.carry_out()
+        assert lab.submit(lab.people.bob, lab.people.astro).pk
+
+    def test_a_limit_of_each_user_counts_the_own_jobs_of_the_team(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.QUEUED_JOBS, each_user=True)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.alice, lab.people.astro)
+        with pytest.raises(Refused, match="bob in Astro has 1 jobs waiting"):
+            lab.submit(lab.people.bob, lab.people.astro)
+
+    def test_one_that_warns_is_told_on_the_jobs_time_line(self, lab: World) -> None:
+        limit(lab, 0, kind=Kind.QUEUED_JOBS, at_limit="warn")
+        job = lab.submit(lab.people.bob, lab.people.astro)
+        assert job.events.get(kind="warned").text == "Astro has 0 jobs waiting, and 0 may"
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAtOnce:
+    def test_two_submits_do_not_both_take_the_last_place(self) -> None:
+        lab = world(v100=4)
+        limit(lab, 3, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
+        limit(lab, 3, kind=Kind.QUEUED_JOBS)
+        users = [(lab.people.bob, lab.people.astro), (lab.people.charlie, lab.people.bio)] * 3
+        raised = at_once(*[lambda who=who: lab.submit(*who) for who in users])
+        assert [type(error) for error in raised if error] == [Refused] * 3
+        assert Job.objects.count() == 3
+
+    def test_the_same_request_twice_takes_one_place(self) -> None:
+        lab = world(v100=4)
+        limit(lab, 1, kind=Kind.QUEUED_JOBS)
+        spec = JobSpec(name="x", command="true")
+        where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster}
+        raised = at_once(*[lambda: submit_job(**where, spec=spec, request_key="a")] * 3)
+        assert raised == [None] * 3
+        assert Job.objects.count() == 1
+
+    def test_two_clusters_do_not_both_give_out_the_last_gpus(self) -> None:
+        lab = world(v100=4)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        limit(lab, 5, kind=Kind.GPUS)
+        limit(lab, "0.1", kind=Kind.GPU_HOURS)  # for six GPUs until the next round
+        for place in (lab, other):
+            for _ in range(4):
+                place.submit(lab.people.bob, lab.people.astro)
+        assert at_once(lab.quantum, other.quantum) == [None, None]
+        assert sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.OPEN)) == 5
+
+
+class TestLongestRun:
+    def ran(self, lab: World, hours: float, **fields: object) -> Job:
+        job = start(lab, **fields)
+        lab.age(lab.lease(job), hours * 3600)
+        return job
+
+    def test_a_job_is_stopped_when_its_time_is_over_and_says_why(self, lab: World) -> None:
+        limit(lab, 24, kind=Kind.LONGEST_RUN, tenant=lab.people.uni)
+        limit(lab, 12, kind=Kind.LONGEST_RUN, user=lab.people.alice)
+        job = self.ran(lab, 23.9)
+        tasks.end_overlong_jobs()
+        assert lab.states([job]) == [Job.State.RUNNING]
+        lab.age(lab.lease(job), 600)
+        tasks.end_overlong_jobs()
+        lab.carry_out()
+        job.refresh_from_db()
+        said = "Stopped: the longest run of Uni is 24 h"
+        assert (job.state, job.end_message) == (Job.State.CANCELLED, said)
+        event = AuditEvent.objects.get(verb="job.overlong")
+        assert (event.actor, event.tenant) == (None, lab.people.astro)
+        assert end_overlong(job_id=job.pk) is False
+
+    def test_turns_add_up_and_waiting_does_not_count(self, lab: World) -> None:
+        job = self.ran(lab, 3)
+        limit(lab, 5, kind=Kind.LONGEST_RUN)
+        first = lab.lease(job)
+        now = now_from_database()
+        first.state, first.held_until = Lease.State.CLOSED, first.held_from + timedelta(hours=3)
+        first.held_gpus.all().delete()
+        first.save()
+        Lease.objects.create(
+            job=job, cluster=lab.cluster, epoch=9, generation=first.generation, gpus=1,
+            state=Lease.State.RUNNING, held_from=now - timedelta(hours=1.9),
+        )  # fmt: skip
+        assert end_overlong(job_id=job.pk) is False
+        Lease.objects.filter(epoch=9).update(held_from=now - timedelta(hours=2))
+        assert end_overlong(job_id=job.pk) is True
+
+    def test_one_that_warns_warns_once(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn")
+        job = self.ran(lab, 2)
+        for _ in range(2):
+            tasks.end_overlong_jobs()
+        assert lab.states([job]) == [Job.State.RUNNING]
+        [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
+        assert told.text == "It runs longer than it should: the longest run of Astro is 1 h"
+
+    def test_without_limits_nothing_is_asked(self, lab: World, django_assert_num_queries) -> None:
+        self.ran(lab, 9)
+        with django_assert_num_queries(2):  # the clock, and whether there are any
+            tasks.end_overlong_jobs()

@@ -1,0 +1,313 @@
+"""Asking for more, being granted it at once, and what becomes of it at its end."""
+
+from __future__ import annotations
+
+import smtplib
+from datetime import timedelta
+
+import pytest
+from django.core import mail as outgoing
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounting import mail
+from accounting import tasks as accounting_tasks
+from accounting.actions import archive_tenant, set_quota, set_tickets
+from accounting.actions.requests import ask, decline_request, withdraw_request
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import AuditEvent, Letter, Membership, Quota, Request, Tenant, User
+from scheduling import tasks
+from scheduling.actions import approve_request, end_grant
+from scheduling.models import Cluster, Lease
+from tests import make
+from tests.accounting.test_at_once import at_once
+from tests.make import Cast
+from tests.scheduling.world import world
+
+
+@pytest.fixture
+def cast(db: None) -> Cast:
+    return make.cast()
+
+
+SOON = timedelta(hours=1)
+LIMIT = {"kind": "gpus", "limit": "2"}
+
+
+def asked(cast: Cast, kind: str = "tickets", **changes: object) -> Request:
+    usual: dict[str, object] = {
+        "tickets": {"tickets": 300},
+        "limit": LIMIT,
+        "team": {"name": "Stars", "tickets": 50},
+    }
+    arguments = {
+        "actor": cast.alice, "tenant": cast.astro, "kind": kind, "reason": "a deadline",
+        "wanted": usual.get(kind, {}),
+    } | changes  # fmt: skip
+    return ask(**arguments)
+
+
+def granted(
+    cast: Cast, kind: str = "tickets", *, ends: timedelta | None = SOON, **changes: object
+) -> Request:
+    until = None if ends is None else now_from_database() + ends
+    return approve_request(actor=cast.olga, request=asked(cast, kind, **changes), until=until)
+
+
+def run_out(*requests: Request) -> None:
+    """As if the time of each were over now."""
+    Request.objects.filter(pk__in=[one.pk for one in requests]).update(ends_at=now_from_database())
+    tasks.end_grants()
+
+
+def tickets(cast: Cast) -> int:
+    return Tenant.objects.get(pk=cast.astro.pk).tickets
+
+
+def test_a_manager_asks_an_operator_approves_and_it_ends_when_it_said(cast: Cast) -> None:
+    request = asked(cast)
+    assert (request.state, tickets(cast)) == ("open", 100)
+    until = now_from_database() + SOON
+    request = approve_request(actor=cast.olga, request=request, answer="fine", until=until)
+    assert (request.state, request.is_in_force, tickets(cast)) == ("approved", True, 300)
+    tasks.end_grants()
+    assert tickets(cast) == 300
+    run_out(request)
+    request.refresh_from_db()
+    assert (tickets(cast), request.ending, request.is_in_force) == (100, "back to 100", False)
+    verbs = list(AuditEvent.objects.order_by("pk").values_list("verb", "actor__username"))
+    assert verbs == [
+        ("request.ask", "alice"),
+        ("tenant.set_tickets", "olga"),
+        ("request.approve", "olga"),
+        ("tenant.set_tickets", None),
+        ("request.end", None),
+    ]
+    run_out(request)
+    assert AuditEvent.objects.count() == 5
+
+
+def test_rounds_look_at_what_was_granted_at_once(db: None) -> None:
+    lab = world(v100=4)
+    set_quota(actor=None, tenant=lab.people.astro, kind=Quota.Kind.GPUS, limit=1)
+    for _ in range(3):
+        lab.submit(lab.people.bob, lab.people.astro)
+    lab.quantum()
+    Cluster.objects.update(round_wanted_at=None)
+    request = granted(lab.people, "limit")
+    assert Cluster.objects.get().round_wanted_at is not None
+    tasks.run_due_rounds()
+    assert len(lab.holding(Lease.State.STARTING)) == 2
+    Cluster.objects.update(round_wanted_at=None)
+    run_out(request)
+    assert Cluster.objects.get().round_wanted_at is not None
+    assert Quota.objects.get().limit == 1
+
+
+def test_a_limit_that_was_not_there_goes_again(cast: Cast) -> None:
+    wanted = {"kind": "gpu_hours", "limit": "10", "user_id": cast.bob.pk, "period": "rolling", "days": 7}
+    request = granted(cast, "limit", wanted=wanted)
+    quota = Quota.objects.get()
+    assert (quota.user, quota.days, quota.limit) == (cast.bob, 7, 10)
+    run_out(request)
+    assert not Quota.objects.exists()
+
+
+def test_an_operator_may_grant_something_else_or_say_no_with_a_reason(cast: Cast) -> None:
+    request = approve_request(actor=cast.olga, request=asked(cast), granted={"tickets": 150})
+    assert (tickets(cast), request.wanted, request.granted) == (150, {"tickets": 300}, {"tickets": 150})
+    other = asked(cast)
+    with pytest.raises(Refused) as refusal:
+        decline_request(actor=cast.olga, request=other, answer=" ")
+    assert refusal.value.field == "answer"
+    assert decline_request(actor=cast.olga, request=other, answer="too much").state == "declined"
+    with pytest.raises(Refused, match="declined already"):
+        approve_request(actor=cast.olga, request=other)
+
+
+def test_a_new_team_is_managed_by_who_asked_and_archived_at_its_end(cast: Cast) -> None:
+    request = granted(cast, "team")
+    stars = Tenant.objects.get(name="Stars")
+    assert (stars.parent, stars.tickets) == (cast.astro, 50)
+    assert stars.memberships.get().user == cast.alice
+    run_out(request)
+    stars.refresh_from_db()
+    assert stars.archived_at is not None
+
+
+def test_more_time_is_asked_for_and_given(cast: Cast) -> None:
+    base = granted(cast)
+    later = now_from_database() + timedelta(days=2)
+    more = asked(cast, "extension", extends=base, until=later)
+    approve_request(actor=cast.olga, request=more, until=later)
+    base.refresh_from_db()
+    assert base.ends_at == later
+    run_out(base)
+    assert tickets(cast) == 100
+    with pytest.raises(Refused, match="has not ended"):
+        asked(cast, "extension", extends=base, until=later)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"kind": "beer"}, "kind"),
+        ({"reason": " "}, "reason"),
+        ({"wanted": {"tickets": 0}}, "tickets"),
+        ({"wanted": {"tickets": True}}, "tickets"),
+        ({"kind": "limit", "wanted": {"kind": "gpus", "limit": "x"}}, "limit"),
+        ({"kind": "team", "wanted": {"name": "", "tickets": 5}}, "name"),
+    ],
+)
+def test_what_could_not_be_granted_is_refused_with_its_field(cast: Cast, wrong: dict, field: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        asked(cast, **wrong)
+    assert refusal.value.field == field
+    with pytest.raises(Refused) as refusal:
+        asked(cast, until=now_from_database() - SOON)
+    assert refusal.value.field == "until"
+
+
+def test_only_managers_ask_and_only_operators_answer(cast: Cast) -> None:
+    for stranger in (cast.bob, cast.charlie, cast.olga):
+        with pytest.raises(NotAllowed):
+            asked(cast, actor=stranger)
+    request = asked(cast)
+    for other in (cast.alice, cast.bob, cast.charlie):
+        with pytest.raises(NotAllowed):
+            approve_request(actor=other, request=request)
+        with pytest.raises(NotAllowed):
+            decline_request(actor=other, request=request, answer="no")
+    assert withdraw_request(actor=cast.alice, request=request).state == "withdrawn"
+    seen = {
+        name: Request.objects.visible_to(getattr(cast, name)).count()
+        for name in ("alice", "bob", "charlie", "olga")
+    }
+    assert seen == {"alice": 1, "bob": 0, "charlie": 0, "olga": 1}
+
+
+def test_what_somebody_changed_since_stays(cast: Cast) -> None:
+    request = granted(cast)
+    set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
+    run_out(request)
+    request.refresh_from_db()
+    assert (tickets(cast), request.ending) == (70, "somebody changed it since, which stays")
+    limited = granted(cast, "limit")
+    Quota.objects.all().delete()
+    run_out(limited)
+    assert not Quota.objects.exists()
+
+
+def test_a_team_that_was_archived_by_hand_is_left(cast: Cast) -> None:
+    request = granted(cast, "team")
+    archive_tenant(actor=cast.ada, tenant=Tenant.objects.get(name="Stars"))
+    run_out(request)
+    request.refresh_from_db()
+    assert request.ending == "Stars was archived before"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_in_whatever_order_grants_end_what_was_before_comes_back(cast: Cast, data: st.DataObject) -> None:
+    """Each grant's value holds while it is the latest that has not ended, and in the end nothing is left of any."""
+    Request.objects.all().delete()
+    Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
+    values = data.draw(st.lists(st.integers(101, 120), min_size=1, max_size=4, unique=True))
+    pile = [granted(cast, wanted={"tickets": value}) for value in values]
+    living = list(zip(pile, values, strict=True))
+    for one in data.draw(st.permutations(list(living))):
+        run_out(one[0])
+        living.remove(one)
+        assert tickets(cast) == (living[-1][1] if living else 100)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestAtOnce:
+    def test_a_request_is_answered_once(self) -> None:
+        cast = make.cast()
+        request = asked(cast)
+        raised = at_once(
+            lambda: approve_request(actor=cast.olga, request=request),
+            lambda: approve_request(actor=cast.ada, request=request),
+            lambda: decline_request(actor=cast.olga, request=request, answer="no"),
+        )
+        assert [type(error) for error in raised if error] == [Refused, Refused]
+        assert AuditEvent.objects.filter(verb__in=["request.approve", "request.decline"]).count() == 1
+
+    def test_an_end_and_a_change_at_once_leave_the_change(self) -> None:
+        cast = make.cast()
+        request = granted(cast)
+        Request.objects.update(ends_at=now_from_database())
+        raised = at_once(
+            lambda: end_grant(request_id=request.pk),
+            lambda: set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70),
+            lambda: end_grant(request_id=request.pk),
+        )
+        assert raised == [None] * 3
+        assert tickets(cast) == 70
+        assert AuditEvent.objects.filter(verb="request.end").count() == 1
+
+    def test_ends_that_stand_on_each_other_do_not_lock_each_other_out(self) -> None:
+        cast = make.cast()
+        pile = [granted(cast, wanted={"tickets": value}) for value in (200, 300, 400)]
+        Request.objects.update(ends_at=now_from_database())
+        assert at_once(*[lambda one=one: end_grant(request_id=one.pk) for one in pile]) == [None] * 3
+        assert tickets(cast) == 100
+
+
+class TestMail:
+    @pytest.fixture(autouse=True)
+    def _server(self, settings, cast: Cast) -> None:
+        settings.EMAIL_HOST = "mail.example.org"
+        for name in ("alice", "bob", "charlie", "olga", "ada"):
+            User.objects.filter(username=name).update(email=f"{name}@example.org")
+        make.membership(cast.charlie, cast.astro, role=Membership.Role.MANAGER)
+
+    def test_those_concerned_get_a_letter_once(self, cast: Cast) -> None:
+        request = asked(cast)
+        assert set(Letter.objects.values_list("address", flat=True)) == {
+            "olga@example.org",
+            "ada@example.org",
+        }
+        Letter.objects.all().delete()
+        decline_request(actor=cast.olga, request=request, answer="too much")
+        for _ in range(2):
+            accounting_tasks.send_letters()
+        assert sorted(to for sent in outgoing.outbox for to in sent.to) == [
+            "alice@example.org",
+            "charlie@example.org",
+        ]
+        [subject] = {sent.subject for sent in outgoing.outbox}
+        assert subject == "[Fairlot] Tickets for Astro was declined"
+        assert f"/requests/{request.pk}/" in outgoing.outbox[0].body
+        assert "too much" in outgoing.outbox[0].body
+
+    def test_what_the_server_does_not_take_is_tried_again_as_the_same_letter(
+        self, cast: Cast, monkeypatch
+    ) -> None:
+        asked(cast)
+        letter = Letter.objects.order_by("pk")[0]
+        with monkeypatch.context() as patched:
+            patched.setattr(mail.EmailMessage, "send", _refuse)
+            assert mail.send(letter_id=letter.pk) is False
+        letter.refresh_from_db()
+        assert (letter.attempts, letter.error, letter.sent_at) == (1, "busy", None)
+        assert letter.not_before > now_from_database()
+        assert mail.send(letter_id=letter.pk) is True
+        [sent] = outgoing.outbox
+        assert sent.extra_headers["Message-ID"].startswith(f"<{letter.identity}@")
+
+    def test_a_change_that_fails_leaves_no_letter(self, cast: Cast) -> None:
+        with pytest.raises(Refused):
+            asked(cast, wanted={"tickets": 0})
+        assert not Letter.objects.exists()
+
+    def test_without_a_server_no_letter_is_written(self, cast: Cast, settings) -> None:
+        settings.EMAIL_HOST = ""
+        asked(cast)
+        assert not Letter.objects.exists()
+
+
+def _refuse(message: object) -> None:
+    raise smtplib.SMTPException("busy")
