@@ -69,6 +69,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
         "tenant": tenant,
         "analyses": list(analyses[:ANALYSES_TO_CHOOSE]),
         "analysis": analysis,
+        "running": list(analyses.unfinished()),
         "cause": cause if cause in CAUSES else "",
         "causes": CAUSES,
         "longest": LONGEST.days,

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from accounting.clock import now_from_database
 from accounting.sums import start_of_hour
-from scheduling.actions import continue_analyses
+from scheduling.actions import continue_analyses, request_analysis
 from scheduling.models import AnomalyHolder, Job, SharingAnalysis, SharingAnomaly, SharingPart
 from tests.portal.scene import Scene
 
@@ -119,6 +119,23 @@ def test_a_request_that_makes_no_sense_is_refused_at_its_field(scene: Scene, bro
     assert answer.status_code == 422
     assert "field-error" in answer.content.decode()
     assert not SharingAnalysis.objects.exists()
+
+
+def test_what_is_being_analysed_is_told_beside_what_was_found_before(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    asked = request_analysis(
+        actor=scene.people.olga,
+        cluster=scene.world.cluster,
+        begins=analysis.begins,
+        ends=now_from_database(),
+    )
+    assert asked.parts.count() > 1
+    html = browser_of(scene.people.bob).get(PAGE).content.decode()
+    assert "supernova" in html
+    assert f"analysis={asked.pk}" in html
+    assert f"0 of {asked.parts.count()} team" in html
+    assert "data-live" in html
 
 
 def test_others_cannot_ask(scene: Scene, browser_of) -> None:
