@@ -18,6 +18,7 @@ from accounting.models import Letter, User
 logger = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 12
+KEPT = timedelta(days=30)
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
@@ -34,6 +35,11 @@ def write(people: Iterable[User], *, subject: str, text: str) -> None:
 def due_letters() -> list[int]:
     due = Letter.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
     return list(due.order_by("pk").values_list("pk", flat=True)[:200])
+
+
+def forget() -> None:
+    """Deletes letters that were written longer ago than anybody asks for them."""
+    Letter.objects.filter(written_at__lt=Now() - KEPT).delete()
 
 
 @transaction.atomic(durable=True)

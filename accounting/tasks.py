@@ -24,6 +24,13 @@ def call_webhooks() -> None:
 
 
 @shared_task
+def empty_outboxes() -> None:
+    """Lets go of letters and calls of long ago, sent or given up: addresses of people are in them."""
+    mail.forget()
+    webhooks.forget()
+
+
+@shared_task
 def prepare_months() -> None:
     """Makes the ledger's partitions of the next months, long before they are needed."""
     add_months_ahead(now_from_database())

@@ -17,12 +17,18 @@ from accounting.models import WebhookCall
 logger = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 12
+KEPT = timedelta(days=30)
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 def due_calls() -> list[int]:
     due = WebhookCall.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
     return list(due.order_by("pk").values_list("pk", flat=True)[:100])
+
+
+def forget() -> None:
+    """Deletes calls that were written longer ago than anybody asks for them."""
+    WebhookCall.objects.filter(written_at__lt=Now() - KEPT).delete()
 
 
 @transaction.atomic(durable=True)

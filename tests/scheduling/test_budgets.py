@@ -230,6 +230,15 @@ class TestWebhooks:
         with pytest.raises(NotReachable, match="private network"):
             post(URL, b"{}", {})
 
+    def test_outboxes_do_not_keep_what_is_old(self, lab: World) -> None:
+        made = budget(lab, webhook_url=URL)
+        for age in (29, 31):
+            at = now_from_database() - timedelta(days=age)
+            WebhookCall.objects.create(budget=made, body="{}", written_at=at)
+            Letter.objects.create(address="alice@example.org", subject=str(age), text="", written_at=at)
+        accounting_tasks.empty_outboxes()
+        assert (Letter.objects.get().subject, WebhookCall.objects.count()) == ("29", 1)
+
     def test_a_webhook_that_nobody_takes_is_given_up_in_the_end(self, lab: World, monkeypatch) -> None:
         made = budget(lab, webhook_url=URL)
         call = WebhookCall.objects.create(budget=made, body="{}")
