@@ -7,7 +7,7 @@ name which answers otherwise a moment later leads nowhere else. Redirects are no
 from __future__ import annotations
 
 import socket
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 import urllib3
@@ -15,6 +15,7 @@ from django.conf import settings
 
 TIMEOUT = urllib3.Timeout(connect=5, read=10)
 MOST_ANSWER = 64 * 1024
+NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class NotReachable(Exception):
@@ -77,5 +78,14 @@ def _address(host: str, port: int) -> tuple[str, int]:
 
 def _is_public(address: str) -> bool:
     ip = ip_address(address.partition("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    return ip.is_global and not ip.is_multicast and (mapped is None or mapped.is_global)
+    return all(one.is_global and not one.is_multicast for one in (ip, *_within(ip)))
+
+
+def _within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """The addresses of IPv4 to which one of IPv6 leads: mapped, 6to4, Teredo (server and client), NAT64."""
+    if isinstance(ip, IPv4Address):
+        return []
+    found = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+    if ip in NAT64:
+        found.append(IPv4Address(int(ip) & 0xFFFF_FFFF))
+    return [one for one in found if one is not None]

@@ -31,7 +31,8 @@ from tests.accounting.test_at_once import at_once
 from tests.scheduling.world import World, start, world
 
 PRIVATE = (
-    "localhost", "127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "0.0.0.0", "[::ffff:7f00:1]", "[fd00::1]",  # noqa: S104
+    "localhost", "127.0.0.1", "[::1]", "10.0.0.1", "169.254.169.254", "0.0.0.0", "[::ffff:7f00:1]",  # noqa: S104
+    "[fd00::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::1]",
 )  # fmt: skip
 URL = "https://hooks.example.org/x"
 
