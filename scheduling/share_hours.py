@@ -24,7 +24,8 @@ WRITE_HOUR = f"""
       FROM (SELECT *, extract(epoch FROM least(ends, %(ends)s) - greatest(begins, %(begins)s))::float8
                       / extract(epoch FROM ends - begins)::float8 AS part
               FROM scheduling_shareinterval
-             WHERE cluster_id = %(cluster)s AND begins < %(ends)s AND ends > %(begins)s AND ends > begins) AS cut
+             WHERE cluster_id = %(cluster)s
+               AND tstzrange(begins, ends) && tstzrange(%(begins)s, %(ends)s)) AS cut
      GROUP BY cluster_id, tenant_id, generation_id
 """  # noqa: S608
 READ = f"""
@@ -54,7 +55,7 @@ READ = f"""
                    extract(epoch FROM least(ends, z) - greatest(begins, a))::float8
                    / extract(epoch FROM ends - begins)::float8 AS part
               FROM scheduling_shareinterval
-             WHERE cluster_id = piece.cluster_id AND begins < z AND ends > a AND ends > begins OFFSET 0) AS cut)
+             WHERE cluster_id = piece.cluster_id AND tstzrange(begins, ends) && tstzrange(a, z) OFFSET 0) AS cut)
     SELECT number, tenant_id, generation_id, {_SUMS} FROM found
      WHERE %(tenants)s::bigint[] IS NULL OR tenant_id = ANY(%(tenants)s)
      GROUP BY number, tenant_id, generation_id
