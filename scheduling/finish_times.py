@@ -27,7 +27,7 @@ IN_HOURS = """
            entitled * extract(epoch FROM least(ends, hour + interval '1 hour') - greatest(begins, hour))::float8
                     / extract(epoch FROM ends - begins)::float8
       FROM unnest(%(hours)s::timestamptz[]) AS hour JOIN scheduling_shareinterval
-        ON begins < hour + interval '1 hour' AND ends > hour AND ends > begins
+        ON tstzrange(begins, ends) && tstzrange(hour, hour + interval '1 hour')
      WHERE cluster_id = %(cluster)s AND tenant_id = ANY(%(tenants)s)
 """
 HELD = """

@@ -1,3 +1,4 @@
+import django.contrib.postgres.fields
 import django.contrib.postgres.indexes
 import django.db.models.deletion
 from django.conf import settings
@@ -50,7 +51,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='shareinterval',
-            index=django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['begins', 'ends'], name='intervals_in_time', pages_per_range=16),
+            index=django.contrib.postgres.indexes.GistIndex(models.Func('begins', 'ends', function='tstzrange', output_field=django.contrib.postgres.fields.DateTimeRangeField()), name='intervals_in_time'),
         ),
         migrations.AddField(
             model_name='finishtime',

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from django.contrib.postgres.indexes import BrinIndex
+from django.contrib.postgres.fields import DateTimeRangeField
+from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -105,9 +106,10 @@ class ShareInterval(models.Model):
         indexes = [
             models.Index(fields=["tenant", "begins"]),
             models.Index(fields=["begins"]),
-            # For what overlaps some stretch of time: intervals are written in the order of time.
-            BrinIndex(
-                fields=["begins", "ends"], pages_per_range=16, autosummarize=True, name="intervals_in_time"
+            # For what overlaps some stretch of time.
+            GistIndex(
+                models.Func("begins", "ends", function="tstzrange", output_field=DateTimeRangeField()),
+                name="intervals_in_time",
             ),
         ]
         constraints = [
