@@ -21,6 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 import django
 import pytest
 from django.conf import settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis
 
 from embedded.servers import both
 from tests.lanes import Lanes
@@ -33,6 +35,13 @@ SETTINGS_OF_THE_SHELL = (
     "FAIRLOT_LOCAL_BEYOND_LOOPBACK", "FAIRLOT_LOG_LIMIT_BYTES", "FAIRLOT_PORTAL_FROM", "FAIRLOT_SESSIONS_URL",
     "PUBLIC_URL",
 )  # fmt: skip
+
+
+# No test fails by the clock.
+hypothesis.register_profile(
+    "any time", parent=hypothesis(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis.load_profile("any time")
 
 
 def pytest_configure(config: pytest.Config) -> None:

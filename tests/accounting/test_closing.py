@@ -240,7 +240,11 @@ def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int, int]]:
     return found
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(histories(), st.decimals(0, 9, places=6), st.lists(st.integers(0, 11), max_size=3))
 def test_whatever_was_held_the_books_close(
     cast: Cast, leases: list[tuple[int, int, int, int, int]], price: Decimal, corrected: list[int]

@@ -68,7 +68,11 @@ def test_halves_of_the_last_decimal_go_to_the_even_one() -> None:
     assert cost_of(Decimal(3600), Decimal("0.00015")) == Decimal("0.0002")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.lists(st.tuples(moments, prices), max_size=4, unique_by=lambda change: change[0]),
     st.lists(moments, min_size=2, max_size=5, unique=True).map(sorted),

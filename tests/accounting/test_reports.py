@@ -87,7 +87,11 @@ def test_rows_add_up_to_the_totals(booked: Cast, by: list[By], zone: str) -> Non
         )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.sets(st.integers(0, 4 * 86400 * 10**6), min_size=1, max_size=4))
 def test_adjoining_periods_add_up_wherever_they_are_cut(booked: Cast, cuts: set[int]) -> None:
     moments = [None, *(NOON + timedelta(microseconds=cut) for cut in sorted(cuts)), None]
@@ -158,7 +162,11 @@ asked = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(asked, st.integers(-30, 0), st.integers(0, 80))
 def test_what_is_read_from_sums_is_what_is_read_from_segments(
     booked: Cast, asked: Asked, first: int, last: int
@@ -251,7 +259,11 @@ def test_a_report_takes_as_many_queries_for_much_as_for_little(cast: Cast, djang
         book(cast, lease_id=lease + 5, begins=NOON + 60 * HOUR, ends=NOON + 61 * HOUR)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(groupings.filter(bool), st.integers(0, 6), st.integers(1, 5), st.integers(-10, 40))
 def test_the_largest_rows_are_those_of_the_whole_report(
     booked: Cast, by: list[By], first: int, count: int, closed: int

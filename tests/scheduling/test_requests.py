@@ -207,7 +207,11 @@ def test_a_team_that_was_archived_by_hand_is_left(cast: Cast) -> None:
     assert request.ending == "Stars was archived before"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.data())
 def test_in_whatever_order_grants_end_what_was_before_comes_back(cast: Cast, data: st.DataObject) -> None:
     """Each grant's value holds while it is the latest that has not ended, and in the end nothing is left of any."""
