@@ -114,9 +114,12 @@ class TestSpending:
         assert UsageHour.objects.count() == 5
         assert dict(spent(since, NOON, ())) == before
 
-    def test_it_takes_two_queries_a_period(self, cast: Cast, django_assert_num_queries) -> None:
+    def test_it_takes_three_queries_a_period(self, cast: Cast, django_assert_num_queries) -> None:
         quotas = [quota(cast.uni, "100", kind=kind) for kind in (HOURS, MONEY)]
-        with django_assert_num_queries(4):  # with how far books are closed, and the tree
+        with django_assert_num_queries(3):  # of segments, how far books are closed, and the tree
+            self.left(*quotas)
+        close_hours(cast, NOON - minutes(60), NOON)
+        with django_assert_num_queries(5):  # of days and hours, too
             self.left(*quotas)
         with django_assert_num_queries(0):
             Spending([], NOON, ())
