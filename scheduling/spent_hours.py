@@ -38,7 +38,7 @@ def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
     """For all whom such a limit blocked in [begins, ends), their own or of a tenant above; with the limits of today."""
     blocking = Quota.objects.filter(kind__in=Quota.OF_A_PERIOD, at_limit=Quota.AtLimit.BLOCK)
     return [
-        SpentHours(tenant, quota.generation_id, max(since, begins), min(until, ends), user)
+        SpentHours(tenant, quota.generation_id, since, until, user)
         for quota in blocking.select_related("tenant")
         for tenant, user, hourly in _used(quota, begins, ends)
         for since, until in _spent(quota, hourly, begins, ends)

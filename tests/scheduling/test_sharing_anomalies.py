@@ -137,6 +137,27 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
 
 
+def test_hours_of_rolling_days_are_spent_until_the_oldest_are_let_go_of(lab: World, begins: datetime) -> None:
+    """Each user's by itself."""
+    cast, since = lab.people, begins - hours(20)
+    for lease, (who, first) in enumerate([(cast.bob, 0), (cast.bob, 5), (cast.alice, 7)]):
+        held = since + hours(first)
+        with transaction.atomic():
+            book_usage(
+                Usage(
+                    book=lab.cluster.pk, lease_id=9001 + lease, job_id=1, job_name="before", tenant=cast.astro,
+                    user=who, generation=cast.v100, gpus=1, begins=held, ends=held + hours(1), running_from=held,
+                )
+            )  # fmt: skip
+    accounting_actions.set_quota(
+        actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPU_HOURS, period="rolling", days=1, limit=2,
+        each_user=True,
+    )  # fmt: skip
+    (spent,) = spent_hours(begins, begins + hours(9))
+    assert (spent.tenant, spent.user, spent.generation) == (cast.astro.pk, cast.bob.pk, None)
+    assert (spent.begins, spent.ends) == (since + hours(6), since + hours(25))
+
+
 def test_a_job_has_hours_left_as_long_as_one_of_its_generations_has(begins: datetime) -> None:
     one, other, month = begins, begins + hours(3), begins + hours(99)
     spent = [SpentHours(7, 1, one, month), SpentHours(7, 2, other, month)]

@@ -12,36 +12,22 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
-from django.db.migrations.executor import MigrationExecutor
+
+from tests.upgrading import ALIAS, database_as_of
 
 BEFORE = [("accounting", "0003_closed_books"), ("scheduling", "0025_bare_pods")]
 LAST_OF_APRIL = datetime(2026, 4, 30, 23, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-ALIAS = "upgraded"
 
 Amounts = Mapping[str, Decimal]
 
 
 @pytest.fixture
 def old_portal(transactional_db: None) -> Iterator[Any]:
-    """A database of its own, as it was before."""
-    name = f"{connections.settings['default']['NAME']}_upgraded"
-    with connection.cursor() as cursor:
-        cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
-        cursor.execute(f'CREATE DATABASE "{name}"')
-    connections.settings[ALIAS] = connections.settings["default"] | {"NAME": name}
-    try:
-        connections[ALIAS].connect()  # by name: this test is of another database than all others
-        executor = MigrationExecutor(connections[ALIAS])
-        executor.migrate(BEFORE)
+    with database_as_of(BEFORE) as executor:
         yield executor.loader.project_state(BEFORE).apps
-    finally:
-        connections[ALIAS].close()
-        del connections[ALIAS], connections.settings[ALIAS]
-        with connection.cursor() as cursor:
-            cursor.execute(f'DROP DATABASE "{name}"')
 
 
 def make(apps: Any, model: str, **fields: Any) -> Any:

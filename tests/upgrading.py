@@ -1,0 +1,31 @@
+"""A database of its own, as an earlier version left it: the tests' own one must not be migrated back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
+
+ALIAS = "upgraded"
+
+
+@contextmanager
+def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExecutor]:
+    """Under the alias ALIAS, with these migrations and those that they need."""
+    name = f"{connections.settings['default']['NAME']}_upgraded"
+    with connection.cursor() as cursor:
+        cursor.execute(f'DROP DATABASE IF EXISTS "{name}"')
+        cursor.execute(f'CREATE DATABASE "{name}"')
+    connections.settings[ALIAS] = connections.settings["default"] | {"NAME": name}
+    try:
+        connections[ALIAS].connect()  # by name: tests may reach no other database than their own
+        executor = MigrationExecutor(connections[ALIAS])
+        executor.migrate(list(targets))
+        yield executor
+    finally:
+        connections[ALIAS].close()
+        del connections[ALIAS], connections.settings[ALIAS]
+        with connection.cursor() as cursor:
+            cursor.execute(f'DROP DATABASE "{name}"')
