@@ -111,17 +111,17 @@ class UsageHourQuerySet(ByHourQuerySet):
         return self.filter(tenant__in=Tenant.objects.visible_to(user))
 
 
-class UsageHour(models.Model):
-    """What one user of a tenant held of one generation in one closed hour: the sum of usage segments.
+class UsageSum(models.Model):
+    """What a user of a tenant held of one generation in a closed stretch of time: the sum of usage segments.
 
-    A correction in a closed hour adds another row with the difference; all rows together are what stands.
+    A correction in what is closed adds another row with the difference; all rows together are what stands.
     `assembling` and `idle` are parts of `gpu_seconds`.
     """
 
-    transaction_id = models.BigIntegerField(help_text="The closing, or the correction that it follows from.")
+    transaction_id = models.BigIntegerField(help_text="The last closing of it, or a correction.")
     book = models.BigIntegerField()
     month = models.DateField()
-    hour = models.DateTimeField()
+    hour = models.DateTimeField(help_text="When it begins.")
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
     user = models.ForeignKey(User, on_delete=models.PROTECT)
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
@@ -134,53 +134,23 @@ class UsageHour(models.Model):
 
     objects = UsageHourQuerySet.as_manager()
 
-    def __str__(self) -> str:
-        return f"{self.gpu_seconds} GPU-s at {self.hour}"
-
-
-class UsageDay(models.Model):
-    """What one user of a tenant held of one generation on one closed day (UTC): the sum of its hours."""
-
-    transaction_id = models.BigIntegerField(help_text="The last closing of the day, or a correction.")
-    book = models.BigIntegerField()
-    month = models.DateField()
-    hour = models.DateTimeField(help_text="When the day begins.")
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
-    user = models.ForeignKey(User, on_delete=models.PROTECT)
-    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
-    gpu_seconds = _amount()
-    assembling = _amount()
-    idle = _amount()
-    cost = _amount()
-    currency = models.CharField(max_length=3)
-    segments = models.IntegerField()
-
-    objects = UsageHourQuerySet.as_manager()
+    class Meta:
+        abstract = True
 
     def __str__(self) -> str:
-        return f"{self.gpu_seconds} GPU-s on {self.hour:%Y-%m-%d}"
+        return f"{self.gpu_seconds} GPU-s from {self.hour}"
 
 
-class JobDay(models.Model):
-    """What one job held of one generation on one closed day (UTC): the sum of usage segments, as UsageHour."""
+class UsageHour(UsageSum):
+    """Of one hour."""
 
-    transaction_id = models.BigIntegerField(help_text="The last closing of the day, or a correction.")
-    book = models.BigIntegerField()
-    month = models.DateField()
-    hour = models.DateTimeField(help_text="When the day begins.")
+
+class UsageDay(UsageSum):
+    """Of one day (UTC): the sum of its hours."""
+
+
+class JobDay(UsageSum):
+    """Of one job, on one day (UTC)."""
+
     job_id = models.BigIntegerField()
     job_name = models.CharField(max_length=120)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
-    user = models.ForeignKey(User, on_delete=models.PROTECT)
-    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
-    gpu_seconds = _amount()
-    assembling = _amount()
-    idle = _amount()
-    cost = _amount()
-    currency = models.CharField(max_length=3)
-    segments = models.IntegerField()
-
-    objects = UsageHourQuerySet.as_manager()
-
-    def __str__(self) -> str:
-        return f"{self.gpu_seconds} GPU-s of job {self.job_id} on {self.hour:%Y-%m-%d}"
