@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 from accounting.models import Quota
+from accounting.months import first_of_month, months_after
 from accounting.sums import start_of_hour
 
 Months = int
@@ -20,12 +21,7 @@ def period_of(period: str, days: int | None, now: datetime) -> tuple[datetime, d
 
 def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
     """So many calendar months (UTC), the first of which is January or follows on another such period."""
-    begins = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    number = begins.year * 12 + begins.month - 1
-    first = number - number % months
-    return _month(begins, first), _month(begins, first + months)
-
-
-def _month(like: datetime, number: int) -> datetime:
-    year, month = divmod(number, 12)
-    return like.replace(year=year, month=month + 1)
+    month = first_of_month(now)
+    first = months_after(month, -((month.year * 12 + month.month - 1) % months))
+    begins, ends = (datetime.combine(day, time(), UTC) for day in (first, months_after(first, months)))
+    return begins, ends

@@ -92,8 +92,3 @@ def _limit_in_words(quota: Quota) -> str:
     if quota.kind == Quota.Kind.GPUS:
         return f"{quota.whose()} may hold at most {int(quota.limit)} {what} at once"
     return f"{quota.whose()} may use no {what} at all"
-
-
-def ids_of(path: str) -> list[int]:
-    """The tenants on a path, the root first, its own id last."""
-    return [int(step) for step in path.split("/") if step]

@@ -12,7 +12,6 @@ import numpy as np
 from django.db.models import Q, QuerySet
 
 from accounting.models import AuditEvent, Membership, Quota, Tenant
-from accounting.quotas import ids_of
 from fairshare.model import NOWHERE
 from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules, Turn
 from fairshare.simulator.private import ticket_parts
@@ -137,7 +136,7 @@ class _Reader:
         pairs = sorted({(row.tenant, row.owner) for row in self.rows})
         with_jobs = {tenant for tenant, _ in pairs}
         there = [one for one in Tenant.objects.all() if one.archived_at is None or one.pk in with_jobs]
-        needed = {step for one in there for step in ids_of(one.path)}
+        needed = {step for one in there for step in one.lineage}
         found = sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
         place = {one.pk: i for i, one in enumerate(found)}
         parent = [NOWHERE if one.parent_id is None else place[one.parent_id] for one in found]
@@ -307,7 +306,7 @@ def _limits(index: dict[int, int], column: dict[int, int]) -> Iterable[Limit]:
         kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK, tenant__in=tenants, user=None, each_user=False
     )
     for quota in limits:
-        below = frozenset(index[one.pk] for one in tenants if quota.tenant_id in ids_of(one.path))
+        below = frozenset(index[one.pk] for one in tenants if quota.tenant_id in one.lineage)
         if quota.generation_id is None or quota.generation_id in column:
             kind = None if quota.generation_id is None else column[quota.generation_id]
             yield Limit(below, kind, float(quota.limit))

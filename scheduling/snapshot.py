@@ -190,7 +190,7 @@ def _read_accounts(
     pairs = sorted(set(jobs.accounts))
     with_jobs = {tenant for tenant, _ in pairs}
     by_id = {tenant.pk: tenant for tenant in Tenant.objects.all()}
-    needed = {int(step) for tenant in with_jobs for step in by_id[tenant].path.split("/") if step}
+    needed = {step for tenant in with_jobs for step in by_id[tenant].lineage}
     # Paths sort parents before their children.
     tenants = sorted((by_id[pk] for pk in needed), key=lambda tenant: tenant.path.count("/"))
     keys: list[tuple[int, int | None]] = [(tenant.pk, None) for tenant in tenants]
@@ -325,7 +325,7 @@ def _with_leaf(
 ) -> tuple[fs.Accounts, list[tuple[int, int | None]]]:
     """The tree with a user's leaf, and the tenants above it where they had no jobs until now; and its keys."""
     keys = list(legend.accounts)
-    steps = [int(step) for step in tenant.path.split("/") if step]
+    steps = tenant.lineage
     by_id = Tenant.objects.in_bulk(steps)
     tickets = Membership.objects.filter(tenant=tenant, user=user_id).values_list("tickets", flat=True).first()
     parent = fs.NOWHERE

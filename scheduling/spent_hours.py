@@ -15,10 +15,9 @@ from django.db.models.functions import TruncHour
 
 from accounting.models import Quota, Tenant, UsageSegment
 from accounting.periods import period_of
-from accounting.quotas import ids_of
+from accounting.sums import HOUR
 
 SECONDS = Decimal(3600)
-HOUR = timedelta(hours=1)
 # When how much was used: the beginning of an hour, and GPU-seconds or money.
 Hourly = Sequence[tuple[datetime, Decimal]]
 
@@ -65,11 +64,7 @@ def when_spent(
 def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int, int | None, Hourly]]:
     """For each tenant that the limit is of or that is below it, and user if it is of users, what was counted."""
     first, _ = period_of(quota.period, quota.days, begins)
-    tenants = [
-        pk
-        for pk, path in Tenant.objects.filter(path__startswith=quota.tenant.path).values_list("pk", "path")
-        if quota.tenant_id in ids_of(path)
-    ]
+    tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
     used: Any = UsageSegment.objects.uncorrected().overlapping(first, ends)
     used = used.filter(tenant__in=tenants, period__startswith__gte=first).order_by()
     if quota.generation_id is not None:

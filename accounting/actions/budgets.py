@@ -139,7 +139,7 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
     budget, tenant = warning.budget, warning.budget.tenant
     said = in_words(warning)
     managers = User.objects.filter(
-        memberships__tenant__in=_lineage(tenant), memberships__role=Membership.Role.MANAGER
+        memberships__tenant__in=tenant.lineage, memberships__role=Membership.Role.MANAGER
     )
     period = f"{stands.begins:%-d %B %Y} to {stands.ends:%-d %B %Y} (UTC)"
     text = f"{said}\n\nThe period is {period}.\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
@@ -174,10 +174,6 @@ def _body(warning: BudgetWarning, stands: Outlook) -> str:
         "ends": stands.ends,
     }
     return json.dumps(told, cls=DjangoJSONEncoder)
-
-
-def _lineage(tenant: Tenant) -> list[int]:
-    return [int(step) for step in tenant.path.split("/") if step]
 
 
 def _told(budget: Budget) -> dict[str, object]:

@@ -14,7 +14,7 @@ from accounting.models.tenants import Tenant, User
 class QuotaQuerySet(models.QuerySet["Quota"]):
     def in_force_for(self, tenant: Tenant, user_id: int | None) -> Self:
         """Those of `tenant` and of all above it; with `user_id` also those of this user there."""
-        lineage = [int(step) for step in tenant.path.split("/") if step]
+        lineage = tenant.lineage
         whose = models.Q(user=None, each_user=False)
         if user_id is not None:
             whose |= models.Q(user=user_id) | models.Q(each_user=True)

@@ -112,6 +112,11 @@ class Tenant(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def lineage(self) -> list[int]:
+        """Ids from the root down to its own."""
+        return [int(step) for step in self.path.split("/") if step]
+
 
 class Membership(models.Model):
     """A user's role and tickets in a tenant. A role holds for the tenants below, too."""

@@ -42,7 +42,7 @@ def managed(user: User) -> TenantQuerySet:
 
 def limits_in_force(tenant: Tenant) -> list[TradeLimit]:
     """The team's own and those of teams above it, nearest first; all of them hold."""
-    above = [int(step) for step in tenant.path.split("/") if step]
+    above = tenant.lineage
     found = TradeLimit.objects.filter(tenant__in=above).select_related("tenant", "generation")
     return sorted(found, key=lambda limit: -limit.tenant.path.count("/"))
 
