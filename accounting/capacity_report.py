@@ -29,6 +29,7 @@ from accounting.models import (
     UsageHour,
     UsageSegment,
 )
+from accounting.months import first_of_month
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
 
@@ -177,15 +178,19 @@ def _tenants(of_book: Q, first: datetime, last: datetime) -> dict[str, list[Shar
 
 
 def _waived(of_book: Q, books: Sequence[ClosedBook], first: datetime, last: datetime) -> dict[str, Decimal]:
-    """By currency, what corrections took back and nobody was billed for instead; from the segments themselves."""
+    """By currency, what corrections took back and nobody was billed for instead; from the segments themselves.
+
+    Where these are archived it is what is missing of what was charged: that this is so was verified before.
+    """
     closed = Q(pk__in=[])
+    archived = max((one.details_since for one in books if one.details_since), default=first)
     for one in books:
-        begins, ends = max(first, one.since), min(last, one.until)
+        begins, ends = max(first, one.since, archived), min(last, one.until)
         closed |= Q(book=one.book, period__startswith__gte=begins, period__startswith__lt=ends)
     segments = UsageSegment.objects.with_charges().filter(
         of_book & closed, month__gte=first.date().replace(day=1)
     )
-    found: dict[str, Decimal] = {}
+    found = _not_borne(of_book, first, min(last, archived)) if first < archived else {}
     taken_back = segments.filter(pk__in=CorrectedSegment.objects.values("segment"))
     for currency, cost in taken_back.order_by().values_list("currency").annotate(Sum("full_cost")):
         found[currency] = found.get(currency, Decimal(0)) + cost
@@ -194,6 +199,18 @@ def _waived(of_book: Q, books: Sequence[ClosedBook], first: datetime, last: date
     anew = segments.filter(version__gt=0).order_by().values_list("currency")
     for currency, cost, charged in anew.annotate(Sum("cost"), brought=brought):
         found[currency] = found.get(currency, Decimal(0)) - cost - charged
+    return found
+
+
+def _not_borne(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
+    """By currency, what was charged for these hours and neither tenants nor prices of classes account for."""
+    closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
+    closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
+    found = dict(closed.values_list("currency").annotate(Sum("charged")))
+    for currency, shares in _tenants(of_book, first, last).items():
+        found[currency] -= sum((one.cost for one in shares), Decimal(0))
+    for currency, amount in _classes(of_book, first, last).items():
+        found[currency] -= amount
     return found
 
 

@@ -91,6 +91,7 @@ class UsageReport:
     totals: tuple[UsageRow, ...]
     count: int  # of all rows, those too that were not asked for
     most: Decimal  # GPU-seconds of the largest
+    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
 
 
 def usage_report(
@@ -121,11 +122,14 @@ def usage_report(
         narrow["tenant__in"] = Tenant.objects.subtree_of([tenant.pk])
     scope = Scope(viewer, begins, ends, narrow)
     # No single job's figures are in the sums by user.
-    parts = _parts(scope, tuple(by), time_zone, by_job=By.JOB in by or job_id is not None)
+    unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
+    sources = Sources(scope, Row(unit, time_zone), by_job=By.JOB in by or job_id is not None)
+    parts = _parts(sources, scope, tuple(by), time_zone)
     names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
     found = add_up(parts, [*names, "currency"], largest) if by else Added((), 0, Decimal(0))
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
-    totals = add_up(_parts(scope, (), time_zone, by_job=job_id is not None), ["currency"])
+    of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None)
+    totals = add_up(_parts(of_all, scope, (), time_zone), ["currency"])
     return UsageReport(
         begins=begins,
         ends=ends,
@@ -136,6 +140,7 @@ def usage_report(
         or (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),),
         count=found.count,
         most=found.most,
+        lacks_before=(sources if by else of_all).lacks_before(),
     )
 
 
@@ -149,11 +154,10 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
         yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
 
-def _parts(scope: Scope, by: tuple[By, ...], time_zone: str, *, by_job: bool) -> list[QuerySet[Any]]:
+def _parts(sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str) -> list[QuerySet[Any]]:
     """Queries whose rows, those of one group added up, are the report's."""
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     columns = {name: source for one in by for name, source in COLUMNS.get(one, {}).items()}
-    sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
     return [
         *_of_sums(sources, columns, unit, time_zone),
         *_of_segments(sources, scope, columns, unit, time_zone),

@@ -63,7 +63,9 @@ LEAVES = """
                ) ORDER BY charge.segment_id))
           FROM accounting_classcharge charge
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month HAVING count(*) > 0
-    ), '[]'::jsonb))::text, 'UTF8')) AS leaf
+    ), '[]'::jsonb))::text, 'UTF8')) AS leaf,
+    -- Whether its vouchers are archived; then it does not say any more what was sealed.
+    NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
     FROM accounting_ledgertransaction booked
 """
 
@@ -106,7 +108,7 @@ def _seal_some(book: int) -> int:
         rows = cursor.fetchall()
     if not rows:
         return 0
-    leaves = b"".join(bytes(leaf) for _, _, leaf in rows)
+    leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
     LedgerSeal.objects.create(
         book=book,
         number=last.number + 1 if last else 1,
@@ -142,22 +144,23 @@ def _broken(seal: LedgerSeal, before: LedgerSeal | None) -> str | None:
         return "the seal itself was changed, or one before it"
     sealed = [leaves[at : at + LEAF_BYTES] for at in range(0, len(leaves), LEAF_BYTES)]
     now = list(_leaves(seal.book, before.last_id if before else 0, seal.last_id))
-    for (_, key, leaf), was in zip(now, sealed, strict=False):
-        if leaf != was:
+    for (key, leaf, archived), was in zip(now, sealed, strict=False):
+        if leaf != was and not archived:
             return f"{key} was changed, removed or put in after it was sealed"
     if len(now) != len(sealed):
         return f"{len(sealed)} transactions were sealed, {len(now)} are there"
     return None
 
 
-def _leaves(book: int, after: int, until: int) -> Iterator[tuple[int, str, bytes]]:
+def _leaves(book: int, after: int, until: int) -> Iterator[tuple[str, bytes, bool]]:
+    """Key, leaf, and whether its vouchers are archived."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"{LEAVES} WHERE booked.book = %s AND booked.id > %s AND booked.id <= %s ORDER BY booked.id",
             [book, after, until],
         )
-        for pk, key, leaf in cursor.fetchall():
-            yield pk, key, bytes(leaf)
+        for _, key, leaf, archived in cursor.fetchall():
+            yield key, bytes(leaf), archived
 
 
 def _lock(book: int) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
@@ -40,6 +41,13 @@ class Row:
     time_zone: str
 
 
+def start_of_row(row: Row, moment: datetime) -> datetime:
+    """When the day or hour of the report began in which `moment` is."""
+    local = moment.astimezone(ZoneInfo(row.time_zone))
+    start = local.replace(minute=0, second=0, microsecond=0)
+    return start.replace(hour=0) if row.unit == "day" else start
+
+
 class _Level:
     """Sums of one kind, and which time they cover: of each book from one moment to another."""
 
@@ -63,6 +71,10 @@ class _Level:
             covered |= Q(book=book, **{f"{moment}__gte": begins, f"{moment}__lt": ends})
         return covered
 
+    def begins_at(self, moment: datetime) -> bool:
+        """Whether one of its days or hours does."""
+        return self._start(moment) == moment
+
     def _start(self, moment: datetime) -> datetime:
         return start_of_day(moment) if self.unit == "day" else start_of_hour(moment)
 
@@ -76,13 +88,32 @@ class Sources:
 
     def __init__(self, scope: Scope, row: Row, *, by_job: bool) -> None:
         self._scope, self._row = scope, row
-        closed = list(ClosedBook.objects.order_by("book"))
+        self._closed = closed = list(ClosedBook.objects.order_by("book"))
         levels: list[tuple[Any, str]] = (
             [(JobDay, "day")] if by_job else [(UsageDay, "day"), (UsageHour, "hour")]
         )
         # No whole day lies in an hour.
         units = ["hour"] if row.unit == "hour" else ["day", "hour"]
+        self._details_since = max((one.details_since for one in closed if one.details_since), default=None)
         self._levels = [_Level(model, unit, scope, closed) for model, unit in levels if unit in units]
+
+    def lacks_before(self) -> datetime | None:
+        """Where bills are archived of which the report needs more than sums, until when; None: it has all of its time.
+
+        That is where it begins or ends within an hour (by job: a day, UTC), or has rows that begin within one.
+        """
+        until, scope, finest = self._details_since, self._scope, self._levels[-1] if self._levels else None
+        if until is None or (scope.begins is not None and scope.begins >= until):
+            return None
+        edges = [edge for edge in (scope.begins, scope.ends) if edge is not None and edge < until]
+        if finest is None or any(not finest.begins_at(edge) for edge in edges):
+            return until
+        if self._row.unit is None:
+            return None
+        first = scope.begins or min((one.since for one in self._closed), default=until)
+        days = range((until - first).days + 1)
+        starts = (start_of_row(self._row, first + timedelta(days=day)) for day in days)
+        return None if all(finest.begins_at(start) for start in starts) else until
 
     def sums(self) -> list[QuerySet[Any]]:
         """Sums of days and of hours, which begin at `hour`."""

@@ -31,13 +31,15 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 class ClosedBook(models.Model):
     """How far the books of a cluster are closed: every full hour from `since` until `until`.
 
-    Of those until `priced_until` what was held in which class is settled.
+    Of those until `priced_until` what was held in which class is settled. Of those before `details_since` only
+    sums are in the database; see accounting/archive.py.
     """
 
     book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
     since = models.DateTimeField()
     until = models.DateTimeField()
     priced_until = models.DateTimeField()
+    details_since = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [

@@ -99,7 +99,8 @@ def usage(
     if format == "csv":
         return usage_csv(request)
     _, _, bounds, report = read_report(request)
-    return {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
+    told = {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
+    return told | {"lacks_before": report.lacks_before}
 
 
 @router.get("/capacity", response=schemas.Capacity, url_name="capacity")

@@ -591,6 +591,9 @@ class Usage(Schema):
     ends: datetime
     rows: list[UsageRow]
     totals: list[UsageRow]
+    lacks_before: datetime | None = Field(
+        description="What was held before is archived, and parts of hours (by job: of days, UTC) are not counted."
+    )
 
 
 class CapacityOfGeneration(Schema):

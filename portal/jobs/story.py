@@ -12,7 +12,8 @@ from django.conf import settings
 from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
 from accounting.clock import now_from_database
-from accounting.models import Generation, UsageSegment, User
+from accounting.models import Generation, User
+from accounting.sources import Row, Scope, Sources
 from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
 from portal.wording import LEASE_ENDS
@@ -140,10 +141,15 @@ def cost_of(job: Job, user: User) -> Cost:
         row.gpu_seconds += seconds
         row.cost += cost
 
-    segments = UsageSegment.objects.visible_to(user).uncorrected().with_charges().filter(job_id=job.pk)
-    sums = segments.order_by().values_list("generation__name", "currency")
-    for booked in sums.annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
-        add(*booked)
+    # Of old months there are only sums.
+    booked = Sources(Scope(user, None, None, {"job_id": job.pk}), Row(None, "UTC"), by_job=True)
+    names = "generation__name", "currency"
+    for sums in booked.sums():
+        for row in sums.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("cost")):
+            add(*row)
+    segments = booked.segments().values_list(*names)
+    for row in segments.annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
+        add(*row)
     unbooked = Decimal(0)
     for lease, seconds, cost in unbooked_of(job.leases.all()):
         add(lease.generation.name, settings.FAIRLOT_CURRENCY, seconds, cost)

@@ -52,6 +52,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "jobs": _visible_jobs(request, page, by),
         "most": report.most,
         "totals": report.totals,
+        "lacks_before": report.lacks_before,
         "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
     }
     return render(request, "reports/usage.html", context)

@@ -11,7 +11,8 @@ from difflib import unified_diff
 from django.conf import settings
 from django.db.models import OuterRef, Prefetch, Subquery, Sum
 
-from accounting.models import UsageSegment, User
+from accounting.models import User
+from accounting.sources import Row, Scope, Sources
 from portal.jobs.story import unbooked_of, yaml_of
 from scheduling.explain import SHORT, Explainer
 from scheduling.models import Job, Lease, Service, ServiceRevision
@@ -154,21 +155,19 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
     """By service, what all its replicas have cost until now: currency and sum."""
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
-    segments = (
-        UsageSegment.objects.visible_to(user)
-        .uncorrected()
-        .with_charges()
-        .filter(job_id__in=jobs.values("pk"))
+    booked = Sources(
+        Scope(user, None, None, {"job_id__in": jobs.values("pk")}), Row(None, "UTC"), by_job=True
     )
-    booked = segments.order_by().annotate(service=of).values("service", "currency")
     sums: dict[int, dict[str, Decimal]] = {}
 
     def add(service_id: int, currency: str, money: Decimal) -> None:
         found = sums.setdefault(service_id, {})
         found[currency] = found.get(currency, Decimal(0)) + money
 
-    for row in booked.annotate(money=Sum("full_cost")):
-        add(row["service"], row["currency"], row["money"])
+    # Of old months there are only sums.
+    for part, cost in (*((sums, "cost") for sums in booked.sums()), (booked.segments(), "full_cost")):
+        for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
+            add(row["service"], row["currency"], row["money"])
     for lease, _, cost in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):
         add(lease.job.service_id, settings.FAIRLOT_CURRENCY, cost)
     return {service_id: sorted(found.items()) for service_id, found in sums.items()}

@@ -1,0 +1,211 @@
+"""Old vouchers as files: what leases held, minute by minute, leaves the database; the ledger and all sums stay.
+
+A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
+hour, day and job stay, so balances, the identity of closed books and reports of whole hours (by job: whole days, UTC)
+say what they said. The seals cover the vouchers: whoever brings a month back and verifies the ledger sees whether its
+files are what was sealed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+
+from django.db import connection, transaction
+from django.db.models import Max
+
+from accounting import audit
+from accounting.clock import now_from_database
+from accounting.errors import Refused
+from accounting.models import ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
+from accounting.months import first_of_month, months_after
+from accounting.sums import DAY, start_of_day
+from accounting.tariff import MICROSECOND
+
+VOUCHERS = ("usagesegment", "correctedsegment", "classcharge")
+SUMS_FILE = "SHA256SUMS"
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    month: date
+    folder: Path
+    rows: int
+    digests: dict[str, str]  # SHA-256 by file
+
+
+def months_with_vouchers() -> list[date]:
+    """Those of which the vouchers are in the database, the oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT accounting_months_with_vouchers()")
+        (months,) = cursor.fetchone()
+    return sorted(months)
+
+
+@transaction.atomic(durable=True)
+def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
+    """Writes the vouchers of a month to files in `folder`, and drops them.
+
+    The files are whole and on the disk before anything is dropped. Refused unless the month is the oldest, closed,
+    priced and sealed in every book, and all of it is in the sums.
+    """
+    books = list(ClosedBook.objects.select_for_update().order_by("book"))
+    _require_archivable(month, books)
+    with connection.cursor() as cursor:
+        for name in VOUCHERS:
+            cursor.execute(f"LOCK TABLE {_part(name, month)} IN ACCESS EXCLUSIVE MODE")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, digests = 0, {}
+    for name in VOUCHERS:
+        file = folder / f"{name}.csv.gz"
+        rows += _write(name, month, file)
+        digests[file.name] = _digest(file)
+    sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    _keep(folder / SUMS_FILE, sums.encode())
+    with connection.cursor() as cursor:
+        for name in VOUCHERS:
+            cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")
+            cursor.execute(f"DROP TABLE {_part(name, month)}")
+    ClosedBook.objects.update(details_since=_begin(months_after(month, 1)))
+    told = {"month": month, "rows": rows, "digests": digests}
+    audit.record(actor=actor, verb="ledger.archive", target=books[0], after=told)
+    return Archived(month, folder, rows, digests)
+
+
+@transaction.atomic(durable=True)
+def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
+    """Reads the vouchers of an archived month back from its files; returns how many rows.
+
+    Refused unless it is the last that was archived, and the files are those that were written. Whether they say
+    what was sealed then `manage.py verify_ledger` tells afterwards.
+    """
+    books = list(ClosedBook.objects.select_for_update().order_by("book"))
+    since = max((one.details_since for one in books if one.details_since), default=None)
+    if since is None or first_of_month(since) != months_after(month, 1):
+        raise Refused(f"{month:%Y-%m} is not the last month that was archived.", "month")
+    rows = 0
+    for name, file in _checked(folder):
+        rows += _load(name, month, file)
+    earlier = _begin(month) if _has_archived_before(month) else None
+    ClosedBook.objects.update(details_since=earlier)
+    audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
+    return rows
+
+
+def archivable_before(now: datetime, *, keep_months: int) -> list[date]:
+    """Months with vouchers that ended more than `keep_months` whole months ago."""
+    bound = months_after(first_of_month(now), -keep_months)
+    return [month for month in _months_with_bills() if month < bound]
+
+
+def _months_with_bills() -> Iterator[date]:
+    """Of the months with vouchers those that have any, the oldest first."""
+    return (month for month in months_with_vouchers() if UsageSegment.objects.filter(month=month).exists())
+
+
+def _require_archivable(month: date, books: list[ClosedBook]) -> None:
+    begins, ends = _begin(month), _begin(months_after(month, 1))
+    oldest = next(_months_with_bills(), None)
+    if oldest is None or month < oldest or month not in months_with_vouchers():
+        raise Refused(f"There are no vouchers of {month:%Y-%m} in the database.", "month")
+    if month != oldest:
+        raise Refused(f"{oldest:%Y-%m} comes first.", "month")
+    if ends > now_from_database():
+        raise Refused(f"{month:%Y-%m} is not over.", "month")
+    closed = {one.book: one for one in books}
+    of_month = LedgerTransaction.objects.filter(month=month).order_by()
+    for book, last in of_month.values_list("book").annotate(Max("pk")):
+        one = closed.get(book)
+        if one is None or min(one.until, one.priced_until) < ends:
+            raise Refused(f"Book {book} is not closed and priced until the end of {month:%Y-%m}.", "month")
+        first_day = start_of_day(one.since - MICROSECOND) + DAY
+        early = UsageSegment.objects.filter(
+            month=month, book=book, period__startswith__lt=max(first_day, begins)
+        )
+        if early.exists():
+            raise Refused(
+                f"Book {book} has bills of {month:%Y-%m} from before its hours were closed; no sums have these.",
+                "month",
+            )
+        sealed = LedgerSeal.objects.filter(book=book).aggregate(last=Max("last_id"))["last"]
+        if sealed is None or sealed < last:
+            raise Refused(f"Book {book} is not sealed yet.", "month")
+
+
+def _part(name: str, month: date) -> str:
+    return f"accounting_{name}_{month:%Y_%m}"
+
+
+def _begin(month: date) -> datetime:
+    return datetime.combine(month, time(), UTC)
+
+
+def _has_archived_before(month: date) -> bool:
+    """Whether there are older transactions whose vouchers are not in the database."""
+    older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
+    return older.exists()
+
+
+def _write(name: str, month: date, file: Path) -> int:
+    """A whole table as compressed CSV with a header; returns its rows."""
+    part = file.with_suffix(".part")
+    with connection.cursor() as cursor:
+        with part.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+            in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
+            cursor.copy_expert(f"COPY ({in_order}) TO STDOUT (FORMAT csv, HEADER)", packed)
+        rows: int = cursor.rowcount
+    _sync(part)
+    part.replace(file)
+    _sync(file.parent)
+    return rows
+
+
+def _keep(file: Path, data: bytes) -> None:
+    part = file.with_suffix(".part")
+    part.write_bytes(data)
+    _sync(part)
+    part.replace(file)
+    _sync(file.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _checked(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Each table's file, after a look whether it is the one that was written."""
+    lines = (line.split("  ", maxsplit=1) for line in (folder / SUMS_FILE).read_text().splitlines())
+    listed = {name: digest for digest, name in lines}
+    for name in VOUCHERS:
+        file = folder / f"{name}.csv.gz"
+        if _digest(file) != listed.get(file.name):
+            raise Refused(f"{file} is not the file that was written.", "folder")
+        yield name, file
+
+
+def _load(name: str, month: date, file: Path) -> int:
+    """As a table of its own first: a partition would refuse what is not booked now."""
+    part, parent = _part(name, month), f"accounting_{name}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {part} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+        with gzip.open(file) as packed:
+            columns = packed.readline().decode().strip()
+            cursor.copy_expert(f"COPY {part} ({columns}) FROM STDIN (FORMAT csv)", packed)
+        rows: int = cursor.rowcount
+        cursor.execute(f"ALTER TABLE {parent} ATTACH PARTITION {part} FOR VALUES IN (%s)", [month])
+        cursor.execute("SELECT accounting_guard_ledger_table(%s::regclass, %s)", [part, parent])
+    return rows

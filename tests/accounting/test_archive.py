@@ -1,0 +1,182 @@
+"""Vouchers of old months leave the database as files, and everything that is told of whole hours stays the same."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import transaction
+
+from accounting.archive import archive_month, bring_back_month, months_with_vouchers
+from accounting.capacity_report import capacity_report
+from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.clock import now_from_database
+from accounting.closing import close_empty_days, open_book
+from accounting.errors import Refused
+from accounting.ledger import correct_usage
+from accounting.models import AuditEvent, Price, UsageSegment
+from accounting.months import first_of_month
+from accounting.reports import By, usage_report
+from accounting.seals import seal_book
+from tests import make
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.make import Cast
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MAY, JUNE = date(2026, 5, 1), date(2026, 6, 1)
+FIRST, LAST = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def cast(transactional_db: None) -> Cast:
+    return make.cast()
+
+
+@pytest.fixture
+def past(cast: Cast) -> Cast:
+    """A closed May, with a correction and a class that had its price, and what was held in June."""
+    Price.objects.filter(generation=cast.a100).update(preemptible=1)
+    for lease in range(3):
+        begins = NOON + lease * 7 * HOUR
+        book(cast, lease_id=lease, job_id=lease, begins=begins, ends=begins + minutes(90))
+    book(cast, lease_id=7, job_id=7, tenant=cast.bio, user=cast.charlie)
+    close_may(cast)
+    everything = {lease: [(FIRST, LAST)] for lease in range(2)}
+    with transaction.atomic():
+        while hour := next_hour_to_price(book=1):
+            price_hour(book=1, hour=hour, how=HeldHow({}, everything))
+    with transaction.atomic():
+        wrong = UsageSegment.objects.filter(lease_id=2).select_related("generation")
+        correct_usage(actor=cast.ada, segments=list(wrong), reason="a test")
+    book(cast, lease_id=9, begins=LAST, ends=LAST + HOUR)
+    seal_book(1)
+    return cast
+
+
+def close_may(cast: Cast, *, since: datetime = FIRST) -> None:
+    """From then on; there was nothing but on two days."""
+    busy = datetime(2026, 5, 4, tzinfo=UTC)
+    with transaction.atomic():
+        open_book(book=1, since=since)
+        if since < busy:
+            close_empty_days(book=1, until=busy)
+    close_hours(cast, max(since, busy), busy + 48 * HOUR)
+    with transaction.atomic():
+        close_empty_days(book=1, until=LAST)
+
+
+def told(cast: Cast) -> list[object]:
+    """What is told of whole days, as everybody may ask for it."""
+    reports = [
+        usage_report(viewer, begins, ends, by=by)
+        for viewer in (cast.olga, cast.bob, cast.charlie)
+        for by in ([By.JOB], [By.USER, By.DAY], [By.GENERATION, By.TENANT])
+        for begins, ends in ((None, None), (FIRST, LAST), (FIRST + 72 * HOUR, LAST))
+    ]
+    assert not any(report.lacks_before for report in reports)
+    identities = capacity_report(FIRST, LAST).identities
+    assert all(one.closes for one in identities)
+    return [[(report.rows, report.totals) for report in reports], identities]
+
+
+def test_reports_of_whole_days_say_the_same_afterwards_and_after_it_is_back(
+    past: Cast, tmp_path: Path
+) -> None:
+    before = told(past)
+    months = months_with_vouchers()
+    archived = archive_month(actor=past.ada, month=MAY, folder=tmp_path)
+    assert (archived.rows, MAY in months, MAY in months_with_vouchers()) == (13, True, False)
+    assert UsageSegment.objects.count() == 1
+    assert told(past) == before
+    call_command("verify_ledger")
+    bring_back_month(actor=past.ada, month=MAY, folder=tmp_path)
+    assert (told(past), months_with_vouchers()) == (before, months)
+    call_command("verify_ledger")
+    assert set(AuditEvent.objects.values_list("verb", flat=True)) >= {"ledger.archive", "ledger.bring_back"}
+
+
+def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Cast, tmp_path: Path) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    for begins, by, zone, lacks in (
+        (NOON, [By.USER], "UTC", False),
+        (NOON + minutes(1), [By.USER], "UTC", True),
+        (LAST + minutes(1), [By.USER], "UTC", False),
+        (NOON, [By.JOB], "UTC", True),
+        (FIRST, [By.JOB], "UTC", False),
+        (FIRST, [By.USER, By.DAY], "Europe/Berlin", False),
+        (FIRST, [By.USER, By.DAY], "Asia/Kolkata", True),
+        (FIRST, [By.JOB, By.DAY], "Europe/Berlin", True),
+        (FIRST, [By.JOB, By.HOUR], "UTC", True),
+        (None, [], "UTC", False),
+    ):
+        report = usage_report(past.olga, begins, None, by=by, time_zone=zone)
+        assert (report.lacks_before == LAST) == lacks, (begins, by, zone)
+
+
+def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, tmp_path: Path) -> None:
+    book(cast)
+
+    def refused(month: date, why: str) -> None:
+        with pytest.raises(Refused, match=why):
+            archive_month(actor=None, month=month, folder=tmp_path)
+
+    refused(date(2001, 1, 1), "no vouchers")
+    refused(max(months_with_vouchers()), "2026-05 comes first")
+    refused(MAY, "not closed")
+    close_may(cast, since=NOON)
+    with transaction.atomic():
+        assert next_hour_to_price(book=1) is None
+    refused(MAY, "before its hours were closed")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_sealed_stays(cast: Cast, tmp_path: Path) -> None:
+    book(cast)
+    close_may(cast)
+    with transaction.atomic():
+        assert next_hour_to_price(book=1) is None
+    with pytest.raises(Refused, match="not sealed"):
+        archive_month(actor=None, month=MAY, folder=tmp_path)
+
+
+def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_path: Path) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    file = tmp_path / "usagesegment.csv.gz"
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-1] + b"x")
+    with pytest.raises(Refused, match="not the file that was written"):
+        bring_back_month(actor=None, month=MAY, folder=tmp_path)
+    with pytest.raises(Refused, match="not the last"):
+        bring_back_month(actor=None, month=JUNE, folder=tmp_path)
+    # Who changes the list of digests, too, is found out by the seals.
+
+    forged = gzip.compress(gzip.decompress(kept).replace(b"bob", b"eve"))
+    file.write_bytes(forged)
+    sums = (tmp_path / "SHA256SUMS").read_text().splitlines()
+    sums[0] = f"{hashlib.sha256(forged).hexdigest()}  {file.name}"
+    (tmp_path / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    bring_back_month(actor=None, month=MAY, folder=tmp_path)
+    with pytest.raises(CommandError, match="was changed"):
+        call_command("verify_ledger")
+
+
+def test_from_the_shell_months_are_archived_and_brought_back(
+    past: Cast, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("archive_ledger", str(tmp_path), "--keep-months", "1200")
+    assert capsys.readouterr().out == ""
+    now = first_of_month(now_from_database())
+    since_june = (now.year - JUNE.year) * 12 + now.month - JUNE.month
+    call_command("archive_ledger", str(tmp_path), "--keep-months", str(since_june))
+    assert "2026-05: 13 rows" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "2026-05").iterdir()) == [
+        "SHA256SUMS", "classcharge.csv.gz", "correctedsegment.csv.gz", "usagesegment.csv.gz",
+    ]  # fmt: skip
+    call_command("archive_ledger", str(tmp_path), "--bring-back", "2026-05")
+    assert "13 rows are back" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="At least one"):
+        call_command("archive_ledger", str(tmp_path), "--keep-months", "0")
