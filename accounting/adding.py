@@ -29,20 +29,16 @@ def add_up(parts: Sequence[QuerySet[Any]], names: Sequence[str], largest: slice 
     Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
     GPU-seconds; the first of it must be one that there is, else nothing is known.
     """
-    compiled = list(filter(None, map(_compiled, parts)))
-    if not compiled:
+    united = union_all(parts, [*(f"by_{name}" for name in names), *(f"{name}_sum" for name in SUMS)])
+    if united is None:
         return Added((), 0, Decimal(0))
+    every, values = united
     keys = ", ".join(f'"by_{name}"' for name in names)
-    every = " UNION ALL ".join(
-        f"(SELECT {keys}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
-        for sql, _ in compiled
-    )
     statement = (
         f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
         f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )
-    values = [value for _, some in compiled for value in some]
     if largest is not None:
         statement += f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
         values += [largest.start or 0, largest.stop - (largest.start or 0)]
@@ -52,6 +48,16 @@ def add_up(parts: Sequence[QuerySet[Any]], names: Sequence[str], largest: slice 
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
     return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
+
+
+def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> tuple[str, list[Any]] | None:
+    """A statement that has the rows of all `parts`, and its values; None where it is clear that there are none."""
+    compiled = list(filter(None, map(_compiled, parts)))
+    if not compiled:
+        return None
+    named = ", ".join(f'"{name}"' for name in columns)
+    every = " UNION ALL ".join(f"(SELECT {named} FROM ({sql}) AS part)" for sql, _ in compiled)  # noqa: S608 - own names
+    return every, [value for _, some in compiled for value in some]
 
 
 def _compiled(part: QuerySet[Any]) -> tuple[str, Sequence[Any]] | None:
