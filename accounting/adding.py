@@ -29,16 +29,20 @@ def add_up(parts: Sequence[QuerySet[Any]], names: Sequence[str], largest: slice 
     Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
     GPU-seconds; the first of it must be one that there is, else nothing is known.
     """
-    united = union_all(parts, [*(f"by_{name}" for name in names), *(f"{name}_sum" for name in SUMS)])
-    if united is None:
+    compiled = list(filter(None, map(_compiled, parts)))
+    if not compiled:
         return Added((), 0, Decimal(0))
-    every, values = united
     keys = ", ".join(f'"by_{name}"' for name in names)
+    every = " UNION ALL ".join(
+        f"(SELECT {keys}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
+        for sql, _ in compiled
+    )
     statement = (
         f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
         f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )
+    values = [value for _, some in compiled for value in some]
     if largest is not None:
         statement += f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
         values += [largest.start or 0, largest.stop - (largest.start or 0)]
