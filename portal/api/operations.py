@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Router
 
+from portal.reports import exports
 from portal.reports.formats import json_of
 from portal.reports.operations.views import operations_file, read_operations
 
@@ -42,3 +43,18 @@ def chargeback(
 ) -> dict[str, Any] | HttpResponse:
     """What every team bears of closed hours, by generation; for operators. `period` as in usage."""
     return operations(request, "chargeback", cluster, period, format)
+
+
+@router.get(
+    "/exports/{form}", url_name="export", openapi_extra={"responses": {200: {"description": "The file."}}}
+)
+def export(
+    request: HttpRequest,
+    form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
+    team: str = "",
+    period: PeriodName = "this-month",
+    anonymous: Literal["", "1"] = "",
+) -> HttpResponseBase:
+    """Jobs for other tools, as a stream: all for operators, their own teams' for managers. `period` as in usage."""
+    request.user = request.auth
+    return exports.export(request, form)

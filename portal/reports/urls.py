@@ -1,6 +1,6 @@
 from django.urls import path, re_path
 
-from portal.reports import capacity, fairness, views
+from portal.reports import capacity, exports, fairness, views
 from portal.reports.operations import views as operations
 
 urlpatterns = [
@@ -22,5 +22,8 @@ urlpatterns = [
         r"^usage/(?P<subject>chargeback)\.(?P<form>csv|xlsx|pdf|json)$",
         operations.operations_file,
         name="usage_chargeback_file",
+    ),
+    re_path(
+        r"^usage/(?P<form>sacct\.txt|xdmod\.txt|jobs\.csv|jobs\.json)$", exports.export, name="usage_export"
     ),
 ]

@@ -97,7 +97,7 @@ def test_the_chargeback_is_the_capacity_identitys_tenants_line_to_the_last_digit
         assert (identity.waived > 0) is corrected
     assert {row["path"] for row in rows} == {"Uni / Astro", "Uni / Bio"}
     told = browser.get(f"/api/v1/chargeback?{WIDE}").json()["tables"]["chargeback"]["rows"]
-    assert told == [{key: value for key, value in row.items()} for row in rows]
+    assert told == [dict(row.items()) for row in rows]
 
 
 def test_the_chargeback_comes_as_a_workbook(closed: Scene, browser_of) -> None:

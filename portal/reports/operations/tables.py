@@ -237,7 +237,9 @@ def jobs_document(asked: Asked) -> Document:
     )
     told = waste(None, *asked.bounds, jobs=TOP)
     tables = [
-        _waste_table(("waste", "Held in vain"), [Column("generation", "GPU")], told.generations, _generation, total=told.total),
+        _waste_table(
+            ("waste", "Held in vain"), [Column("generation", "GPU")], told.generations, _generation, total=told.total
+        ),
         _waste_table(("waste_teams", "By team"), [Column("team", "Team")], told.tenants, lambda one: [one.tenant]),
         _waste_table(
             ("waste_users", "By user"), [Column("team", "Team"), Column("user", "User")], told.users[:TOP],
