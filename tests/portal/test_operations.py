@@ -16,6 +16,7 @@ from accounting.sums import HOUR, start_of_hour
 from portal.reports.formats import shown
 from portal.reports.operations.tables import SUBJECTS
 from portal.templatetags.figures import gpu_hours
+from scheduling import node_health
 from tests.accounting.booking import close_hours
 from tests.make import LONG_AGO
 from tests.portal.scene import Scene
@@ -32,7 +33,11 @@ def closed(scene: Scene) -> Scene:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_page_files_and_api_tell_the_same(closed: Scene, browser_of, subject: str) -> None:
+def test_page_files_and_api_tell_the_same(
+    closed: Scene, browser_of, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = now_from_database()
+    monkeypatch.setattr(node_health, "now_from_database", lambda: now)  # one moment for all that is asked
     browser = browser_of(closed.people.olga)
     response = browser.get(f"/usage/operations/{subject}/?{WIDE}")
     html = response.content.decode()
