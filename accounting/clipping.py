@@ -54,6 +54,7 @@ def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
 
 
 def cost_between(start: Combinable, end: Combinable) -> Coalesce:
+    """As `gpu_seconds_between`, of segments `with_charges`."""
     part = ExpressionWrapper(_cost_until(end) - _cost_until(start), _amount())
     return Coalesce(Sum(part), Value(0), output_field=_amount())
 
@@ -66,5 +67,5 @@ def part_between(name: str, start: Combinable, end: Combinable) -> Coalesce:
 
 
 def _cost_until(at: Combinable) -> Round:
-    share = F("cost") * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
+    share = F("full_cost") * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=4)

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0008_weights'),
-        ('scheduling', '0029_share_hours'),
+        ('scheduling', '0035_preemptible_time'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -262,7 +262,7 @@ class _Year:
             hour += HOUR
             if hour == start_of_day(hour):
                 write_days(transaction_id=0, book=book, day=hour - DAY)
-        ClosedBook.objects.create(book=book, since=self.begins, until=self.ends)
+        ClosedBook.objects.create(book=book, since=self.begins, until=self.ends, priced_until=self.ends)
         self.tell(f"summed in {time.perf_counter() - begun:.0f} s")
 
 
