@@ -17,20 +17,19 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import models
-from django.db.models import F, Q, Sum
+from django.db.models import Q, Sum
 
 from accounting.models import (
     CapacitySegment,
     ClosedBook,
-    CorrectedSegment,
     LedgerAccount,
     LedgerEntry,
     LedgerTransaction,
     UsageHour,
-    UsageSegment,
 )
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
+from accounting.waived import waived
 
 CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
 WORTHS = ("free", "others", "drained", "down")
@@ -124,16 +123,17 @@ def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None
     ).filter(period__startswith__gte=first, period__startswith__lt=last)
     rows = list(_rows(closed))
     tenants = _tenants(of_book, first, last)
-    waived = _waived(of_book, list(books), first, last)
+    taken_back = {key[0]: cost for key, cost in waived(books, first, last, ("currency",)).items()}
     classes = _classes(of_book, first, last)
-    currencies = sorted({row.currency for row in rows} | tenants.keys() | waived.keys())
+    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys())
     return CapacityReport(
         begins=first,
         ends=last,
         until=until,
         rows=rows,
         identities=[
-            _identity(currency, rows, tenants.get(currency, ()), waived, classes) for currency in currencies
+            _identity(currency, rows, tenants.get(currency, ()), taken_back, classes)
+            for currency in currencies
         ],
     )
 
@@ -176,27 +176,6 @@ def _tenants(of_book: Q, first: datetime, last: datetime) -> dict[str, list[Shar
     return found
 
 
-def _waived(of_book: Q, books: Sequence[ClosedBook], first: datetime, last: datetime) -> dict[str, Decimal]:
-    """By currency, what corrections took back and nobody was billed for instead; from the segments themselves."""
-    closed = Q(pk__in=[])
-    for one in books:
-        begins, ends = max(first, one.since), min(last, one.until)
-        closed |= Q(book=one.book, period__startswith__gte=begins, period__startswith__lt=ends)
-    segments = UsageSegment.objects.with_charges().filter(
-        of_book & closed, month__gte=first.date().replace(day=1)
-    )
-    found: dict[str, Decimal] = {}
-    taken_back = segments.filter(pk__in=CorrectedSegment.objects.values("segment"))
-    for currency, cost in taken_back.order_by().values_list("currency").annotate(Sum("full_cost")):
-        found[currency] = found.get(currency, Decimal(0)) + cost
-    # What was booked anew brought its charge along, unless its hour was priced only later.
-    brought = Sum("charge__amount", filter=Q(charge__transaction=F("transaction")), default=Decimal(0))
-    anew = segments.filter(version__gt=0).order_by().values_list("currency")
-    for currency, cost, charged in anew.annotate(Sum("cost"), brought=brought):
-        found[currency] = found.get(currency, Decimal(0)) - cost - charged
-    return found
-
-
 def _classes(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
     """By currency, what prices of classes changed when hours were priced, as the ledger has it."""
     booked = LedgerEntry.objects.filter(
@@ -219,7 +198,7 @@ def _identity(
     currency: str,
     rows: Sequence[CapacityRow],
     tenants: Sequence[Share],
-    waived: Mapping[str, Decimal],
+    taken_back: Mapping[str, Decimal],
     classes: Mapping[str, Decimal],
 ) -> Identity:
     rows = [row for row in rows if row.currency == currency]
@@ -230,7 +209,7 @@ def _identity(
     return Identity(
         currency=currency,
         tenants=tenants,
-        waived=waived.get(currency, Decimal(0)),
+        waived=taken_back.get(currency, Decimal(0)),
         classes=classes.get(currency, Decimal(0)),
         free=worth("free"),
         others=worth("others"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +9,10 @@ from decimal import Decimal
 
 from django.db.models import Q, Sum
 
-from accounting.models import ClosedBook, CorrectedSegment, Tenant, UsageHour, UsageSegment
+from accounting.models import ClosedBook, Tenant, UsageHour
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
+from accounting.waived import waived
 
 Place = tuple[int, str, str]  # tenant, generation, currency
 
@@ -54,7 +54,13 @@ def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> 
         .annotate(Sum("gpu_seconds"), Sum("idle"), Sum("assembling"), Sum("cost"))
     )
     found = {(tenant, generation, currency): rest for tenant, generation, currency, *rest in rows}
-    corrected = _corrections(of_book, first, last)
+    names = ("tenant_id", "generation__name", "currency")
+    corrected: dict[Place, Decimal] = {
+        (tenant, generation, currency): -cost
+        for (tenant, generation, currency), cost in waived(
+            ClosedBook.objects.filter(of_book), first, last, names
+        ).items()
+    }
     tenants = Tenant.objects.in_bulk()
     charges = [
         _charge(tenants, place, found.get(place, [Decimal(0)] * 4), corrected.get(place, Decimal(0)))
@@ -84,22 +90,3 @@ def _charge(
         cost=cost,
         corrections=corrections,
     )
-
-
-def _corrections(of_book: Q, first: datetime, last: datetime) -> dict[Place, Decimal]:
-    """What was taken back of each, negative, and what was billed anew; of closed hours, from the segments."""
-    closed = Q(pk__in=[])
-    for one in ClosedBook.objects.filter(of_book):
-        begins, ends = max(first, one.since), min(last, one.until)
-        closed |= Q(book=one.book, period__startswith__gte=begins, period__startswith__lt=ends)
-    segments = UsageSegment.objects.filter(of_book & closed, month__gte=first.date().replace(day=1))
-    taken_back = segments.filter(pk__in=CorrectedSegment.objects.values("segment"))
-    found: dict[Place, Decimal] = defaultdict(Decimal)
-    for sign, some in ((-1, taken_back), (1, segments.filter(version__gt=0))):
-        for tenant, generation, currency, cost in (
-            some.order_by()
-            .values_list("tenant_id", "generation__name", "currency")
-            .annotate(cost_sum=Sum("cost"))
-        ):
-            found[tenant, generation, currency] += sign * cost
-    return dict(found)

@@ -11,13 +11,19 @@ from accounting.models import AuditEvent, Price
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """`until` None: until another one is set. Who set it is empty where the audit trail does not say."""
+    """`until` None: until another one is set. Who set it is empty where the audit trail does not say.
+
+    What time of a class costs is None where it costs the same.
+    """
 
     generation: str
     since: datetime
     until: datetime | None
     per_gpu_hour: Decimal
     before: Decimal | None
+    idle: Decimal | None
+    preemptible: Decimal | None
+    borrowed: Decimal | None
     set_by: str
     set_at: datetime | None
 
@@ -33,7 +39,10 @@ def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
         before, last[name] = last.get(name), price.per_gpu_hour
         if since < ends and (price.valid.upper is None or price.valid.upper > begins):
             who, at = told.get((str(price.generation_id), _key(since)), ("", None))
-            lines.append(PriceLine(name, since, price.valid.upper, price.per_gpu_hour, before, who, at))
+            classes = [getattr(price, one) for one in Price.CLASSES]
+            lines.append(
+                PriceLine(name, since, price.valid.upper, price.per_gpu_hour, before, *classes, who, at)
+            )
     return lines
 
 

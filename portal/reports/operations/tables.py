@@ -12,6 +12,7 @@ from itertools import pairwise
 from django.conf import settings
 
 from accounting.chargeback import Charge, chargeback
+from accounting.models import Price
 from accounting.price_history import price_history
 from accounting.utilisation import Use, use_by_hour, use_by_hour_of_week
 from portal.reports.fairness import edges
@@ -296,12 +297,14 @@ def prices_document(asked: Asked) -> Document:
             Column("until", "Until", Kind.MOMENT),
             Column("per_gpu_hour", "A GPU-hour", Kind.MONEY, digits=4),
             Column("before", "Before", Kind.MONEY, digits=4),
+            *(Column(name, name.capitalize(), Kind.MONEY, digits=4) for name in Price.CLASSES),
             Column("currency", "Currency"),
             Column("set_by", "Set by"),
             Column("set_at", "Set at", Kind.MOMENT),
         ],
         [
-            [one.generation, one.since, one.until, one.per_gpu_hour, one.before, settings.FAIRLOT_CURRENCY,
+            [one.generation, one.since, one.until, one.per_gpu_hour, one.before, one.idle, one.preemptible,
+             one.borrowed, settings.FAIRLOT_CURRENCY,
              one.set_by, one.set_at]
             for one in price_history(*asked.bounds)
         ],
