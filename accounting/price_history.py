@@ -39,9 +39,19 @@ def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
         before, last[name] = last.get(name), price.per_gpu_hour
         if since < ends and (price.valid.upper is None or price.valid.upper > begins):
             who, at = told.get((str(price.generation_id), _key(since)), ("", None))
-            classes = [getattr(price, one) for one in Price.CLASSES]
             lines.append(
-                PriceLine(name, since, price.valid.upper, price.per_gpu_hour, before, *classes, who, at)
+                PriceLine(
+                    generation=name,
+                    since=since,
+                    until=price.valid.upper,
+                    per_gpu_hour=price.per_gpu_hour,
+                    before=before,
+                    idle=price.idle,
+                    preemptible=price.preemptible,
+                    borrowed=price.borrowed,
+                    set_by=who,
+                    set_at=at,
+                )
             )
     return lines
 
