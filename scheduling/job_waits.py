@@ -31,20 +31,24 @@ WAITS = """
       ) jobs
      GROUP BY GROUPING SETS ((), (size), (generation_id), (generation_id, size))
 """
-# Index only on `job_ended_anywhere`, then a look at the leases of each job by their unique index.
+# Index only on `job_ended_anywhere`, joined with leases as the planner finds best. The first turn's generation is that
+# of the least pair of turn and generation.
 EXPANSIONS = """
     SELECT generation_id, size, count(*), sum(gpus * lasted) / sum(gpus * ran),
            percentile_cont(ARRAY[0.5, 0.9, 0.95]) WITHIN GROUP (ORDER BY lasted / ran)
       FROM (
-        SELECT width_bucket(workers * gpus_per_worker, %(bounds)s::int[]) AS size, generation_id,
-               workers * gpus_per_worker AS gpus, ran,
+        SELECT width_bucket(gpus, %(bounds)s::int[]) AS size, first_turn[2] AS generation_id, gpus, ran,
                greatest(extract(epoch FROM ended_at - created_at)::float8, ran) AS lasted
-          FROM scheduling_job job CROSS JOIN LATERAL (
-               SELECT sum(extract(epoch FROM held_until - held_from))::float8 AS ran,
-                      (array_agg(generation_id ORDER BY epoch))[1] AS generation_id
-                 FROM scheduling_lease WHERE job_id = job.id AND held_from IS NOT NULL) turns
-         WHERE ended_at >= %(begins)s AND ended_at < %(ends)s AND kind = 'training' AND ran > 0
-           AND (%(tenants)s::bigint[] IS NULL OR tenant_id = ANY(%(tenants)s))
+          FROM (
+            SELECT job.workers * job.gpus_per_worker AS gpus, job.created_at, job.ended_at,
+                   extract(epoch FROM sum(held_until - held_from))::float8 AS ran,
+                   min(ARRAY[lease.epoch, lease.generation_id]) AS first_turn
+              FROM scheduling_job job JOIN scheduling_lease lease ON lease.job_id = job.id
+             WHERE job.ended_at >= %(begins)s AND job.ended_at < %(ends)s AND job.kind = 'training'
+               AND lease.held_from IS NOT NULL
+               AND (%(tenants)s::bigint[] IS NULL OR job.tenant_id = ANY(%(tenants)s))
+             GROUP BY job.id
+          ) ended WHERE ran > 0
       ) jobs
      GROUP BY GROUPING SETS ((), (size), (generation_id), (generation_id, size))
 """
