@@ -54,6 +54,16 @@ def add_up(parts: Sequence[QuerySet[Any]], names: Sequence[str], largest: slice 
     return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
 
 
+def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> tuple[str, list[Any]] | None:
+    """A statement that has the rows of all `parts`, and its values; None where it is clear that there are none."""
+    compiled = list(filter(None, map(_compiled, parts)))
+    if not compiled:
+        return None
+    named = ", ".join(f'"{name}"' for name in columns)
+    every = " UNION ALL ".join(f"(SELECT {named} FROM ({sql}) AS part)" for sql, _ in compiled)  # noqa: S608 - own names
+    return every, [value for _, some in compiled for value in some]
+
+
 def _compiled(part: QuerySet[Any]) -> tuple[str, Sequence[Any]] | None:
     """None where it is clear that there is nothing."""
     try:

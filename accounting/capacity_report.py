@@ -17,21 +17,20 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import models
-from django.db.models import F, Q, Sum
+from django.db.models import Q, Sum
 
 from accounting.models import (
     CapacitySegment,
     ClosedBook,
-    CorrectedSegment,
     LedgerAccount,
     LedgerEntry,
     LedgerTransaction,
     UsageHour,
-    UsageSegment,
 )
 from accounting.months import first_of_month
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
+from accounting.waived import waived
 
 CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
 WORTHS = ("free", "others", "drained", "down")
@@ -125,16 +124,17 @@ def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None
     ).filter(period__startswith__gte=first, period__startswith__lt=last)
     rows = list(_rows(closed))
     tenants = _tenants(of_book, first, last)
-    waived = _waived(of_book, list(books), first, last)
+    taken_back = _waived(of_book, list(books), first, last)
     classes = _classes(of_book, first, last)
-    currencies = sorted({row.currency for row in rows} | tenants.keys() | waived.keys())
+    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys())
     return CapacityReport(
         begins=first,
         ends=last,
         until=until,
         rows=rows,
         identities=[
-            _identity(currency, rows, tenants.get(currency, ()), waived, classes) for currency in currencies
+            _identity(currency, rows, tenants.get(currency, ()), taken_back, classes)
+            for currency in currencies
         ],
     )
 
@@ -182,23 +182,10 @@ def _waived(of_book: Q, books: Sequence[ClosedBook], first: datetime, last: date
 
     Where these are archived it is what is missing of what was charged: that this is so was verified before.
     """
-    closed = Q(pk__in=[])
     archived = max((one.details_since for one in books if one.details_since), default=first)
-    for one in books:
-        begins, ends = max(first, one.since, archived), min(last, one.until)
-        closed |= Q(book=one.book, period__startswith__gte=begins, period__startswith__lt=ends)
-    segments = UsageSegment.objects.with_charges().filter(
-        of_book & closed, month__gte=first.date().replace(day=1)
-    )
     found = _not_borne(of_book, first, min(last, archived)) if first < archived else {}
-    taken_back = segments.filter(pk__in=CorrectedSegment.objects.values("segment"))
-    for currency, cost in taken_back.order_by().values_list("currency").annotate(Sum("full_cost")):
+    for (currency,), cost in waived(books, first, last, ("currency",)).items():
         found[currency] = found.get(currency, Decimal(0)) + cost
-    # What was booked anew brought its charge along, unless its hour was priced only later.
-    brought = Sum("charge__amount", filter=Q(charge__transaction=F("transaction")), default=Decimal(0))
-    anew = segments.filter(version__gt=0).order_by().values_list("currency")
-    for currency, cost, charged in anew.annotate(Sum("cost"), brought=brought):
-        found[currency] = found.get(currency, Decimal(0)) - cost - charged
     return found
 
 
@@ -236,7 +223,7 @@ def _identity(
     currency: str,
     rows: Sequence[CapacityRow],
     tenants: Sequence[Share],
-    waived: Mapping[str, Decimal],
+    taken_back: Mapping[str, Decimal],
     classes: Mapping[str, Decimal],
 ) -> Identity:
     rows = [row for row in rows if row.currency == currency]
@@ -247,7 +234,7 @@ def _identity(
     return Identity(
         currency=currency,
         tenants=tenants,
-        waived=waived.get(currency, Decimal(0)),
+        waived=taken_back.get(currency, Decimal(0)),
         classes=classes.get(currency, Decimal(0)),
         free=worth("free"),
         others=worth("others"),

@@ -14,6 +14,7 @@ from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_repor
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
+from scheduling.exports import may_export
 from scheduling.models import Job
 
 ROWS_PER_PAGE = 100
@@ -54,6 +55,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "totals": report.totals,
         "lacks_before": report.lacks_before,
         "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
+        "may_export": may_export(request.user),
     }
     return render(request, "reports/usage.html", context)
 

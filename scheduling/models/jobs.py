@@ -110,6 +110,23 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
+            # What scheduling/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
+            models.Index(
+                fields=["first_started_at"],
+                include=["id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
+                name="job_first_started",
+            ),
+            models.Index(
+                fields=["ended_at"],
+                include=["id", "cluster_id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
+                name="job_ended_anywhere",
+            ),
+            models.Index(
+                fields=["ended_at"],
+                include=["id", "state"],
+                condition=models.Q(kind="training", state__in=["failed", "cancelled"]),
+                name="training_in_vain",
+            ),
             models.Index(
                 fields=["ended_at"], condition=models.Q(files_removed_at=None), name="job_with_files"
             ),

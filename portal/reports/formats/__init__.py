@@ -1,0 +1,24 @@
+"""The same report in every format: a `Document` of `Table`s becomes CSV, XLSX, PDF or JSON."""
+
+from portal.reports.formats.answers import TYPES, answer, in_format
+from portal.reports.formats.document import Cell, Column, Document, Kind, Table, shown
+from portal.reports.formats.pdf import pdf_of
+from portal.reports.formats.text import csv_of, csv_of_table, json_of
+from portal.reports.formats.workbook import xlsx_of
+
+__all__ = [
+    "TYPES",
+    "Cell",
+    "Column",
+    "Document",
+    "Kind",
+    "Table",
+    "answer",
+    "csv_of",
+    "csv_of_table",
+    "in_format",
+    "json_of",
+    "pdf_of",
+    "shown",
+    "xlsx_of",
+]

@@ -1,0 +1,91 @@
+"""What a report says, free of any format: tables of typed cells under a title.
+
+A table is read once, row by row, so that rows may be a generator over what does not fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, tzinfo
+from decimal import Decimal
+from enum import StrEnum
+
+Cell = str | int | float | Decimal | date | datetime | None
+
+
+class Kind(StrEnum):
+    """What the cells of a column are. Each format shows and aligns them by this alone."""
+
+    TEXT = "text"
+    NUMBER = "number"  # int, float or Decimal
+    MONEY = "money"  # Decimal; the currency is a column of its own, as a table may have several
+    DATE = "date"
+    MOMENT = "moment"  # aware datetime
+
+
+NUMERIC = {Kind.NUMBER, Kind.MONEY}
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` is its name for programs (CSV, JSON), `heading` for people (XLSX, PDF).
+
+    `digits` are the decimals that people see at most; programs get what there is.
+    """
+
+    key: str
+    heading: str
+    kind: Kind = Kind.TEXT
+    digits: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows as long as `columns`; so are `totals`, a last row for people, if there are any."""
+
+    key: str
+    title: str
+    columns: Sequence[Column]
+    rows: Iterable[Sequence[Cell]]
+    totals: Sequence[Cell] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """Tables under a title and a few facts (label, text), as they stand at the head of a letter.
+
+    `zone` is that of moments for people; programs get them with their offset.
+    """
+
+    title: str
+    tables: Sequence[Table]
+    facts: Sequence[tuple[str, str]] = field(default=())
+    zone: tzinfo | None = None
+
+
+def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
+    """A cell as people read it: thousands apart, and no more decimals than the column has."""
+    if cell is None:
+        return ""
+    if isinstance(cell, datetime):
+        return f"{cell.astimezone(zone):%Y-%m-%d %H:%M}"
+    if isinstance(cell, date):
+        return cell.isoformat()
+    if isinstance(cell, str):
+        return cell
+    digits = column.digits if column.kind in NUMERIC else 0
+    text = f"{cell:,.{digits}f}"
+    if not text.strip("-0.,"):
+        text = text.lstrip("-")
+    return text.replace(",", "\N{NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
+
+
+def told(cell: Cell) -> str | int | float | None:
+    """A cell for programs: exact, decimals as text without exponents, moments and days as ISO 8601."""
+    if isinstance(cell, Decimal):
+        return f"{cell:f}"
+    if isinstance(cell, (date, datetime)):
+        return cell.isoformat()
+    return cell

@@ -1,0 +1,112 @@
+"""Documents as XLSX: a sheet for each table, real numbers and dates, no formula ever."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import date, datetime, tzinfo
+
+from xlsxwriter import Workbook
+from xlsxwriter.format import Format
+from xlsxwriter.worksheet import Worksheet
+
+from portal.reports.formats.document import Cell, Column, Document, Kind, Table
+
+MOST_ROWS = 1_048_576  # what a sheet can have
+MOST_TEXT = 32_767  # what a cell can have
+WIDTHS = {Kind.TEXT: 28, Kind.NUMBER: 16, Kind.MONEY: 16, Kind.DATE: 12, Kind.MOMENT: 18}
+# Not in the name of a sheet.
+FORBIDDEN = str.maketrans(dict.fromkeys("[]:*?/\\'", " "))
+
+
+def xlsx_of(document: Document) -> bytes:
+    """The file. Rows are written as they come; what is longer than a sheet goes on in another one."""
+    file = io.BytesIO()
+    with Workbook(file, {"constant_memory": True}) as book:
+        styles = _Styles(book)
+        if document.facts:
+            _write_facts(book.add_worksheet(_sheet_name(book, "Summary")), document, styles)
+        for table in document.tables:
+            _Writer(book, table, styles, document.zone).write()
+    return file.getvalue()
+
+
+class _Styles:
+    """Formats by kind and digits, made once for a book."""
+
+    def __init__(self, book: Workbook) -> None:
+        self._book = book
+        self._made: dict[tuple[str, bool], Format] = {}
+        self.title = book.add_format({"bold": True, "font_size": 14})
+
+    def of(self, pattern: str, *, strong: bool = False) -> Format:
+        key = pattern, strong
+        if key not in self._made:
+            properties = {"num_format": pattern} | ({"bold": True} if strong else {})
+            self._made[key] = self._book.add_format(properties)
+        return self._made[key]
+
+
+def _write_facts(sheet: Worksheet, document: Document, styles: _Styles) -> None:
+    sheet.set_column(0, 0, 24)
+    sheet.set_column(1, 1, 60)
+    sheet.write_string(0, 0, document.title, styles.title)
+    for line, (label, text) in enumerate(document.facts, start=2):
+        sheet.write_string(line, 0, label, styles.of("@", strong=True))
+        sheet.write_string(line, 1, text[:MOST_TEXT])
+
+
+class _Writer:
+    """Writes the rows of one table, on as many sheets as it needs."""
+
+    def __init__(self, book: Workbook, table: Table, styles: _Styles, zone: tzinfo | None) -> None:
+        self._book, self._table, self._styles, self._zone = book, table, styles, zone
+        self._begin_sheet()
+
+    def write(self) -> None:
+        for row in self._table.rows:
+            self._write_row(row)
+        if self._table.totals is not None:
+            self._write_row(self._table.totals, strong=True)
+        if self._table.note and self._line + 1 < MOST_ROWS:
+            self._sheet.write_string(self._line + 1, 0, self._table.note[:MOST_TEXT])
+
+    def _begin_sheet(self) -> None:
+        self._sheet, self._line = self._book.add_worksheet(_sheet_name(self._book, self._table.title)), 1
+        self._sheet.freeze_panes(1, 0)
+        for place, column in enumerate(self._table.columns):
+            width = max(WIDTHS[column.kind], min(len(column.heading) + 2, 60))
+            self._sheet.set_column(place, place, width)
+            self._sheet.write_string(0, place, column.heading, self._styles.of("@", strong=True))
+
+    def _write_row(self, row: Sequence[Cell], *, strong: bool = False) -> None:
+        if self._line == MOST_ROWS:
+            self._begin_sheet()
+        for place, (column, cell) in enumerate(zip(self._table.columns, row, strict=True)):
+            if cell is not None:
+                self._write_cell(place, column, cell, strong=strong)
+        self._line += 1
+
+    def _write_cell(self, place: int, column: Column, cell: Cell, *, strong: bool) -> None:
+        sheet, line, style = self._sheet, self._line, self._styles.of
+        if isinstance(cell, str):
+            sheet.write_string(line, place, cell[:MOST_TEXT], style("@", strong=strong))
+        elif isinstance(cell, datetime):
+            local = cell.astimezone(self._zone).replace(tzinfo=None)  # sheets know no zones
+            sheet.write_datetime(line, place, local, style("yyyy-mm-dd hh:mm", strong=strong))
+        elif isinstance(cell, date):
+            sheet.write_datetime(line, place, cell, style("yyyy-mm-dd", strong=strong))
+        else:
+            pattern = "#,##0" + (f".{'0' * column.digits}" if column.digits else "")
+            sheet.write_number(line, place, cell, style(pattern, strong=strong))
+
+
+def _sheet_name(book: Workbook, title: str) -> str:
+    """At most 31 characters, and like no other in any case of letters."""
+    taken = {sheet.get_name().casefold() for sheet in book.worksheets()}
+    name, number = title.translate(FORBIDDEN)[:31].strip() or "Table", 1
+    while name.casefold() in taken:
+        number += 1
+        end = f" ({number})"
+        name = title.translate(FORBIDDEN)[: 31 - len(end)].strip() + end
+    return name

@@ -1,0 +1,176 @@
+"""Documents in every format: the same figures, and no text that becomes a formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zipfile
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from xml.etree import ElementTree as ET
+from zoneinfo import ZoneInfo
+
+import pytest
+from pypdf import PdfReader
+
+from portal.reports.formats import (
+    Column,
+    Document,
+    Kind,
+    Table,
+    csv_of,
+    csv_of_table,
+    in_format,
+    json_of,
+    pdf_of,
+    xlsx_of,
+)
+
+MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+COLUMNS = [
+    Column("name", "Name"),
+    Column("hours", "GPU-hours", Kind.NUMBER, 3),
+    Column("amount", "Amount", Kind.MONEY, 4),
+    Column("day", "Day", Kind.DATE),
+    Column("at", "At", Kind.MOMENT),
+]
+ROW = (
+    "Alice",
+    Decimal("1234.5"),
+    Decimal("-98765.4321"),
+    date(2026, 3, 1),
+    datetime(2026, 3, 1, 12, tzinfo=UTC),
+)
+
+
+def document(*rows: tuple, title: str = "Lines", totals: tuple | None = None) -> Document:
+    table = Table("lines", title, COLUMNS, rows, totals=totals)
+    return Document("Statement", [table], [("Team", "Astro")], ZoneInfo("Europe/Berlin"))
+
+
+def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
+    """Of each sheet by its name the rows of cells: kind (n or inlineStr) and text."""
+    book = zipfile.ZipFile(io.BytesIO(content))
+    index = ET.fromstring(book.read("xl/workbook.xml"))  # noqa: S314 - a file that Fairlot made
+    names = [sheet.get("name") for sheet in index.iter(f"{MAIN}sheet")]
+    found = {}
+    for number, name in enumerate(names, start=1):
+        root = ET.fromstring(book.read(f"xl/worksheets/sheet{number}.xml"))  # noqa: S314 - the same
+        assert not list(root.iter(f"{MAIN}f")), "a formula"
+        found[name] = [
+            [(cell.get("t", "n"), "".join(cell.itertext())) for cell in row]
+            for row in root.iter(f"{MAIN}row")
+        ]
+    return found
+
+
+def text_of(content: bytes) -> str:
+    return " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
+
+
+def test_a_csv_has_exact_figures_under_the_columns_keys():
+    lines = list(csv.reader(io.StringIO("".join(csv_of_table(document(ROW).tables[0])))))
+    assert lines == [
+        ["name", "hours", "amount", "day", "at"],
+        ["Alice", "1234.5", "-98765.4321", "2026-03-01", "2026-03-01T12:00:00+00:00"],
+    ]
+
+
+def test_a_csv_of_several_tables_names_each():
+    one = document(ROW).tables[0]
+    both = Document("Two", [one, Table("more", "More", COLUMNS[:1], [["x"]], totals=["Total"])])
+    text = "".join(csv_of(both)).splitlines()
+    assert text[0] == "lines"
+    assert text[3:] == ["", "more", "name", "x", "Total"]
+
+
+def test_sheets_have_real_numbers_and_dates():
+    rows = sheets(
+        xlsx_of(document(ROW, totals=("Total", Decimal("1234.5"), Decimal("-98765.4321"), None, None)))
+    )
+    assert list(rows) == ["Summary", "Lines"]
+    kinds = [kind for kind, _ in rows["Lines"][1]]
+    assert kinds == ["inlineStr", "n", "n", "n", "n"]
+    assert [float(text) for kind, text in rows["Lines"][1] if kind == "n"] == [
+        1234.5,
+        -98765.4321,
+        46082,
+        pytest.approx(46082 + 13 / 24),
+    ]
+    assert rows["Lines"][2][0] == ("inlineStr", "Total")
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '=HYPERLINK("http://x")', "{=1}"])
+def test_a_name_is_never_a_formula(name: str):
+    of = document((name, Decimal(1), Decimal(1), None, None))
+    assert sheets(xlsx_of(of))["Lines"][1][0] == ("inlineStr", name)  # and no cell of any sheet has a formula
+    if name[0] != "{":
+        assert list(csv.reader(io.StringIO("".join(csv_of(of)))))[2][0] == f"'{name}"
+
+
+def test_sheets_of_like_or_impossible_names_are_told_apart():
+    tables = [
+        Table("a", name, COLUMNS[:1], [["x"]])
+        for name in ("Team: [a/b]?", "By job" * 9, "by JOB" * 9, "History")
+    ]
+    names = list(sheets(xlsx_of(Document("Names", tables))))
+    assert len({name.casefold() for name in names}) == 4
+    assert all(len(name) <= 31 and not set(name) & set("[]:*?/\\'") for name in names)
+
+
+def test_a_table_longer_than_a_sheet_goes_on_in_another(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("portal.reports.formats.workbook.MOST_ROWS", 4)
+    rows = sheets(xlsx_of(document(*[ROW] * 7)))
+    assert [len(some) for name, some in rows.items() if name != "Summary"] == [4, 4, 2]
+
+
+def test_a_pdf_shows_figures_as_people_read_them():
+    text = text_of(pdf_of(document(ROW))).replace("\N{NO-BREAK SPACE}", " ")
+    for part in (
+        "Statement",
+        "Team",
+        "Astro",
+        "Alice",
+        "1 234.500",
+        "−98 765.4321",
+        "2026-03-01 13:00",
+        "Page 1 of 1",
+    ):
+        assert part in text
+
+
+def test_the_head_of_a_long_table_repeats_on_each_page():
+    reader = PdfReader(io.BytesIO(pdf_of(document(*[ROW] * 200))))
+    assert len(reader.pages) > 2
+    for number, page in enumerate(reader.pages, start=1):
+        assert "GPU-hours" in page.extract_text()
+        assert f"Page {number} of {len(reader.pages)}" in page.extract_text()
+
+
+def test_no_text_leaves_the_page_however_long_its_names_are():
+    name = "Ünïcode-Ελληνικά-Кириллица-" + "x" * 200
+    content = pdf_of(document((name, Decimal(10) ** 12, Decimal(10) ** 12, *ROW[3:]), title="A" * 300))
+    page = PdfReader(io.BytesIO(content)).pages[0]
+    places: list[float] = []
+
+    def see(text: str, _cm: list, tm: list, _font: object, _size: float) -> None:
+        if text.strip():
+            places.append(tm[4])
+
+    whole = page.extract_text(visitor_text=see)
+    assert max(places) < float(page.mediabox.width) - 20
+    assert "Ελληνικά" in re.sub(r"\s", "", whole)
+    assert re.sub(r"\s", "", whole).count("x") >= 200
+
+
+def test_json_has_objects_of_exact_figures():
+    told = json_of(document(ROW))
+    assert told["tables"]["lines"]["rows"][0]["amount"] == "-98765.4321"
+    assert json.loads(in_format(document(ROW), "json")) == told
+
+
+def test_there_is_no_other_format():
+    with pytest.raises(ValueError, match="docx"):
+        in_format(document(ROW), "docx")
