@@ -92,9 +92,10 @@ def usage(
     by: By = By.USER,
     team: str = "",
     period: Literal["this-month", "last-month", "dates"] = "this-month",
+    label: str = "",
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """The usage report. With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
+    """The usage report; `by=label` is by the values of the key `label`, null being that of jobs without it. With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
     request.user = request.auth
     if format == "csv":
         return usage_csv(request)

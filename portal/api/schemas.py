@@ -80,6 +80,7 @@ class Job(Schema):
     gpus_per_worker: int
     gpus: int
     priority: int
+    labels: dict[str, str]
     spec: dict[str, Any]
     created_at: datetime
     first_started_at: datetime | None
@@ -97,6 +98,7 @@ class JobFilters(Schema):
     team: str = Field("", description="Slug of a team.")
     owner: str = Field("", description="User name.")
     q: str = Field("", description="Part of the name.")
+    label: str = Field("", description="key=value, or a key with any value.")
 
 
 class JobPage(Schema):
@@ -584,6 +586,7 @@ class UsageRow(Schema):
     job_id: int | None
     job: str | None
     generation: str | None
+    label: str | None
 
 
 class Usage(Schema):

@@ -106,6 +106,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "usage": PAGE,
     "usage?team=astro&by=job": ASTRO,
     "usage_csv": PAGE,
+    "usage?team=astro&by=label&label=project": ASTRO,
     "usage_fairness": PAGE,
     "usage_fairness?team=astro": ASTRO,
     "usage_fairness_csv": PAGE,
