@@ -36,23 +36,19 @@ def add_up(
     GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
     some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs.
     """
-    compiled = list(filter(None, map(_compiled, parts)))
-    if not compiled:
+    told = [f"by_{'job_id' if name == 'label' else name}" for name in names]
+    united = union_all(parts, [*told, *(f"{name}_sum" for name in SUMS)])
+    if united is None:
         return Added((), 0, Decimal(0))
+    every, values = united
     keys = ", ".join(f'"by_{name}"' for name in names)
-    told = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
-    every = " UNION ALL ".join(
-        f"(SELECT {told}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
-        for sql, _ in compiled
-    )
-    values = [value for _, some in compiled for value in some]
     if job_names is not None:
         sql, some = job_names.query.get_compiler(connection=connection).as_sql()
         every = (
             f'SELECT parts.*, named.name AS "by_label" FROM ({every}) AS parts'  # noqa: S608 - own names
             f' LEFT JOIN ({sql}) AS named (job_id, name) ON named.job_id = parts."by_job_id"'
         )
-        values += some
+        values = [*values, *some]
     statement = (
         f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
@@ -67,6 +63,16 @@ def add_up(
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
     return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
+
+
+def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> tuple[str, list[Any]] | None:
+    """A statement that has the rows of all `parts`, and its values; None where it is clear that there are none."""
+    compiled = list(filter(None, map(_compiled, parts)))
+    if not compiled:
+        return None
+    named = ", ".join(f'"{name}"' for name in columns)
+    every = " UNION ALL ".join(f"(SELECT {named} FROM ({sql}) AS part)" for sql, _ in compiled)  # noqa: S608 - own names
+    return every, [value for _, some in compiled for value in some]
 
 
 def _compiled(part: QuerySet[Any]) -> tuple[str, Sequence[Any]] | None:

@@ -58,6 +58,13 @@ def cost_between(start: Combinable, end: Combinable) -> Coalesce:
     return Coalesce(Sum(part), Value(0), output_field=_amount())
 
 
+def part_between(name: str, start: Combinable, end: Combinable) -> Coalesce:
+    """Of an amount of which nobody knows when in the segment it was: as much as lies there if it was even."""
+    share = F(name) * Seconds(end, start) / Seconds(UPPER, LOWER)
+    part = Round(ExpressionWrapper(share, _amount()), precision=6)
+    return Coalesce(Sum(part), Value(0), output_field=_amount())
+
+
 def _cost_until(at: Combinable) -> Round:
     share = F("cost") * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=4)

@@ -131,9 +131,13 @@ def usage_report(
         narrow["tenant__in"] = Tenant.objects.subtree_of([tenant.pk])
     scope = Scope(viewer, begins, ends, narrow)
     # No single job's figures are in the sums by user.
-    parts = _parts(scope, tuple(by), time_zone, by_job=bool({By.JOB, By.LABEL} & set(by)) or job_id is not None)
+    parts = _parts(
+        scope, tuple(by), time_zone, by_job=bool({By.JOB, By.LABEL} & set(by)) or job_id is not None
+    )
     names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
-    found = add_up(parts, [*names, "currency"], largest, job_names=job_names) if by else Added((), 0, Decimal(0))
+    found = (
+        add_up(parts, [*names, "currency"], largest, job_names=job_names) if by else Added((), 0, Decimal(0))
+    )
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
     totals = add_up(_parts(scope, (), time_zone, by_job=job_id is not None), ["currency"])
     return UsageReport(
@@ -227,7 +231,14 @@ def _in_zone(row: UsageRow, zone: ZoneInfo) -> UsageRow:
 
 
 def _in_order(row: UsageRow) -> tuple[object, ...]:
-    names = (row.tenant or "", row.user or "", row.job_id or 0, row.generation or "", row.label or "", row.currency)
+    names = (
+        row.tenant or "",
+        row.user or "",
+        row.job_id or 0,
+        row.generation or "",
+        row.label or "",
+        row.currency,
+    )
     return (row.begins.timestamp() if row.begins else 0.0, *names)
 
 

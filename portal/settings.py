@@ -199,6 +199,8 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Fairlot -----------------------------------------------------------------------------------
 FAIRLOT_CURRENCY = env.str("FAIRLOT_CURRENCY", "EUR")
+# Who issues statements, as their readers know it.
+FAIRLOT_ISSUER = env.str("FAIRLOT_ISSUER", "Fairlot")
 # Newest first; only they open what lies sealed in the database, such as kubeconfigs.
 FAIRLOT_SEALING_KEYS = [key.strip() for key in env.list("FAIRLOT_SEALING_KEYS", default=[]) if key.strip()]
 if any(len(key) < 40 for key in FAIRLOT_SEALING_KEYS):

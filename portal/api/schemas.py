@@ -596,6 +596,37 @@ class Usage(Schema):
     totals: list[UsageRow]
 
 
+class StatementQuery(Schema):
+    team: str = Field("", description="Slug of a team; else the first that the caller may see.")
+    period: Literal["this-month", "last-month", "dates"] = "this-month"
+    part: str = Field("", description="With csv: the key of one table.")
+    format: Literal["json", "csv", "xlsx", "pdf"] = "json"
+
+
+class Fact(Schema):
+    label: str
+    text: str
+
+
+class StatementTable(Schema):
+    """Amounts are exact decimals, as text."""
+
+    title: str
+    rows: list[dict[str, Any]]
+    totals: dict[str, Any] | None
+
+
+class Statement(Schema):
+    team: str
+    begins: datetime
+    ends: datetime
+    title: str
+    facts: list[Fact]
+    tables: dict[str, StatementTable] = Field(
+        description="By key: lines, held, users, jobs, days, waits, waste, …"
+    )
+
+
 class CapacityOfGeneration(Schema):
     generation: str
     gpu_seconds: dict[str, Decimal] = Field(

@@ -73,7 +73,16 @@ class JobFilter:
     @property
     def is_narrow(self) -> bool:
         """Whether anything is left out."""
-        chosen = self.q, self.state, self.owner, self.team, self.generation, self.kind, self.service, self.label
+        chosen = (
+            self.q,
+            self.state,
+            self.owner,
+            self.team,
+            self.generation,
+            self.kind,
+            self.service,
+            self.label,
+        )
         return any(chosen)
 
     def apply(self, jobs: QuerySet[Job], user: User) -> QuerySet[Job]:

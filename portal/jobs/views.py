@@ -41,7 +41,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "kinds": Job.Kind.choices,
         "tenants": tenants,
         "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
-        "label_keys": LabelKey.objects.visible_to(request.user).values_list("key", flat=True).distinct()[:200],
+        "label_keys": LabelKey.objects.visible_to(request.user)
+        .values_list("key", flat=True)
+        .distinct()[:200],
         "topics": topics_of_jobs(request.user),
     }
     return render_page(request, "jobs/list.html", context, parts=("jobs-table",))

@@ -1,10 +1,15 @@
 from django.urls import path
 
 from portal.reports import capacity, fairness, views
+from portal.reports.statement import views as statement
 
 urlpatterns = [
     path("usage/", views.usage, name="usage"),
     path("usage.csv", views.usage_csv, name="usage_csv"),
+    path("usage/statement/", statement.statement, name="usage_statement"),
+    path("usage/statement.csv", statement.statement_file, {"form": "csv"}, name="usage_statement_csv"),
+    path("usage/statement.xlsx", statement.statement_file, {"form": "xlsx"}, name="usage_statement_xlsx"),
+    path("usage/statement.pdf", statement.statement_file, {"form": "pdf"}, name="usage_statement_pdf"),
     path("usage/capacity/", capacity.capacity, name="usage_capacity"),
     path("usage/capacity.csv", capacity.capacity_csv, name="usage_capacity_csv"),
     path("usage/fairness/", fairness.fairness, name="usage_fairness"),

@@ -11,12 +11,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.models import Tenant, User
-from accounting.reports import UNLABELLED, By, UsageReport, UsageRow, csv_lines, usage_report
+from accounting.models import Tenant
+from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
+from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
-from scheduling.models import Job, JobLabel, LabelKey
+from scheduling.models import Job, JobLabel
 
 ROWS_PER_PAGE = 100
 GROUPS = {
@@ -114,14 +115,6 @@ def read_report(
     return tenant, by, period, report
 
 
-def label_keys(user: User, tenant: Tenant | None) -> list[str]:
-    """Keys that jobs of the tenant and of those below it, or of all that `user` may see, have had."""
-    keys = LabelKey.objects.visible_to(user)
-    if tenant is not None:
-        keys = keys.filter(tenant__path__startswith=tenant.path)
-    return list(keys.values_list("key", flat=True).distinct())
-
-
 def key_of(request: HttpRequest, keys: Sequence[str]) -> str:
     """The key of labels that the URL asks for, else the first that there is."""
     return request.GET.get("label", "").replace("\0", "") or next(iter(keys), "")
@@ -132,11 +125,6 @@ def name_of(row: UsageRow, by: By) -> str:
     if by == By.LABEL:
         return label_name(row.label)
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
-
-
-def label_name(value: str | None) -> str:
-    """A label's value, or what there is instead; no value can have brackets."""
-    return UNLABELLED if value is None else value or "(no value)"
 
 
 def _visible_jobs(request: HttpRequest, rows: Paginator, by: By) -> set[int]:

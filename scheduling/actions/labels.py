@@ -13,6 +13,4 @@ def note_labels(job: Job, spec: JobSpec) -> None:
     known = set(LabelKey.objects.filter(tenant=job.tenant, key__in=spec.labels).values_list("key", flat=True))
     # In one order, so that no two submissions wait for each other.
     new = sorted(set(spec.labels) - known)
-    LabelKey.objects.bulk_create(
-        (LabelKey(tenant=job.tenant, key=key) for key in new), ignore_conflicts=True
-    )
+    LabelKey.objects.bulk_create((LabelKey(tenant=job.tenant, key=key) for key in new), ignore_conflicts=True)

@@ -21,6 +21,7 @@ from scheduling.backends.base import End, Observation, Phase
 from scheduling.history import History
 from scheduling.lifecycle import Event, IllegalTransition
 from scheduling.locks import lock_schedule
+from scheduling.lost_work import write_lost_work
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, Operation
 from scheduling.models.leases import FROZEN
 from scheduling.wake import wake_operations, wake_rounds
@@ -46,7 +47,8 @@ SMOOTHING = 0.2
 SEEN_EVERY = timedelta(seconds=2)
 LEASE_FIELDS = [
     "state", "running_from", "held_until", "last_seen_at", "missing_since", "end_reason", "billed_until",
-    "progress_steps", "progress_at", "address", "ready_since", "why_not_ready",
+    "progress_steps", "progress_at", "first_steps", "first_steps_at", "lost_from", "address", "ready_since",
+    "why_not_ready",
 ]  # fmt: skip
 
 
@@ -190,6 +192,7 @@ class _Desk:
         self._switches: list[float] = []
         self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
         self._closed: list[Closing] = []
+        self._resumed: dict[Lease, float] = {}  # at which steps turns were first seen
 
     # --- what was seen ---------------------------------------------------------------------------
 
@@ -387,6 +390,8 @@ class _Desk:
         if lease.stop_asked_at and lease.job.state == Job.State.STOPPING:
             self._switches.append(max(0.0, (at - lease.stop_asked_at).total_seconds()))
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
+        if lease.running_from is None and lease.held_from is not None and lease.held_from < at:
+            lease.lost_from = lease.held_from
         self._closed.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
         lease.last_seen_at = at
         self._touched[lease.pk] = lease
@@ -397,6 +402,7 @@ class _Desk:
         if closed:
             bill(closed, until=None)
         update_rows(self._touched.values(), LEASE_FIELDS)
+        write_lost_work(self._resumed)
         self._save_progress()
         self._save_switch_cost()
         if closed:
@@ -424,6 +430,9 @@ class _Desk:
         at = self._moment(lease, seen.steps_age or 0.0)
         fewer = lease.progress_steps is not None and seen.steps < lease.progress_steps
         if lease.progress_steps is None or lease.progress_at is None or fewer:
+            if lease.progress_steps is None:
+                self._resumed[lease] = seen.steps
+            lease.first_steps, lease.first_steps_at = seen.steps, at
             lease.progress_steps, lease.progress_at = seen.steps, at
             self._touched[lease.pk] = lease
             self.history.change(lease.job, steps_done=seen.steps)

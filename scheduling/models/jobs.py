@@ -110,6 +110,24 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
+            # What scheduling/job_figures.py reads, so that it looks only at the jobs of its time and its tenants.
+            models.Index(
+                fields=["first_started_at"],
+                include=["id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
+                name="job_first_started",
+            ),
+            models.Index(
+                fields=["ended_at"],
+                include=["id", "tenant_id", "created_at", "workers", "gpus_per_worker"],
+                condition=models.Q(kind="training"),
+                name="training_ended",
+            ),
+            models.Index(
+                fields=["ended_at"],
+                include=["id", "state"],
+                condition=models.Q(kind="training", state__in=["failed", "cancelled"]),
+                name="training_in_vain",
+            ),
             models.Index(
                 fields=["ended_at"], condition=models.Q(files_removed_at=None), name="job_with_files"
             ),

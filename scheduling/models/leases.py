@@ -61,6 +61,10 @@ class Lease(models.Model):
     # Last progress seen in this lease, to measure speed from differences.
     progress_steps = models.FloatField(null=True)
     progress_at = models.DateTimeField(null=True)
+    # The first progress seen in it, and since when its work was lost and done again; see scheduling/lost_work.py.
+    first_steps = models.FloatField(null=True)
+    first_steps_at = models.DateTimeField(null=True)
+    lost_from = models.DateTimeField(null=True)
     # Of a job with a port: where it answers, since when it is or was ready, and what it said instead.
     address = models.CharField(max_length=300, blank=True, default="", db_default="")
     ready_since = models.DateTimeField(null=True)
@@ -73,6 +77,9 @@ class Lease(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["held_from"]),
             models.Index(fields=["cluster", "held_until"]),
+            models.Index(
+                fields=["held_until"], condition=models.Q(lost_from__isnull=False), name="lost_turns"
+            ),
         ]
         constraints = [
             models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
@@ -89,6 +96,11 @@ class Lease(models.Model):
             models.CheckConstraint(
                 name="a_lease_ends_after_it_began",
                 condition=models.Q(held_until=None) | models.Q(held_until__gte=models.F("held_from")),
+            ),
+            models.CheckConstraint(
+                name="a_lease_loses_no_more_than_it_held",
+                condition=models.Q(lost_from=None)
+                | models.Q(lost_from__gte=models.F("held_from"), lost_from__lt=models.F("held_until")),
             ),
         ]
 

@@ -332,7 +332,9 @@ def test_a_report_by_label_adds_up_the_jobs_that_have_it(booked: Cast) -> None:
     of = {row.job_id: (row.gpu_seconds, row.cost) for row in jobs.rows}
     told = {row.label: (row.gpu_seconds, row.cost) for row in report.rows}
     expected = {"a": (0, 2), "b": (4,), None: (1, 3, 5)}
-    assert told == {name: tuple(map(sum, zip(*(of[job] for job in some), strict=True))) for name, some in expected.items()}
+    assert told == {
+        name: tuple(map(sum, zip(*(of[job] for job in some), strict=True))) for name, some in expected.items()
+    }
     assert total(report) == total(jobs)
     rows = list(csv.DictReader(csv_lines(report)))
     assert {row["label"] for row in rows} == {"a", "b", "(none)"}

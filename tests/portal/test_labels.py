@@ -10,9 +10,13 @@ import pytest
 
 from portal.submit.fields import Fields
 from portal.submit.lines import read_labels
+from scheduling.actions import create_schedule, create_service, run_schedule_now, step_service
+from scheduling.actions.schedules import Terms
 from scheduling.models import Job, JobLabel, LabelKey
 from scheduling.spec import JobSpec, SpecError
 from tests.portal.scene import Scene, book
+from tests.portal.test_budgets import shown
+from tests.portal.test_submit import posted
 
 GOOD = {"project": "apollo", "example.org/Run": "7", "gpu-test": ""}
 
@@ -32,7 +36,7 @@ GOOD = {"project": "apollo", "example.org/Run": "7", "gpu-test": ""}
         {"a": "b-"},
         {"a": "x" * 64},
         {"a": "=1+1"},
-        {"a": "b\n"},
+        {"a": "b\nc"},
         {"ä": "b"},
         {f"k{n}": "" for n in range(11)},
     ],
@@ -55,7 +59,9 @@ def test_labels_are_typed_one_on_a_line_and_kept_in_yaml() -> None:
 def test_a_job_keeps_its_labels_as_rows_and_each_key_is_noted_once(scene: Scene) -> None:
     cast = scene.people
     one, two = (scene.world.submit(cast.bob, cast.astro, labels=GOOD) for _ in range(2))
-    assert dict(one.labels.values_list("key", "value")) == GOOD == dict(two.labels.values_list("key", "value"))
+    assert (
+        dict(one.labels.values_list("key", "value")) == GOOD == dict(two.labels.values_list("key", "value"))
+    )
     assert set(LabelKey.objects.visible_to(cast.bob).values_list("key", flat=True)) == set(GOOD)
     assert not LabelKey.objects.visible_to(cast.charlie).exists()
     assert not JobLabel.objects.filter(job=scene.job).exists()
@@ -72,9 +78,17 @@ def labelled(scene: Scene) -> Job:
 
 @pytest.mark.parametrize(
     ("label", "found"),
-    [("project=apollo", True), ("project", True), ("gpu-test=", True), ("project=gemini", False), ("rojec", False)],
+    [
+        ("project=apollo", True),
+        ("project", True),
+        ("gpu-test=", True),
+        ("project=gemini", False),
+        ("rojec", False),
+    ],
 )
-def test_lists_find_jobs_by_their_labels(labelled: Job, scene: Scene, browser_of, label: str, found: bool) -> None:
+def test_lists_find_jobs_by_their_labels(
+    labelled: Job, scene: Scene, browser_of, label: str, found: bool
+) -> None:
     bob = browser_of(scene.people.bob)
     html = bob.get("/jobs/", {"label": label}).content.decode()
     assert ("moonshot" in html) == found
@@ -111,14 +125,37 @@ def test_usage_is_added_up_by_label(labelled: Job, scene: Scene, browser_of) -> 
 
 def test_the_submit_form_takes_labels(scene: Scene, browser_of) -> None:
     bob = browser_of(scene.people.bob)
-    fields = {"name": "typed", "command": "true", "workers": "1", "gpus_per_worker": "1", "labels": "project=apollo"}
-    wrong = bob.post("/submit/", fields | {"labels": "no label"})
-    assert "is no key of a label" in wrong.content.decode()
-    clone = bob.get(f"/submit/?clone={scene.world.submit(scene.people.bob, scene.people.astro, labels=GOOD).pk}")
+    wrong = bob.post("/submit/", posted(labels="no label"))
+    assert "is no key of a label" in shown(wrong)
+    assert bob.post("/submit/", posted(labels="project=apollo")).status_code == 302
+    assert dict(Job.objects.latest("pk").labels.values_list("key", "value")) == {"project": "apollo"}
+    clone = bob.get(
+        f"/submit/?clone={scene.world.submit(scene.people.bob, scene.people.astro, labels=GOOD).pk}"
+    )
     assert "example.org/Run=7" in clone.content.decode()
 
 
 def test_what_a_schedule_starts_has_its_labels(scene: Scene) -> None:
-    from scheduling.actions import run_schedule_now  # noqa: PLC0415
+    cast = scene.people
+    schedule = create_schedule(
+        actor=cast.bob,
+        tenant=cast.astro,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="nightly", command="true", labels=GOOD),
+        terms=Terms(expression="0 0 1 1 *", time_zone="Europe/Berlin"),
+    )
+    run = run_schedule_now(actor=cast.bob, schedule=schedule)
+    assert dict(run.job.labels.values_list("key", "value")) == GOOD
 
-    run_schedule_now
+
+def test_what_a_service_makes_has_its_labels(scene: Scene) -> None:
+    cast = scene.people
+    service = create_service(
+        actor=cast.bob,
+        tenant=cast.astro,
+        cluster=scene.world.cluster,
+        spec=JobSpec(name="labelled-api", command="serve", port=8000, labels=GOOD),
+        replicas=1,
+    )
+    step_service(service_id=service.pk)
+    assert dict(service.jobs.get().labels.values_list("key", "value")) == GOOD
