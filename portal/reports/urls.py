@@ -1,6 +1,7 @@
 from django.urls import path
 
 from portal.reports import capacity, fairness, views
+from portal.reports.statement import subscribing
 from portal.reports.statement import views as statement
 
 urlpatterns = [
@@ -10,6 +11,10 @@ urlpatterns = [
     path("usage/statement.csv", statement.statement_file, {"form": "csv"}, name="usage_statement_csv"),
     path("usage/statement.xlsx", statement.statement_file, {"form": "xlsx"}, name="usage_statement_xlsx"),
     path("usage/statement.pdf", statement.statement_file, {"form": "pdf"}, name="usage_statement_pdf"),
+    path("usage/statement/subscribe/", subscribing.subscribe, name="usage_statement_subscribe"),
+    path(
+        "usage/statement/unsubscribe/<int:pk>/", subscribing.unsubscribe, name="usage_statement_unsubscribe"
+    ),
     path("usage/capacity/", capacity.capacity, name="usage_capacity"),
     path("usage/capacity.csv", capacity.capacity_csv, name="usage_capacity_csv"),
     path("usage/fairness/", fairness.fairness, name="usage_fairness"),

@@ -12,8 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.models import Tenant
-from portal.administration.forms import Refusal
+from accounting.models import StatementSubscription, Tenant
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
@@ -45,10 +44,6 @@ class Shown:
 
 @require_safe
 def statement(request: HttpRequest) -> HttpResponse:
-    return page(request)
-
-
-def page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user).order_by("path"))
     if not tenants:
         return render(request, "reports/statement_of_nobody.html")
@@ -67,9 +62,11 @@ def page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespons
             figures.days, period.first, min(period.last, figures.at.astimezone(period.zone).date())
         ),
         "held": _parts(figures),
-        "refusal": refusal,
+        "subscriptions": StatementSubscription.objects.of(request.user).select_related("tenant"),
+        "rhythms": StatementSubscription.Rhythm.choices,
+        "forms": StatementSubscription.Form.choices,
     }
-    return render(request, "reports/statement.html", context, status=422 if refusal else 200)
+    return render(request, "reports/statement.html", context)
 
 
 @require_safe
