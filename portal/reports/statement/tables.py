@@ -237,20 +237,20 @@ def _shares(statement: Statement) -> Table:
 
 
 def _waits(statement: Statement) -> Table:
-    figures = (("p50", "Half within"), ("p90", "90 % within"), ("p95", "95 % within"), ("most", "Longest"))
+    figures = (("p50", "Median"), ("p90", "90 %"), ("p95", "95 %"), ("most", "Longest"))
     return Table(
         "waits",
         "Waits for GPUs",
         [
             Column("gpus", "GPUs of a job"),
             Column("jobs", "Jobs", Kind.NUMBER),
-            *(Column(f"{name}_seconds", f"{heading}, min", Kind.MINUTES, 1) for name, heading in figures),
+            *(Column(f"{name}_seconds", heading, Kind.MINUTES, 1) for name, heading in figures),
         ],
         [
             (one.size or "All", one.jobs, *(getattr(one, name) for name, _ in figures))
             for one in statement.waits
         ],
-        note="From submit to the first GPUs, of jobs that got them in this period.",
+        note="Minutes from submit to the first GPUs, of jobs that got them in this period.",
     )
 
 

@@ -20,12 +20,13 @@ from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import Statement, period_name, statement_of
 from portal.reports.statement.tables import document_of
 
-# Tables that are pictures first: the column that names a row, and the one that is its bar.
+# Tables that are pictures first: the columns that name a row, and the one that is its bar.
 PICTURES = {
-    "generations": (0, 1),
-    "users": (0, 1),
-    "jobs": (1, 2),
-    "waste": (0, 1),
+    "generations": ([0], 1),
+    "users": ([0], 1),
+    "jobs": ([1], 2),
+    "labels": ([0, 1], 2),
+    "waste": ([0], 1),
 }
 BARS = 8
 
@@ -115,9 +116,9 @@ def _shown(table: Table, document: Document) -> Shown:
     rows = list(table.rows)
     bars: list[tuple[str, Decimal, str]] = []
     if table.key in PICTURES:
-        name, size = PICTURES[table.key]
+        names, size = PICTURES[table.key]
         largest = sorted(rows, key=lambda row: -row[size])[:BARS]
-        bars = [(row[name], row[size], shown(table.columns[size], row[size])) for row in largest]
+        bars = [(" ".join(row[at] for at in names), row[size], shown(table.columns[size], row[size])) for row in largest]
     return Shown(
         table,
         [texts(row) for row in rows],
