@@ -36,19 +36,23 @@ def add_up(
     GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
     some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs.
     """
-    told = [f"by_{'job_id' if name == 'label' else name}" for name in names]
-    united = union_all(parts, [*told, *(f"{name}_sum" for name in SUMS)])
-    if united is None:
+    compiled = list(filter(None, map(_compiled, parts)))
+    if not compiled:
         return Added((), 0, Decimal(0))
-    every, values = united
     keys = ", ".join(f'"by_{name}"' for name in names)
+    told = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
+    every = " UNION ALL ".join(
+        f"(SELECT {told}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
+        for sql, _ in compiled
+    )
+    values = [value for _, some in compiled for value in some]
     if job_names is not None:
         sql, some = job_names.query.get_compiler(connection=connection).as_sql()
         every = (
             f'SELECT parts.*, named.name AS "by_label" FROM ({every}) AS parts'  # noqa: S608 - own names
             f' LEFT JOIN ({sql}) AS named (job_id, name) ON named.job_id = parts."by_job_id"'
         )
-        values = [*values, *some]
+        values += some
     statement = (
         f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"

@@ -18,6 +18,6 @@ def harmless(cell: object) -> object:
     """Spreadsheets run a cell that begins like a formula; a name must not be one."""
     if isinstance(cell, datetime):
         return cell.isoformat()
-    if isinstance(cell, str) and cell[:1] in "=+-@\t\r":
+    if isinstance(cell, str) and cell and cell[0] in "=+-@\t\r":
         return f"'{cell}"
     return cell

@@ -31,7 +31,7 @@ WAITS = """
       ) jobs
      GROUP BY GROUPING SETS ((), (size), (generation_id), (generation_id, size))
 """
-# Index only on `training_ended`, then a look at the leases of each job by their unique index.
+# Index only on `job_ended_anywhere`, then a look at the leases of each job by their unique index.
 EXPANSIONS = """
     SELECT generation_id, size, count(*), sum(gpus * lasted) / sum(gpus * ran),
            percentile_cont(ARRAY[0.5, 0.9, 0.95]) WITHIN GROUP (ORDER BY lasted / ran)

@@ -17,6 +17,7 @@ from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
+from scheduling.exports import may_export
 from scheduling.models import Job, JobLabel
 
 ROWS_PER_PAGE = 100
@@ -64,6 +65,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "most": report.most,
         "totals": report.totals,
         "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
+        "may_export": may_export(request.user),
     }
     return render(request, "reports/usage.html", context)
 

@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='job',
-            index=models.Index(condition=models.Q(('kind', 'training')), fields=['ended_at'], include=('id', 'tenant_id', 'created_at', 'workers', 'gpus_per_worker'), name='training_ended'),
+            index=models.Index(fields=['ended_at'], include=('id', 'cluster_id', 'tenant_id', 'kind', 'created_at', 'workers', 'gpus_per_worker'), name='job_ended_anywhere'),
         ),
         migrations.AddIndex(
             model_name='job',

@@ -110,7 +110,7 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-id"]),
             models.Index(fields=["owner", "-id"]),
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
-            # What scheduling/job_figures.py reads, so that it looks only at the jobs of its time and its tenants.
+            # What scheduling/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
             models.Index(
                 fields=["first_started_at"],
                 include=["id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
@@ -118,9 +118,8 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["ended_at"],
-                include=["id", "tenant_id", "created_at", "workers", "gpus_per_worker"],
-                condition=models.Q(kind="training"),
-                name="training_ended",
+                include=["id", "cluster_id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
+                name="job_ended_anywhere",
             ),
             models.Index(
                 fields=["ended_at"],

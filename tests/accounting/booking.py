@@ -54,7 +54,10 @@ def trade(cast: Cast, **changes: object) -> LedgerTransaction:
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:
-    """Closes the hours from `first` to `last`, as if a node of a thousand A100 had held what is booked."""
+    """Closes the hours from `first` to `last`, as if a node of a thousand A100 had held what is booked.
+
+    What was idle was so at the end of its segment.
+    """
     micro = timedelta(microseconds=1)
     with transaction.atomic():
         open_book(book=book, since=first)
@@ -70,6 +73,12 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
                     begins=(one.period.lower - hour) // micro,
                     ends=(one.period.upper - hour) // micro,
                     assembled=(one.period.lower - hour) // micro + int(one.assembling / one.gpus * 10**6),
+                    unused=[
+                        (
+                            (one.period.upper - hour) // micro - int(one.idle / one.gpus * 10**6),
+                            (one.period.upper - hour) // micro,
+                        )
+                    ],
                 )
                 for one in held
             ]

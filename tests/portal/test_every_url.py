@@ -122,6 +122,12 @@ EXPECTED: dict[str, dict[str, int]] = {
     "usage_generation_weight": OPERATORS_POSTED,
     "usage_capacity": OPERATORS,
     "usage_capacity_csv": OPERATORS,
+    "usage_operations": OPERATORS,
+    "usage_operations_subject": OPERATORS,
+    "usage_operations_file": OPERATORS,
+    "usage_chargeback_file": OPERATORS,
+    "usage_export": OPERATORS | {ALICE: 200},
+    "usage_export?team=astro": OPERATORS | {ALICE: 200},
     "usage_csv?team=astro": ASTRO,
     "administration": OPERATORS | {OLGA: 302, ADA: 302},
     "admin_tenants": ADMINS,
@@ -236,6 +242,9 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:statement": API,
     "api-1:statement?team=astro": API_ASTRO,
     "api-1:statement?team=astro&format=pdf": API_ASTRO,
+    "api-1:operations": API_OPERATORS,
+    "api-1:chargeback": API_OPERATORS,
+    "api-1:export": API_MANAGER,
     "api-1:usage?team=astro": API_ASTRO,
     "api-1:usage?format=csv": API,
     "api-1:api-root": NOWHERE,
@@ -300,6 +309,8 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "limit_id": scene.quota.pk,
         "budget_id": 1,
         "request_id": scene.request.pk,
+        "subject": "chargeback" if "chargeback" in name else "jobs",
+        "form": "jobs.csv" if "export" in name else "csv",
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}
 

@@ -118,7 +118,10 @@ def _shown(table: Table, document: Document) -> Shown:
     if table.key in PICTURES:
         names, size = PICTURES[table.key]
         largest = sorted(rows, key=lambda row: -row[size])[:BARS]
-        bars = [(" ".join(row[at] for at in names), row[size], shown(table.columns[size], row[size])) for row in largest]
+        bars = [
+            (" ".join(row[at] for at in names), row[size], shown(table.columns[size], row[size]))
+            for row in largest
+        ]
     return Shown(
         table,
         [texts(row) for row in rows],

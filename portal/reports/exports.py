@@ -1,0 +1,56 @@
+"""Raw exports as downloads, sent while they are read: operators all, managers their own teams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+from asgiref.sync import sync_to_async
+from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from accounting.clock import now_from_database
+from portal.live.streams import let_go_of_database
+from portal.reports.periods import read_report_period
+from scheduling.exports import FORMS, Selection, export_lines, may_export
+from scheduling.exports.reading import exportable_tenants
+
+
+@require_GET
+def export(request: HttpRequest, form: str) -> HttpResponseBase:
+    """Of `?team=` with all below it, or of all that the reader may export; `anonymous=1` has pseudonyms."""
+    if form not in FORMS or not may_export(request.user):
+        raise Http404
+    tenant = None
+    if slug := request.GET.get("team", "").replace("\0", ""):
+        tenant = get_object_or_404(exportable_tenants(request.user), slug=slug)
+    zone = timezone.get_current_timezone()
+    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    selection = Selection.of(
+        request.user,
+        period.begins,
+        period.ends,
+        tenant=tenant,
+        anonymous=request.GET.get("anonymous") == "1",
+    )
+    stem, _, ending = form.partition(".")
+    name = f"fairlot-{stem}-{period.first}-{period.last}.{ending}"
+    return StreamingHttpResponse(
+        _sent(export_lines(form, selection)),
+        content_type=FORMS[form][1],
+        headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
+    )
+
+
+async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
+    """Each piece is read when the one before is sent; between two no connection is kept."""
+
+    def read() -> str | None:
+        try:
+            return next(pieces, None)
+        finally:
+            let_go_of_database()
+
+    while (piece := await sync_to_async(read)()) is not None:
+        yield piece

@@ -1,0 +1,117 @@
+"""The operators' pictures as geometry, in per cent of their width. No HTML, no styles here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from accounting.utilisation import Use
+from portal.reports.index_chart import BOTTOM, TOP, GridLine, IndexChart, draw_indices
+from portal.reports.operations.tables import WEEKDAYS, Demand
+from portal.share.chart import nice_step
+from scheduling.job_waste import CAUSES, Wasted
+from scheduling.node_health import NodeHealth, gpus_of
+
+ROW, LABEL = 24, 8.0  # a row's height, and how much of the width its label takes
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """`part` is from 0 to 1; None: nothing is known."""
+
+    x: float
+    width: float
+    y: int
+    part: float | None
+    title: str
+
+    @property
+    def opacity(self) -> str:
+        return f"{0.06 + 0.94 * (self.part or 0.0):.3f}"
+
+
+@dataclass(frozen=True)
+class Week:
+    cells: Sequence[HeatCell]
+    rows: Sequence[tuple[str, int]]  # weekday, and where its text stands
+    columns: Sequence[tuple[str, float]]
+    summary: str
+
+    @property
+    def height(self) -> int:
+        return ROW * (len(WEEKDAYS) + 1)
+
+
+def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
+    """Rows of weekdays, columns of hours; the darker, the more was held."""
+    step = (100 - LABEL) / 24
+    cells = []
+    for day, name in enumerate(WEEKDAYS, start=1):
+        for hour in range(24):
+            use = week.get((day, hour))
+            held = use.part_held if use else None
+            told = (
+                "no closed hour"
+                if use is None or held is None
+                else f"{held:.0%} held, {use.part_busy:.0%} busy"
+            )
+            title = f"{name} {hour:02}:00: {told}"
+            cells.append(HeatCell(LABEL + hour * step, step, (day - 1) * ROW, held, title))
+    known = sorted((cell for cell in cells if cell.part is not None), key=lambda cell: cell.part or 0.0)
+    summary = f"The most {known[-1].title}; the least {known[0].title}" if known else "No hour is closed yet"
+    return Week(
+        cells,
+        [(name[:3], (day + 1) * ROW - 8) for day, name in enumerate(WEEKDAYS)],
+        [(f"{hour:02}", LABEL + (hour + 0.5) * step) for hour in range(0, 24, 3)],
+        summary,
+    )
+
+
+@dataclass(frozen=True)
+class DemandChart:
+    lines: IndexChart
+    top: float  # GPUs at the upper edge
+
+    @property
+    def grid(self) -> Iterator[GridLine]:
+        step = nice_step(self.top)
+        for n in range(round(self.top / step) + 1):
+            y = (1 - n * step / self.top) * self.lines.height
+            yield GridLine(f"{n * step:g}", y, TOP + y / self.lines.height * (BOTTOM - TOP))
+
+
+def draw_demand(demand: Sequence[Demand]) -> DemandChart:
+    """GPUs on average over each stretch: wanted, usable and held."""
+    series = {name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")}
+    most = max((value for values in series.values() for value in values if value is not None), default=1.0)
+    step = nice_step(max(most, 1.0))
+    top = -(-max(most, 1.0) // step) * step
+    scaled = {name: [None if one is None else one / top for one in values] for name, values in series.items()}
+    return DemandChart(draw_indices(scaled), top)
+
+
+def _gpus(one: Demand, name: str) -> float | None:
+    value = getattr(one, name)
+    return None if value is None else float(value) / (one.ends - one.begins).total_seconds()
+
+
+def node_cells(node: NodeHealth, held: Mapping[tuple[int, int], float], seconds: float) -> list[HeatCell]:
+    """A cell for each GPU of a node: for which part of the time it was held."""
+    count = gpus_of(node, held)
+    cells = []
+    for gpu in range(count):
+        part = min(held.get((node.node_id, gpu), 0.0) / seconds, 1.0) if seconds else None
+        title = f"GPU {gpu}: {'not known' if part is None else f'held {part:.0%} of the time'}"
+        cells.append(HeatCell(100 / count * gpu, 100 / count, 0, part, title))
+    return cells
+
+
+def waste_parts(row: Wasted, most: float) -> list[tuple[str, float, float]]:
+    """Of a bar: cause, where its part begins and how wide it is; the widest bar wasted `most`."""
+    at, parts = 0.0, []
+    for cause in CAUSES:
+        width = float(getattr(row, cause)) / most * 100 if most else 0.0
+        if width:
+            parts.append((cause, at, width))
+        at += width
+    return parts

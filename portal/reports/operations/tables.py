@@ -1,0 +1,345 @@
+"""The operators' reports as documents: the page, the files and the API all tell these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from itertools import pairwise
+
+from django.conf import settings
+
+from accounting.chargeback import Charge, chargeback
+from accounting.price_history import price_history
+from accounting.utilisation import Use, use_by_hour, use_by_hour_of_week
+from portal.reports.fairness import edges
+from portal.reports.formats import Cell, Column, Document, Kind, Table
+from portal.reports.periods import ReportPeriod
+from scheduling.demand import wanted_by_hour
+from scheduling.job_waits import expansions, waits
+from scheduling.job_waste import CAUSES, Wasted, waste
+from scheduling.models import Cluster
+from scheduling.node_health import NodeHealth, node_events, node_health
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WASTE_WORDS = {"failed": "Failed", "cancelled": "Cancelled", "run_again": "Run again", "idle": "Idle"}
+TOP = 25
+
+
+def seconds(key: str, heading: str) -> Column:
+    """GPU-seconds; the page shows them as GPU-hours."""
+    return Column(f"{key}_gpu_seconds", f"{heading}, GPU-s", Kind.NUMBER)
+
+
+def part(key: str, heading: str) -> Column:
+    return Column(key, heading, Kind.NUMBER, digits=3)
+
+
+def count(key: str, heading: str) -> Column:
+    return Column(key, heading, Kind.NUMBER)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """GPU-seconds of one stretch of time; None where not all of its hours are closed, or over."""
+
+    begins: datetime
+    ends: datetime
+    wanted: Decimal | None
+    held: Decimal | None
+    usable: Decimal | None
+    beyond: Decimal | None  # hour by hour, what was wanted and could not have been given
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a reader asks for. Figures are read when something needs them, and once."""
+
+    period: ReportPeriod
+    cluster: Cluster | None
+
+    @property
+    def bounds(self) -> tuple[datetime, datetime]:
+        return self.period.begins, self.period.ends
+
+    @property
+    def book(self) -> int | None:
+        return self.cluster.pk if self.cluster else None
+
+    @cached_property
+    def week(self) -> dict[tuple[int, int], Use]:
+        return dict(use_by_hour_of_week(*self.bounds, zone=self.period.zone.key, book=self.book))
+
+    @cached_property
+    def demand(self) -> list[Demand]:
+        use = use_by_hour(*self.bounds, book=self.book)
+        wanted = wanted_by_hour(*self.bounds, cluster=self.cluster)
+        return [_stretch(begins, ends, use, wanted) for begins, ends in pairwise(edges(self.period))]
+
+    @cached_property
+    def nodes(self) -> list[NodeHealth]:
+        return node_health(*self.bounds, cluster=self.cluster)
+
+    @cached_property
+    def charges(self) -> list[Charge]:
+        return chargeback(*self.bounds, book=self.book)
+
+
+def _stretch(
+    begins: datetime, ends: datetime, use: dict[datetime, Use], wanted: dict[datetime, Decimal]
+) -> Demand:
+    """Sums of the hours that begin in it."""
+    hour = timedelta(hours=1)
+    first = begins + (-timedelta(minutes=begins.minute, seconds=begins.second)) % hour
+    hours = [first + n * hour for n in range(max(0, -((first - ends) // hour)))]
+    told = hours if hours and all(one in wanted for one in hours) else []
+    closed = told if all(one in use for one in told) else []
+    return Demand(
+        begins=begins,
+        ends=ends,
+        wanted=sum((wanted[one] for one in told), Decimal(0)) if told else None,
+        held=sum((use[one].held for one in closed), Decimal(0)) if closed else None,
+        usable=sum((use[one].usable for one in closed), Decimal(0)) if closed else None,
+        beyond=sum((max(Decimal(0), wanted[one] - use[one].usable) for one in closed), Decimal(0))
+        if closed
+        else None,
+    )
+
+
+def use_document(asked: Asked) -> Document:
+    columns = [seconds("busy", "Busy"), seconds("held", "Held"), seconds("usable", "Usable")]
+    columns += [seconds("capacity", "Capacity"), part("held_part", "Held"), part("busy_part", "Busy")]
+    week = Table(
+        "week",
+        "By the hour of the week",
+        [Column("weekday", "Weekday"), count("hour", "Hour"), *columns],
+        [
+            [
+                WEEKDAYS[day - 1],
+                hour,
+                one.busy,
+                one.held,
+                one.usable,
+                one.capacity,
+                one.part_held,
+                one.part_busy,
+            ]
+            for (day, hour), one in sorted(asked.week.items())
+        ],
+        note="Of closed hours, each by when it began. Parts are of capacity. Usable is what was held or free.",
+    )
+    demand = Table(
+        "demand",
+        "Demand and capacity",
+        [
+            Column("from", "From", Kind.MOMENT),
+            Column("to", "To", Kind.MOMENT),
+            seconds("wanted", "Wanted"),
+            seconds("held", "Held"),
+            seconds("usable", "Usable"),
+            seconds("beyond", "Beyond capacity"),
+        ],
+        [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
+        note="Wanted: the GPUs of all jobs from submit to end. Beyond capacity: hour by hour, wanted and not usable.",
+    )
+    return _document("Use and demand", asked, [week, demand])
+
+
+def nodes_document(asked: Asked) -> Document:
+    columns = [Column("cluster", "Cluster"), Column("node", "Node"), Column("generation", "GPU")]
+    columns += [count("gpus", "GPUs"), Column("state", "State now"), Column("reason", "Reason")]
+    columns += [
+        count("failed_gpus", "GPUs failed now"),
+        seconds("held", "Held"),
+        seconds("drained", "Drained"),
+    ]
+    columns += [seconds("down", "Down"), seconds("capacity", "Capacity"), count("times_down", "Times down")]
+    columns += [
+        count("gpu_failures", "GPU failures"),
+        count("seconds_down", "Down, s"),
+        count("seconds_up", "Up, s"),
+    ]
+    columns += [count("seconds_between_failures", "MTBF, s"), count("seconds_to_repair", "MTTR, s")]
+    health = Table(
+        "nodes",
+        "Health of nodes",
+        columns,
+        [
+            [
+                one.cluster, one.node, one.generation, one.gpus, "gone" if one.is_gone else one.state, one.reason,
+                one.failed_gpus, one.held, one.drained, one.down, one.capacity, one.times_down, one.gpu_failures,
+                one.seconds_down, one.seconds_up, one.seconds_between_failures, one.seconds_to_repair,
+            ]
+            for one in asked.nodes
+        ],
+        note="GPU-seconds are of closed hours, the rest as observed. MTBF is time up for each failure of the node or of"
+        " a GPU, MTTR time down for each time that the node went down.",
+    )  # fmt: skip
+    events = Table(
+        "changes",
+        "What happened to nodes",
+        [
+            Column("at", "At", Kind.MOMENT),
+            Column("node", "Node"),
+            Column("state_before", "Was"),
+            Column("state", "Became"),
+            count("gpus_before", "GPUs before"),
+            count("gpus", "GPUs"),
+            count("failed_before", "Failed before"),
+            count("failed", "Failed"),
+        ],
+        [
+            [
+                one.at,
+                one.node,
+                one.state_before,
+                one.state,
+                one.gpus_before,
+                one.gpus,
+                one.failed_before,
+                one.failed,
+            ]
+            for one in node_events(*asked.bounds, cluster=asked.cluster)
+        ],
+        note="The latest 200.",
+    )
+    return _document("Nodes", asked, [health, events])
+
+
+def jobs_document(asked: Asked) -> Document:
+    """Of all clusters: a team's jobs and waste are its own wherever they ran."""
+    sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
+    waited = Table(
+        "waits",
+        "Waits",
+        [
+            *sizes, count("p50_seconds", "p50, s"), count("p90_seconds", "p90, s"), count("p95_seconds", "p95, s"),
+            count("mean_seconds", "Mean, s"), count("longest_seconds", "Longest, s"),
+        ],
+        [
+            [one.generation or "all", one.size or "all", one.jobs, one.p50, one.p90, one.p95, one.mean, one.most]
+            for one in waits(None, *asked.bounds)
+        ],
+        note="From submit to the first GPUs, of training jobs and sessions that got them in this time.",
+    )  # fmt: skip
+    expanded = Table(
+        "expansion",
+        "Expansion factors",
+        [*sizes, part("weighted", "Weighted"), part("p50", "p50"), part("p90", "p90"), part("p95", "p95")],
+        [
+            [one.generation or "all", one.size or "all", one.jobs, one.weighted, one.p50, one.p90, one.p95]
+            for one in expansions(None, *asked.bounds)
+        ],
+        note="(Running + waiting) ÷ running, of training jobs that ended in this time."
+        " Weighted by GPUs × time running.",
+    )
+    told = waste(None, *asked.bounds, jobs=TOP)
+    tables = [
+        _waste_table(
+            ("waste", "Held in vain"), [Column("generation", "GPU")], told.generations, _generation, total=told.total
+        ),
+        _waste_table(("waste_teams", "By team"), [Column("team", "Team")], told.tenants, lambda one: [one.tenant]),
+        _waste_table(
+            ("waste_users", "By user"), [Column("team", "Team"), Column("user", "User")], told.users[:TOP],
+            lambda one: [one.tenant, one.user],
+        ),
+        _waste_table(
+            ("waste_jobs", "By job"),
+            [Column("job_id", "Job"), Column("job", "Name"), Column("team", "Team"), Column("user", "User")],
+            told.jobs, lambda one: [str(one.job_id), one.job, one.tenant, one.user],
+        ),
+    ]  # fmt: skip
+    return _document("Jobs and waste", asked, [waited, expanded, *tables])
+
+
+def _generation(one: Wasted) -> list[Cell]:
+    return [one.generation]
+
+
+def _waste_table(
+    title: tuple[str, str],
+    names: Sequence[Column],
+    rows: Sequence[Wasted],
+    named: Callable[[Wasted], list[Cell]],
+    *,
+    total: Wasted | None = None,
+) -> Table:
+    def cells(one: Wasted) -> list[Cell]:
+        causes = [getattr(one, cause) for cause in CAUSES]
+        return [one.held, *causes, one.wasted, None if one.part is None else float(one.part)]
+
+    causes = [seconds(cause, word) for cause, word in WASTE_WORDS.items()]
+    columns = [*names, seconds("held", "Held"), *causes, seconds("wasted", "In vain"), part("part", "Part")]
+    return Table(
+        *title,
+        columns,
+        [[*named(one), *cells(one)] for one in rows],
+        totals=["all", *[None] * (len(names) - 1), *cells(total)] if total else None,
+        note="Each second in one cause: failed or cancelled training jobs, lost and run again, held and not used.",
+    )
+
+
+def prices_document(asked: Asked) -> Document:
+    table = Table(
+        "prices",
+        "Prices",
+        [
+            Column("generation", "GPU"),
+            Column("since", "Since", Kind.MOMENT),
+            Column("until", "Until", Kind.MOMENT),
+            Column("per_gpu_hour", "A GPU-hour", Kind.MONEY, digits=4),
+            Column("before", "Before", Kind.MONEY, digits=4),
+            Column("currency", "Currency"),
+            Column("set_by", "Set by"),
+            Column("set_at", "Set at", Kind.MOMENT),
+        ],
+        [
+            [one.generation, one.since, one.until, one.per_gpu_hour, one.before, settings.FAIRLOT_CURRENCY,
+             one.set_by, one.set_at]
+            for one in price_history(*asked.bounds)
+        ],
+        note="All prices that hold at any moment of this time; without an end until another one is set.",
+    )  # fmt: skip
+    return _document("Prices", asked, [table])
+
+
+def chargeback_document(asked: Asked) -> Document:
+    """One table, so that its file has a head and rows and nothing else."""
+    table = Table(
+        "chargeback",
+        "Chargeback",
+        [
+            Column("path", "Path"), Column("team", "Team"), Column("slug", "Slug"), Column("parent", "Parent"),
+            Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-s", Kind.NUMBER), seconds("busy", "Busy"),
+            seconds("idle", "Idle"), seconds("assembling", "Assembling"),
+            Column("cost", "Cost", Kind.MONEY, digits=4),
+            Column("corrections", "Of which corrections", Kind.MONEY, digits=4), Column("currency", "Currency"),
+        ],
+        [
+            [one.path, one.tenant, one.slug, one.parent, one.generation, one.gpu_seconds, one.busy, one.idle,
+             one.assembling, one.cost, one.corrections, one.currency]
+            for one in asked.charges
+        ],
+        note="Of closed hours, each team without those below it."
+        " The costs sum to what the capacity report's teams bear.",
+    )  # fmt: skip
+    return _document("Chargeback", asked, [table])
+
+
+def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
+    period = asked.period
+    facts = [("Period", f"{period.first} to {period.last} ({period.zone})")]
+    if asked.cluster:
+        facts.append(("Cluster", asked.cluster.name))
+    return Document(title, tables, facts, period.zone)
+
+
+SUBJECTS: dict[str, tuple[str, Callable[[Asked], Document]]] = {
+    "use": ("Use and demand", use_document),
+    "nodes": ("Nodes", nodes_document),
+    "jobs": ("Jobs and waste", jobs_document),
+    "prices": ("Prices", prices_document),
+    "chargeback": ("Chargeback", chargeback_document),
+}

@@ -1,0 +1,140 @@
+"""Usage → Operations: for operators. The same figures as page, CSV, XLSX, PDF and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounting.clock import now_from_database
+from portal.administration.access import operators_only
+from portal.reports.formats import TYPES, Cell, Column, Document, Table, answer, csv_of_table, shown
+from portal.reports.formats.document import NUMERIC
+from portal.reports.operations.pictures import draw_demand, draw_week, node_cells
+from portal.reports.operations.tables import SUBJECTS, Asked
+from portal.reports.periods import LABELS, read_report_period
+from portal.templatetags.figures import gpu_hours
+from scheduling.models import Cluster
+from scheduling.node_health import held_gpus
+
+NODES_PER_PAGE = 25
+OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
+
+
+@dataclass(frozen=True)
+class ShownCell:
+    heading: str
+    text: str
+    is_number: bool
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    key: str
+    title: str
+    headings: list[tuple[str, bool]]
+    rows: list[list[ShownCell]]
+    totals: list[ShownCell]
+    note: str
+
+
+@require_safe
+@operators_only
+def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
+    asked, document = read_operations(request, subject)
+    context = {
+        "subject": subject,
+        "subjects": {key: label for key, (label, _) in SUBJECTS.items()},
+        "clusters": list(Cluster.objects.order_by("name")) if subject in OF_ONE_CLUSTER else [],
+        "cluster": asked.cluster,
+        "period": asked.period,
+        "periods": LABELS,
+        "document": document,
+        "tables": [as_shown(table, document) for table in document.tables],
+        "forms": [form for form in TYPES if form != "json"],
+        "now": now_from_database(),
+    }
+    return render(request, "reports/operations/page.html", context | _pictures(request, subject, asked))
+
+
+def _pictures(request: HttpRequest, subject: str, asked: Asked) -> dict[str, Any]:
+    if subject == "use":
+        return {"week": draw_week(asked.week), "demand": asked.demand, "chart": draw_demand(asked.demand)}
+    if subject == "nodes":
+        page = Paginator(asked.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
+        held, lasted = held_gpus([node.node_id for node in page], *asked.bounds)
+        return {
+            "page": page,
+            "nodes": [(node, node_cells(node, held, lasted.total_seconds())) for node in page],
+        }
+    return {}
+
+
+@require_safe
+@operators_only
+def operations_file(request: HttpRequest, subject: str, form: str) -> HttpResponse:
+    """Everything that the page tells, exact and unrounded."""
+    asked, document = read_operations(request, subject)
+    name = f"fairlot-{subject}-{asked.period.first}-{asked.period.last}"
+    if form == "csv" and len(document.tables) == 1:
+        # A head and rows alone, so that programs need not look where the table begins and ends.
+        return HttpResponse(
+            "".join(csv_of_table(document.tables[0])),
+            content_type=TYPES[form],
+            headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+        )
+    return answer(document, form, name)
+
+
+def read_operations(request: HttpRequest, subject: str) -> tuple[Asked, Document]:
+    """What the URL asks for: of one cluster by its name, or of all; 404 for what there is not."""
+    if subject not in SUBJECTS:
+        raise Http404
+    cluster = None
+    if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "").replace("\0", "")):
+        cluster = get_object_or_404(Cluster, name=name)
+    period = read_report_period(request.GET, now=now_from_database(), zone=timezone.get_current_timezone())
+    asked = Asked(period, cluster)
+    return asked, SUBJECTS[subject][1](asked)
+
+
+def as_shown(table: Table, document: Document) -> ShownTable:
+    """A table as the page has it: GPU-seconds as GPU-hours, jobs as links."""
+    headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
+    return ShownTable(
+        table.key,
+        table.title,
+        headings,
+        [_cells(table, row, document) for row in table.rows],
+        _cells(table, table.totals, document) if table.totals else [],
+        table.note,
+    )
+
+
+def _cells(table: Table, row: Any, document: Document) -> list[ShownCell]:
+    return [_cell(column, cell, document) for column, cell in zip(table.columns, row, strict=True)]
+
+
+def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
+    heading, is_number = _heading(column), column.kind in NUMERIC
+    if cell is None:
+        return ShownCell(heading, "–", is_number)
+    if _is_gpu_time(column) and not isinstance(cell, str):
+        return ShownCell(heading, gpu_hours(cell), is_number)  # type: ignore[arg-type]
+    href = reverse("job", args=[int(str(cell))]) if column.key == "job_id" else ""
+    return ShownCell(heading, shown(column, cell, document.zone), is_number, href)
+
+
+def _heading(column: Column) -> str:
+    return column.heading.replace("GPU-s", "GPU-h") if _is_gpu_time(column) else column.heading
+
+
+def _is_gpu_time(column: Column) -> bool:
+    return column.key.endswith("gpu_seconds")

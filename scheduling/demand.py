@@ -1,0 +1,49 @@
+"""How many GPUs jobs wanted, hour by hour: from submit to end, whether they had them or waited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import connection
+
+from accounting.clock import now_from_database
+from accounting.sums import HOUR, start_of_hour
+from scheduling.models import Cluster
+
+# Each job adds its GPUs when it comes and takes them away when it ends; within an hour from that moment on, in all
+# later hours as a whole. Index only on `job_ended_anywhere`: whatever ended before the period does not matter.
+WANTED = """
+    WITH there AS (
+        SELECT workers * gpus_per_worker AS gpus, greatest(created_at, %(begins)s) AS came,
+               least(coalesce(ended_at, %(ends)s), %(ends)s) AS went
+          FROM scheduling_job
+         WHERE (ended_at > %(begins)s OR ended_at IS NULL) AND created_at < %(ends)s
+           AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
+    ), steps AS (
+        SELECT came AS at, gpus FROM there WHERE came < went
+        UNION ALL SELECT went, -gpus FROM there WHERE came < went
+    ), hours AS (
+        SELECT date_trunc('hour', at, 'UTC') AS hour, sum(gpus) AS more,
+               sum(gpus * extract(epoch FROM date_trunc('hour', at, 'UTC') + interval '1 hour' - at)) AS in_hour
+          FROM steps GROUP BY 1
+    )
+    SELECT hour, coalesce(in_hour, 0) + 3600 * (coalesce(sum(more) OVER (ORDER BY hour), 0) - coalesce(more, 0))
+      FROM generate_series(%(begins)s::timestamptz, %(ends)s::timestamptz - interval '1 hour', interval '1 hour')
+           AS hour LEFT JOIN hours USING (hour)
+     ORDER BY hour
+"""
+
+
+def wanted_by_hour(
+    begins: datetime, ends: datetime, *, cluster: Cluster | None = None
+) -> Mapping[datetime, Decimal]:
+    """GPU-seconds wanted in each full UTC hour that lies in [begins, ends) and is over. Two queries."""
+    first = start_of_hour(begins) if begins == start_of_hour(begins) else start_of_hour(begins) + HOUR
+    last = start_of_hour(min(ends, now_from_database()))
+    if first >= last:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(WANTED, {"begins": first, "ends": last, "cluster": cluster.pk if cluster else None})
+        return dict(cursor.fetchall())

@@ -1,0 +1,107 @@
+"""The forms of the exports, each a stream of text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from accounting.clock import now_from_database
+from accounting.csv_lines import csv_line, harmless
+from scheduling.exports.reading import Selection, Told, generations_of, read_jobs, read_turns
+from scheduling.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
+
+
+def sacct(selection: Selection) -> Iterator[str]:
+    """Pipe-separated with a head: each job, then its turns as steps."""
+    now, generations = now_from_database(), generations_of()
+    yield sacct_head()
+    for some in read_jobs(selection):
+        yield "".join(line for told in some for line in sacct_lines(told, now, generations))
+
+
+def shredder(selection: Selection) -> Iterator[str]:
+    """For `xdmod-shredder -f slurm`: no head, a line for each turn that ended in the period."""
+    now, generations = now_from_database(), generations_of()
+    for some in read_turns(selection):
+        yield "".join(shredder_line(told, now, generations) for told in some)
+
+
+COLUMNS = (
+    "job_id", "job_name", "kind", "resource", "queue", "user", "account", "account_path", "priority", "state",
+    "exit_state", "exit_code", "submit_time", "start_time", "end_time", "wall_seconds", "wait_seconds", "gpu_count",
+    "gpu_seconds", "worker_count", "node_count", "node_list", "turns",
+)  # fmt: skip
+
+
+def row_of(told: Told, now: datetime) -> dict[str, Any]:
+    """What XDMoD's job facts have, in our words: wall is all time in which GPUs were held, wait all other time."""
+    job = told.job
+    wall = sum(
+        (
+            ((turn.lease.held_until or now) - turn.lease.held_from).total_seconds()
+            for turn in told.turns
+            if turn.lease.held_from
+        ),
+        0.0,
+    )
+    wall = max(wall, 0.0)
+    there = ((job.ended_at or now) - job.created_at).total_seconds()
+    nodes = sorted({node for turn in told.turns for node in turn.nodes})
+    return {
+        "job_id": job.pk,
+        "job_name": told.name,
+        "kind": job.kind,
+        "resource": job.cluster.name,
+        "queue": ",".join(dict.fromkeys(turn.lease.generation.name for turn in told.turns)),
+        "user": told.user,
+        "account": told.account,
+        "account_path": told.account_path,
+        "priority": job.priority,
+        "state": job.state,
+        "exit_state": job_state(job),
+        "exit_code": job.exit_code,
+        "submit_time": job.created_at.isoformat(),
+        "start_time": job.first_started_at and job.first_started_at.isoformat(),
+        "end_time": job.ended_at and job.ended_at.isoformat(),
+        "wall_seconds": wall,
+        "wait_seconds": max(there - wall, 0.0),
+        "gpu_count": job.gpus,
+        "gpu_seconds": wall * job.gpus,
+        "worker_count": job.workers,
+        "node_count": len(nodes),
+        "node_list": ",".join(nodes),
+        "turns": len(told.turns),
+    }
+
+
+def jobs_csv(selection: Selection) -> Iterator[str]:
+    now = now_from_database()
+    yield csv_line(COLUMNS)
+    for some in read_jobs(selection):
+        yield "".join(csv_line([harmless(cell) for cell in row_of(told, now).values()]) for told in some)
+
+
+def jobs_json(selection: Selection) -> Iterator[str]:
+    """One array, an object a line."""
+    now, separator = now_from_database(), "[\n"
+    for some in read_jobs(selection):
+        for told in some:
+            yield separator + json.dumps(row_of(told, now), ensure_ascii=False)
+            separator = ",\n"
+    yield "[]\n" if separator == "[\n" else "\n]\n"
+
+
+# Name of the file → how it is written, and what it is.
+FORMS: dict[str, tuple[Callable[[Selection], Iterator[str]], str]] = {
+    "sacct.txt": (sacct, "text/plain; charset=utf-8"),
+    "xdmod.txt": (shredder, "text/plain; charset=utf-8"),
+    "jobs.csv": (jobs_csv, "text/csv; charset=utf-8"),
+    "jobs.json": (jobs_json, "application/json"),
+}
+
+
+def export_lines(form: str, selection: Selection) -> Iterator[str]:
+    """The text of a form (a key of FORMS) in pieces; each is read with queries of its own."""
+    return FORMS[form][0](selection)

@@ -1,0 +1,43 @@
+"""`manage.py export_jobs FORM`: writes jobs to the standard output, for other tools."""
+
+from __future__ import annotations
+
+from argparse import BooleanOptionalAction
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounting.models import Tenant
+from scheduling.exports import FORMS, Selection, export_lines
+
+
+class Command(BaseCommand):
+    help = "Writes jobs as sacct, XDMoD's shredder, CSV or JSON have them. Days are in UTC."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("form", choices=FORMS)
+        parser.add_argument(
+            "--from", dest="first", required=True, type=date.fromisoformat, help="The first day."
+        )
+        parser.add_argument("--to", dest="last", required=True, type=date.fromisoformat, help="The last day.")
+        parser.add_argument("--team", help="The slug of a team; with all teams below it.")
+        parser.add_argument("--anonymous", action=BooleanOptionalAction, help="Pseudonyms instead of names.")
+
+    def handle(
+        self,
+        *args: Any,
+        form: str,
+        first: date,
+        last: date,
+        team: str | None,
+        anonymous: bool,
+        **options: Any,
+    ) -> None:
+        tenant = Tenant.objects.filter(slug=team).first() if team else None
+        if team and tenant is None:
+            raise CommandError(f"There is no team {team}.")
+        begins, ends = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
+        selection = Selection.of(None, begins, ends, tenant=tenant, anonymous=bool(anonymous))
+        for piece in export_lines(form, selection):
+            self.stdout.write(piece, ending="")

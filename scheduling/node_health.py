@@ -1,0 +1,172 @@
+"""How nodes were: time down and drained, how often they failed, what happened to them, and each GPU's use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db import connection
+
+from accounting.clock import now_from_database
+from accounting.months import first_of_month
+from scheduling.models import Cluster, Node
+
+# A failure is that a node goes down, or that GPUs of it do beside those that had failed.
+HEALTH = """
+    WITH hours AS (
+        SELECT node_id, sum(busy + idle + assembling) AS held, sum(drained) AS drained, sum(down) AS down,
+               sum(busy + idle + assembling + free + others + drained + down) AS capacity
+          FROM accounting_nodehour
+         WHERE month >= %(first)s AND month <= %(last)s AND hour >= %(begins)s AND hour < %(ends)s
+         GROUP BY node_id
+    ), changes AS (
+        SELECT node_id, at, gpus, state, failed_gpus, lag(state) OVER past AS before,
+               lag(failed_gpus, 1, 0) OVER past AS failed_before,
+               lead(at, 1, %(ends)s) OVER past AS until
+          FROM scheduling_nodechange WHERE at < %(ends)s
+        WINDOW past AS (PARTITION BY cluster_id, node_id ORDER BY at, id)
+    ), failures AS (
+        SELECT node_id,
+               count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND before IS DISTINCT FROM 'down') AS downs,
+               coalesce(sum(failed_gpus - failed_before)
+                        FILTER (WHERE at >= %(begins)s AND failed_gpus > failed_before), 0) AS gpus,
+               sum(extract(epoch FROM until - greatest(at, %(begins)s)))
+                   FILTER (WHERE state = 'down' AND gpus > 0 AND until > %(begins)s) AS down_for,
+               sum(extract(epoch FROM until - greatest(at, %(begins)s)))
+                   FILTER (WHERE state <> 'down' AND gpus > 0 AND until > %(begins)s) AS up_for
+          FROM changes GROUP BY node_id
+    )
+    SELECT node.id, node.name, cluster.name, generation.name, node.gpus, node.state, node.state_reason,
+           node.failed_gpus, node.gone_at IS NOT NULL, coalesce(held, 0), coalesce(drained, 0), coalesce(down, 0),
+           coalesce(capacity, 0), coalesce(downs, 0), coalesce(failures.gpus, 0)::int,
+           coalesce(down_for, 0)::float8, coalesce(up_for, 0)::float8
+      FROM scheduling_node node JOIN scheduling_cluster cluster ON cluster.id = cluster_id
+      JOIN accounting_generation generation ON generation.id = generation_id
+      LEFT JOIN hours ON hours.node_id = node.id LEFT JOIN failures ON failures.node_id = node.id
+     WHERE (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
+       AND (node.gone_at IS NULL OR node.gone_at > %(begins)s)
+     ORDER BY cluster.name, node.name
+"""
+HISTORY = """
+    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus FROM (
+        SELECT at, id, name, cluster_id, gpus, state, failed_gpus, lag(state) OVER past AS before,
+               lag(gpus) OVER past AS gpus_before, lag(failed_gpus) OVER past AS failed_before
+          FROM scheduling_nodechange WHERE at < %(ends)s
+        WINDOW past AS (PARTITION BY cluster_id, node_id ORDER BY at, id)
+    ) changes
+     WHERE at >= %(begins)s AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
+       AND (before, gpus_before, failed_before) IS DISTINCT FROM (state, gpus, failed_gpus)
+     ORDER BY at DESC, id DESC LIMIT %(most)s
+"""
+# By the constraint that no GPU is held twice, which is an index on node, GPU and time.
+HELD_GPUS = """
+    SELECT node_id, gpu_index,
+           sum(extract(epoch FROM least(coalesce(upper(during), %(until)s), %(until)s)
+                                  - greatest(lower(during), %(begins)s)))::float8
+      FROM scheduling_heldgpu
+     WHERE node_id = ANY(%(nodes)s) AND during && tstzrange(%(begins)s, %(until)s)
+     GROUP BY node_id, gpu_index
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """One node. GPU-seconds are of closed hours; seconds up and down are the node's own, as it was observed."""
+
+    node_id: int
+    node: str
+    cluster: str
+    generation: str
+    gpus: int
+    state: str  # now
+    reason: str
+    failed_gpus: int  # now
+    is_gone: bool
+    held: Decimal
+    drained: Decimal
+    down: Decimal
+    capacity: Decimal
+    times_down: int
+    gpu_failures: int
+    seconds_down: float
+    seconds_up: float
+
+    @property
+    def failures(self) -> int:
+        return self.times_down + self.gpu_failures
+
+    @property
+    def seconds_between_failures(self) -> float | None:
+        """Mean time between failures: time up for each failure; None without any."""
+        return self.seconds_up / self.failures if self.failures else None
+
+    @property
+    def seconds_to_repair(self) -> float | None:
+        """Mean time to repair: time down for each time that it went down."""
+        return self.seconds_down / self.times_down if self.times_down else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """What a node became; what it was before is None when it was new."""
+
+    at: datetime
+    node: str
+    state_before: str | None
+    state: str
+    gpus_before: int | None
+    gpus: int
+    failed_before: int | None
+    failed: int
+
+
+def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = None) -> list[NodeHealth]:
+    """Of each node that was there at any moment of the period, by cluster and name. Two queries."""
+    until = min(ends, now_from_database())
+    return [NodeHealth(*row) for row in _rows(HEALTH, begins, until, cluster)]
+
+
+def node_events(
+    begins: datetime, ends: datetime, *, cluster: Cluster | None = None, most: int = 200
+) -> list[NodeEvent]:
+    """The latest changes of nodes first, without those that only concern others' pods."""
+    return [NodeEvent(*row) for row in _rows(HISTORY, begins, ends, cluster, most=most)]
+
+
+def held_gpus(
+    nodes: Sequence[int], begins: datetime, ends: datetime
+) -> tuple[Mapping[tuple[int, int], float], timedelta]:
+    """For how many seconds each GPU (node, number) was held, and of how long a time, up to now."""
+    until = min(ends, now_from_database())
+    if until <= begins or not nodes:
+        return {}, timedelta()
+    with connection.cursor() as cursor:
+        cursor.execute(HELD_GPUS, {"nodes": list(nodes), "begins": begins, "until": until})
+        return {(node, gpu): seconds for node, gpu, seconds in cursor.fetchall()}, until - begins
+
+
+def _rows(
+    statement: str, begins: datetime, ends: datetime, cluster: Cluster | None, **more: Any
+) -> list[tuple[Any, ...]]:
+    values = {
+        "begins": begins,
+        "ends": ends,
+        "first": first_of_month(begins),
+        "last": first_of_month(ends),
+        "cluster": cluster.pk if cluster else None,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values | more)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def gpus_of(node: NodeHealth, held: Mapping[tuple[int, int], float]) -> int:
+    """How many GPUs a picture of the node has: those of now, and any other that was held."""
+    return max([node.gpus, *(gpu + 1 for its_node, gpu in held if its_node == node.node_id)])
+
+
+STATES = dict(Node.State.choices)

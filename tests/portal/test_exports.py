@@ -1,0 +1,244 @@
+"""Raw exports: what comes out can be read back, and each reader gets what they may export."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.management import CommandError, call_command
+from django.test import AsyncClient
+
+from accounting.models import User
+from scheduling.exports import FORMS, Selection, export_lines, reading
+from scheduling.exports.slurm import SACCT, SHREDDER
+from scheduling.models import Job, Lease
+from tests.portal.scene import SECRETS, Scene
+from tests.scheduling.bygone import hours, ran, waited
+from tests.scheduling.world import World, world
+
+WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+LONG = Selection(NOON - timedelta(days=10), NOON + timedelta(days=10), None)
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    return world(v100=8, a100=8)
+
+
+@pytest.fixture
+def jobs(lab: World) -> list[Job]:
+    """One that was interrupted and succeeded on two nodes, one that failed, one that waits."""
+    people = lab.people
+    v100, more = lab.cluster.nodes.get(name="v100-0"), lab.node("v100-1", people.v100, 8)
+    first = waited(lab, people.bob, people.astro, NOON, gpus=2, workers=2, name="train|me\n", priority=3)
+    first.first_started_at = NOON + hours(1)
+    ran(first, NOON + hours(1), NOON + hours(2), v100, more, why="stopped")
+    ran(first, NOON + hours(4), NOON + hours(31), v100, v100)
+    second = waited(lab, people.charlie, people.bio, NOON, gpus=1, generation_ids=[people.v100.pk])
+    second.first_started_at = NOON + hours(1)
+    ran(second, NOON + hours(1), NOON + hours(1.5), v100, why="failed")
+    Job.objects.filter(pk=second.pk).update(state="failed", ended_at=NOON + hours(1.5), exit_code=137)
+    third = waited(lab, people.alice, people.astro, NOON + hours(3))
+    return [first, second, third]
+
+
+def text_of(form: str, selection: Selection = LONG) -> str:
+    return "".join(export_lines(form, selection))
+
+
+def sacct(selection: Selection = LONG) -> list[dict[str, str]]:
+    """As a program reads `sacct --parsable2`."""
+    head, *lines = text_of("sacct.txt", selection).split("\n")[:-1]
+    assert head.split("|") == list(SACCT)
+    rows = [line.split("|") for line in lines]
+    assert {len(row) for row in rows} <= {len(SACCT)}
+    return [dict(zip(SACCT, row, strict=True)) for row in rows]
+
+
+def moment(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+
+
+def seconds(elapsed: str) -> int:
+    found = re.fullmatch(r"(?:(\d+)-)?(\d\d):(\d\d):(\d\d)", elapsed)
+    assert found
+    days, hour, minute, second = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hour) * 60 + minute) * 60 + second
+
+
+def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
+    rows = {row["JobID"]: row for row in sacct()}
+    first, second, third = (str(job.pk) for job in jobs)
+    assert set(rows) == {first, f"{first}.1", f"{first}.2", second, f"{second}.1", third}
+    whole = rows[first]
+    assert whole["JobName"] == "train me "
+    assert (whole["User"], whole["Account"], whole["Priority"], whole["Restarts"]) == (
+        "bob",
+        "astro",
+        "3",
+        "1",
+    )
+    assert [moment(whole[name]) for name in ("Submit", "Start", "End")] == [
+        NOON,
+        NOON + hours(1),
+        NOON + hours(31),
+    ]
+    assert whole["Elapsed"] == "1-04:00:00"  # what it held, without the time between its turns
+    assert (whole["State"], whole["ExitCode"]) == ("COMPLETED", "0:0")
+    assert whole["AllocTRES"] == "gres/gpu=4,gres/gpu:v100=4,node=1"
+    assert whole["ReqTRES"] == "gres/gpu=4,node=2"
+    assert (rows[f"{first}.1"]["State"], rows[f"{first}.1"]["NodeList"]) == ("PREEMPTED", "v100-0,v100-1")
+    assert rows[f"{first}.2"]["NNodes"] == "1"
+    assert (rows[second]["State"], rows[second]["ExitCode"]) == ("FAILED", "0:9")
+    assert rows[second]["ReqTRES"] == "gres/gpu=1,gres/gpu:v100=1,node=1"
+    waiting = rows[third]
+    assert [waiting[name] for name in ("State", "Start", "End", "NodeList")] == [
+        "PENDING", "Unknown", "Unknown", "None assigned",
+    ]  # fmt: skip
+    for number, row in rows.items():
+        assert seconds(row["Elapsed"]) == int(row["ElapsedRaw"])
+        if "." in number:
+            assert moment(row["End"]) - moment(row["Start"]) == timedelta(seconds=int(row["ElapsedRaw"]))
+        else:
+            steps = [other for key, other in rows.items() if key.startswith(f"{number}.")]
+            assert int(row["ElapsedRaw"]) == sum(int(step["ElapsedRaw"]) for step in steps)
+
+
+def shredded(selection: Selection = LONG) -> list[dict[str, str]]:
+    """As XDMoD's shredder reads them: so many fields, and no line left out for what it has no use for."""
+    found = []
+    for line in text_of("xdmod.txt", selection).splitlines():
+        row = dict(zip(SHREDDER, line.split("|", len(SHREDDER) - 1), strict=True))
+        assert "." not in row["JobID"]
+        assert row["End"] != "Unknown"
+        assert row["NodeList"] != "None assigned"
+        assert row["State"].split(" ")[0] in {"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "PREEMPTED"}
+        assert re.search(r"gres/gpu=(\d+)", row["AllocTRES"])
+        found.append(row)
+    return found
+
+
+def test_xdmod_gets_each_turn_once_whatever_the_periods(jobs: list[Job]) -> None:
+    whole = shredded()
+    assert len(whole) == 3
+    gpu_seconds = sum(
+        int(re.search(r"gres/gpu=(\d+)", row["AllocTRES"])[1]) * seconds(row["Elapsed"]) for row in whole
+    )
+    leases = Lease.objects.filter(job__in=jobs)
+    assert gpu_seconds == sum(one.gpus * (one.held_until - one.held_from).total_seconds() for one in leases)
+    waits = {(row["JobID"], row["State"]): moment(row["Start"]) - moment(row["Submit"]) for row in whole}
+    assert waits[str(jobs[0].pk), "PREEMPTED"] == hours(1)
+    assert waits[str(jobs[0].pk), "COMPLETED"] == hours(2)  # since it lost its GPUs
+    cuts = [LONG.begins, NOON + hours(1.5), NOON + hours(2), NOON + hours(31), LONG.ends]
+    parts = [shredded(Selection(a, b, None)) for a, b in itertools.pairwise(cuts)]
+    key = lambda row: (row["JobID"], row["Start"])  # noqa: E731
+    assert sorted((row for part in parts for row in part), key=key) == sorted(whole, key=key)
+
+
+def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
+    rows = list(csv.DictReader(io.StringIO(text_of("jobs.csv"))))
+    told = json.loads(text_of("jobs.json"))
+    steady = [name for name in told[0] if name != "wait_seconds"]  # the third still waits
+    for row, one in zip(rows, told, strict=True):
+        assert [row[name] for name in steady] == [
+            "" if one[name] is None else str(one[name]) for name in steady
+        ]
+    first = told[0]
+    assert (first["wall_seconds"], first["wait_seconds"], first["turns"]) == (28 * 3600, 3 * 3600, 2)
+    assert first["gpu_seconds"] == 4 * 28 * 3600
+    assert first["job_name"] == "train|me\n"
+
+
+def test_a_period_without_jobs_is_empty_but_well_formed(lab: World) -> None:
+    assert json.loads(text_of("jobs.json")) == []
+    assert sacct() == []
+    assert text_of("xdmod.txt") == ""
+
+
+def test_pseudonyms_are_stable_and_tell_no_name(jobs: list[Job]) -> None:
+    anonymous = Selection(LONG.begins, LONG.ends, None, anonymous=True)
+    for form in FORMS:
+        text = text_of(form, anonymous)
+        assert not re.search("bob|alice|charlie|astro|bio|uni|train[| ]me", text, re.IGNORECASE)
+        assert re.findall(r"user-\w+", text) == re.findall(r"user-\w+", text_of(form, anonymous))
+    rows = {row["JobID"]: row for row in sacct(anonymous)}
+    first, second, third = (rows[str(job.pk)] for job in jobs)
+    assert first["Account"] == third["Account"] != second["Account"]
+    assert len({first["User"], second["User"], third["User"]}) == 3
+
+
+def test_steps_of_reading_leave_nothing_out(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sacct(), shredded(), text_of("jobs.csv").count("\n")
+    monkeypatch.setattr(reading, "STEP", 1)
+    assert [dict(row.items()) for row in sacct()] == whole[0]
+    assert shredded() == whole[1]
+    assert text_of("jobs.csv").count("\n") == whole[2]
+
+
+def test_queries_do_not_grow_with_jobs(jobs: list[Job], lab: World, django_assert_max_num_queries) -> None:
+    for _ in range(20):
+        waited(lab, lab.people.bob, lab.people.astro, NOON)
+    with django_assert_max_num_queries(9):
+        text_of("sacct.txt")
+    with django_assert_max_num_queries(10):
+        text_of("xdmod.txt")
+
+
+def test_the_shell_writes_the_same(jobs: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("export_jobs", "sacct.txt", "--from", "2026-05-01", "--to", "2026-05-09", "--team", "bio")
+    told = capsys.readouterr().out
+    head, *lines = told.splitlines()
+    assert head.startswith("JobID|JobIDRaw|")
+    assert {line.split("|")[4] for line in lines} == {"bio"}
+    with pytest.raises(CommandError, match="no team"):
+        call_command(
+            "export_jobs", "jobs.csv", "--from", "2026-05-01", "--to", "2026-05-09", "--team", "nowhere"
+        )
+
+
+def get(user: User, address: str) -> tuple[int, str]:
+    async def work() -> tuple[int, str]:
+        client = AsyncClient()
+        await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        answer = await client.get(address)
+        if not answer.streaming:
+            return answer.status_code, answer.content.decode()
+        return answer.status_code, b"".join([part async for part in answer.streaming_content]).decode()
+
+    return async_to_sync(work)()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_managers_export_their_own_teams_operators_all(scene: Scene, form: str) -> None:
+    people = scene.people
+    for address in (f"/usage/{form}?{WIDE}", f"/api/v1/exports/{form}?{WIDE}"):
+        status, text = get(people.alice, address)
+        assert status == 200
+        assert "charlie" not in text
+        assert "genome" not in text
+        status, everything = get(people.olga, address)
+        assert status == 200
+        if form != "xdmod.txt":  # no turn has ended yet
+            assert "supernova" in text
+            assert "supernova" in everything
+            assert "genome" in everything
+            _, own = get(people.olga, f"{address}&team=bio")
+            assert "genome" in own
+            assert not any(name in own for name in SECRETS)
+        for reader in (people.bob, people.charlie):
+            assert get(reader, address)[0] == 404
+        assert get(people.alice, f"{address}&team=bio")[0] == 404
+        assert get(people.alice, f"{address}&team=astro")[0] == 200
+
+
+def test_the_way_there_is_shown_to_those_who_may(scene: Scene, browser_of: Any) -> None:
+    for reader, shown in ((scene.people.alice, True), (scene.people.bob, False), (scene.people.olga, True)):
+        assert ("/usage/sacct.txt" in browser_of(reader).get("/usage/").content.decode()) is shown

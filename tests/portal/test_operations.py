@@ -1,0 +1,122 @@
+"""Usage → Operations: page, files and API tell the same figures, to operators alone; the chargeback closes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from decimal import Decimal
+
+import pytest
+
+from accounting.actions import take_back_usage
+from accounting.capacity_report import capacity_report
+from accounting.clock import now_from_database
+from accounting.models import UsageSegment
+from accounting.sums import HOUR, start_of_hour
+from portal.reports.formats import shown
+from portal.reports.operations.tables import SUBJECTS
+from portal.templatetags.figures import gpu_hours
+from scheduling import node_health
+from tests.accounting.booking import close_hours
+from tests.make import LONG_AGO
+from tests.portal.scene import Scene
+
+# A past hour may lie in last month; the test must not depend on the calendar.
+WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
+
+
+@pytest.fixture
+def closed(scene: Scene) -> Scene:
+    hour = start_of_hour(now_from_database())
+    close_hours(scene.people, hour - 6 * HOUR, hour + HOUR, book=scene.world.cluster.pk)
+    return scene
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_page_files_and_api_tell_the_same(
+    closed: Scene, browser_of, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = now_from_database()
+    monkeypatch.setattr(node_health, "now_from_database", lambda: now)  # one moment for all that is asked
+    browser = browser_of(closed.people.olga)
+    response = browser.get(f"/usage/operations/{subject}/?{WIDE}")
+    html = response.content.decode()
+    document = response.context["document"]
+    told = browser.get(f"/api/v1/operations/{subject}?{WIDE}").json()
+    lines = list(
+        csv.reader(io.StringIO(browser.get(f"/usage/operations/{subject}.csv?{WIDE}").content.decode()))
+    )
+    for table in document.tables:
+        rows = told["tables"][table.key]["rows"]
+        if len(document.tables) > 1:
+            lines = lines[lines.index([table.key]) + 1 :]
+        assert [list(row) for row in rows] == [[column.key for column in table.columns]] * len(rows)
+        assert lines[0] == [column.key for column in table.columns]
+        for row, line in zip(rows, lines[1:], strict=False):
+            assert ["" if cell is None else str(cell) for cell in row.values()] == line
+        for row in table.rows:
+            for column, cell in zip(table.columns, row, strict=True):
+                text = shown(column, cell, document.zone)
+                if column.key.endswith("gpu_seconds"):
+                    text = gpu_hours(cell)
+                assert cell is None or f">{text}<" in html.replace("&#x27;", "'")
+    assert any(told["tables"][table.key]["rows"] for table in document.tables)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_nobody_else_learns_that_there_is_such_a_page(closed: Scene, browser_of, subject: str) -> None:
+    for reader in (closed.people.alice, closed.people.bob, closed.people.charlie):
+        browser = browser_of(reader)
+        for address in (
+            f"/usage/operations/{subject}/",
+            f"/usage/operations/{subject}.csv",
+            f"/api/v1/operations/{subject}",
+        ):
+            assert browser.get(address).status_code == 404
+        assert "/usage/operations/" not in browser.get("/usage/").content.decode()
+    assert browser_of(closed.people.olga).get("/usage/operations/rubbish/").status_code == 404
+
+
+def test_the_chargeback_is_the_capacity_identitys_tenants_line_to_the_last_digit(
+    closed: Scene, browser_of
+) -> None:
+    now = now_from_database()
+    browser = browser_of(closed.people.ada)
+    for corrected in (False, True):
+        if corrected:
+            wrong = UsageSegment.objects.filter(lease_id=9001).select_related("generation")
+            take_back_usage(actor=closed.people.ada, segments=list(wrong[:1]), reason="a test")
+        rows = list(
+            csv.DictReader(io.StringIO(browser.get(f"/usage/chargeback.csv?{WIDE}").content.decode()))
+        )
+        (identity,) = capacity_report(LONG_AGO, now + HOUR).identities
+        by_team: dict[str, Decimal] = {}
+        for row in rows:
+            by_team[row["team"]] = by_team.get(row["team"], Decimal(0)) + Decimal(row["cost"])
+            parts = [Decimal(row[f"{name}_gpu_seconds"]) for name in ("busy", "idle", "assembling")]
+            assert sum(parts) == Decimal(row["gpu_seconds"])
+        assert {team: cost for team, cost in by_team.items() if cost} == {
+            one.tenant: one.cost for one in identity.tenants
+        }
+        assert sum(Decimal(row["corrections"]) for row in rows) == -identity.waived
+        assert (identity.waived > 0) is corrected
+    assert {row["path"] for row in rows} == {"Uni / Astro", "Uni / Bio"}
+    told = browser.get(f"/api/v1/chargeback?{WIDE}").json()["tables"]["chargeback"]["rows"]
+    assert told == [dict(row.items()) for row in rows]
+
+
+def test_the_chargeback_comes_as_a_workbook(closed: Scene, browser_of) -> None:
+    response = browser_of(closed.people.ada).get(f"/usage/chargeback.xlsx?{WIDE}")
+    assert response.content[:2] == b"PK"
+
+
+def test_pages_take_few_queries(closed: Scene, browser_of, django_assert_max_num_queries) -> None:
+    browser = browser_of(closed.people.olga)
+    browser.get("/usage/operations/")
+    for subject, most in QUERIES.items():
+        with django_assert_max_num_queries(most):
+            browser.get(f"/usage/operations/{subject}/?{WIDE}")
+
+
+# Session, user, side bar and clock are six of them.
+QUERIES = {"use": 12, "nodes": 14, "jobs": 18, "prices": 10, "chargeback": 14}
