@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import Max
 
-from accounting.models import StatementSubscription
+from accounting.models import StatementDelivery, StatementSubscription
 
 # By then what was held at the end of a period is booked.
 SETTLES = timedelta(hours=6)
@@ -44,9 +44,8 @@ def due_subscriptions(now: datetime) -> list[int]:
     """Ids of those of which a statement is to be sent; none where there is no mail server."""
     if not settings.EMAIL_HOST:
         return []
-    subscriptions = StatementSubscription.objects.exclude(user__email="").select_related("user")
-    return [
-        one.pk
-        for one in subscriptions.annotate(sent=Max("deliveries__first")).order_by("pk")
-        if period_to_send(one, now, sent=one.sent)
-    ]
+    subscriptions = (
+        StatementSubscription.objects.exclude(user__email="").select_related("user").order_by("pk")
+    )
+    sent = dict(StatementDelivery.objects.values_list("subscription").annotate(Max("first")).order_by())
+    return [one.pk for one in subscriptions if period_to_send(one, now, sent=sent.get(one.pk))]

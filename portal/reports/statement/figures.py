@@ -15,6 +15,7 @@ from accounting.clock import now_from_database
 from accounting.held import Held, held_by_generation
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.models import Membership, Tenant, User
+from accounting.one_moment import one_moment
 from accounting.reports import By, UsageRow, usage_report
 from portal.administration.outlooks import outlooks_of
 from portal.reports.periods import ReportPeriod
@@ -92,14 +93,22 @@ def period_name(period: ReportPeriod) -> str:
 
 
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
-    """Raises nothing for who may see nothing: then there is nothing in it. Callers look for the tenant first."""
+    """As of one moment, so that all sums fit together whatever is booked meanwhile.
+
+    For who may see nothing there is nothing in it: callers look for the tenant first.
+    """
+    with one_moment():
+        return _statement(viewer, tenant, period)
+
+
+def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
     bounds = period.begins, period.ends
     report = partial(usage_report, viewer, *bounds, tenant=tenant, time_zone=period.zone.key)
+    now = now_from_database()
     generations = report(by=[By.GENERATION])
     users = report(by=[By.USER], largest=slice(0, MOST_USERS))
     jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS))
     is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
-    now = now_from_database()
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -25,38 +26,77 @@ from portal.wording import money, number
 MOST_ATTACHED = 5 * 1024 * 1024
 
 
-@transaction.atomic(durable=True)
 def send_statement(*, subscription_id: int, now: datetime | None = None) -> bool:
     """Writes the letter that is due, with its file; whether it did. Ends the subscription of who may not see the team.
 
     Any number of workers may call it: the subscription's row lets one in, and the database lets no period in twice.
     `now` is for tests; else the database's clock is asked.
     """
-    locked = StatementSubscription.objects.select_for_update(of=("self",), skip_locked=True)
-    subscription = locked.select_related("user", "tenant").filter(pk=subscription_id).first()
-    if subscription is None or not subscription.user.email or not settings.EMAIL_HOST:
+    now = now or now_from_database()
+    subscription = StatementSubscription.objects.filter(pk=subscription_id).first()
+    due = subscription and _due(subscription, now)
+    if not subscription or not due:
         return False
-    sent = subscription.deliveries.order_by("-first").values_list("first", flat=True).first()
-    due = period_to_send(subscription, now or now_from_database(), sent=sent)
-    if due is None:
+    if not _may_see(subscription):
+        return _end(subscription_id)
+    # Computed before anything is locked: it may take seconds.
+    period = ReportPeriod(GIVEN, *due, ZoneInfo(subscription.user.time_zone), {})
+    statement = statement_of(subscription.user, subscription.tenant, period)
+    return _write(subscription_id, statement, _file(subscription, statement), now)
+
+
+@transaction.atomic(durable=True)
+def _write(
+    subscription_id: int, statement: Statement, files: Sequence[mail.Attachment], now: datetime
+) -> bool:
+    """The letter, once, unless something has changed meanwhile."""
+    subscription = _lock(subscription_id)
+    period = statement.period
+    if subscription is None or _due(subscription, now) != (period.first, period.last):
         return False
-    user, tenant = subscription.user, subscription.tenant
-    if not Tenant.objects.visible_to(user).filter(pk=tenant.pk).exists():
+    if not _may_see(subscription):
         end_subscription(subscription, actor=None)
         return False
-    first, last = due
-    StatementDelivery.objects.create(subscription=subscription, first=first)
-    period = ReportPeriod(GIVEN, first, last, ZoneInfo(user.time_zone), {})
-    statement = statement_of(user, tenant, period)
-    attachments = []
-    if subscription.form != StatementSubscription.Form.LINK:
-        content = in_format(document_of(statement), subscription.form)
-        if len(content) <= MOST_ATTACHED:
-            name = f"{file_name(tenant, period)}.{subscription.form}"
-            attachments.append(mail.Attachment(name, TYPES[subscription.form], content))
-    subject = f"Statement of {tenant.name}, {first} to {last}"
-    mail.write([user], subject=subject, text=_text(statement), attachments=attachments)
+    StatementDelivery.objects.create(subscription=subscription, first=period.first)
+    subject = f"Statement of {statement.tenant.name}, {period.first} to {period.last}"
+    mail.write([subscription.user], subject=subject, text=_text(statement), attachments=files)
     return True
+
+
+@transaction.atomic(durable=True)
+def _end(subscription_id: int) -> bool:
+    subscription = _lock(subscription_id)
+    if subscription is not None and not _may_see(subscription):
+        end_subscription(subscription, actor=None)
+    return False
+
+
+def _lock(subscription_id: int) -> StatementSubscription | None:
+    """None where another worker has it."""
+    locked = StatementSubscription.objects.select_for_update(of=("self",), skip_locked=True)
+    return locked.filter(pk=subscription_id).first()
+
+
+def _due(subscription: StatementSubscription, now: datetime) -> tuple[date, date] | None:
+    if not subscription.user.email or not settings.EMAIL_HOST:
+        return None
+    sent = subscription.deliveries.order_by("-first").values_list("first", flat=True).first()
+    return period_to_send(subscription, now, sent=sent)
+
+
+def _may_see(subscription: StatementSubscription) -> bool:
+    return Tenant.objects.visible_to(subscription.user).filter(pk=subscription.tenant_id).exists()
+
+
+def _file(subscription: StatementSubscription, statement: Statement) -> list[mail.Attachment]:
+    """None where a link is wanted, or the file is too large to be sent."""
+    form = subscription.form
+    if form == StatementSubscription.Form.LINK:
+        return []
+    content = in_format(document_of(statement), form)
+    if len(content) > MOST_ATTACHED:
+        return []
+    return [mail.Attachment(f"{file_name(statement.tenant, statement.period)}.{form}", TYPES[form], content)]
 
 
 def _text(statement: Statement) -> str:
