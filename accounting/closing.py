@@ -56,7 +56,9 @@ def closed_until(book: int) -> datetime | None:
 
 def open_book(*, book: int, since: datetime) -> ClosedBook:
     """From which full hour on a cluster's hours are to be closed; has no effect when that is known."""
-    return ClosedBook.objects.get_or_create(book=book, defaults={"since": since, "until": since})[0]
+    return ClosedBook.objects.get_or_create(
+        book=book, defaults={"since": since, "until": since, "priced_until": since}
+    )[0]
 
 
 def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> LedgerTransaction | None:

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from accounting.bulk import insert_rows, number_rows
 from accounting.models import (
     CapacitySegment,
+    ClassCharge,
     CorrectedSegment,
     Generation,
     LedgerAccount,
@@ -34,7 +35,7 @@ class AccountKey(NamedTuple):
 
 
 Entries = Mapping[AccountKey, Decimal]
-Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment)
+Voucher = TypeVar("Voucher", UsageSegment, CapacitySegment, ClassCharge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Booking:
     segments: Sequence[UsageSegment] = ()
     takes_back: Sequence[UsageSegment] = ()  # stored ones
     capacity: Sequence[CapacitySegment] = ()
+    charges: Sequence[ClassCharge] = ()
+    charges_back: Sequence[ClassCharge] = ()  # stored ones, of what is taken back
 
 
 def unit_of(generation: Generation) -> str:
@@ -89,6 +92,7 @@ def _insert(bookings: Sequence[Booking]) -> None:
         for segment in booking.takes_back
     )
     insert_rows(_of(booking, one) for booking in bookings for one in booking.capacity)
+    insert_rows(_with_segment(_of(booking, one)) for booking in bookings for one in booking.charges)
     insert_rows(
         LedgerEntry(transaction=booked, month=booked.month, account_id=accounts[account], amount=amount)
         for booked, account, amount in entries
@@ -119,6 +123,29 @@ def entries_of(segments: Sequence[UsageSegment], *, taken_back: bool = False) ->
     return entries
 
 
+def entries_of_charges(
+    charges: Sequence[ClassCharge], from_whom: LedgerAccount.Kind, *, taken_back: bool = False
+) -> Entries:
+    """What class charges say together, in money: of tenants' users, and of the account of the kind `from_whom`."""
+    sign = -1 if taken_back else 1
+    entries: dict[AccountKey, Decimal] = {}
+    for charge in charges:
+        one = charge.segment
+        cost = AccountKey(LedgerAccount.Kind.COST, one.currency, None, one.tenant_id, one.user_id)
+        for account, amount in ((cost, charge.amount), (AccountKey(from_whom, one.currency), -charge.amount)):
+            entries[account] = entries.get(account, Decimal(0)) + sign * amount
+    return entries
+
+
+def together(*all_entries: Entries) -> Entries:
+    """Those of one transaction, summed by account."""
+    found: dict[AccountKey, Decimal] = {}
+    for entries in all_entries:
+        for account, amount in entries.items():
+            found[account] = found.get(account, Decimal(0)) + amount
+    return found
+
+
 def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
     """The entries of a stored transaction."""
     rows = LedgerEntry.objects.filter(transaction=transaction, month=transaction.month)
@@ -133,6 +160,11 @@ def accounts_of(transaction: LedgerTransaction) -> dict[AccountKey, Decimal]:
 def _of(booking: Booking, voucher: Voucher) -> Voucher:
     voucher.transaction = booking.transaction
     return voucher
+
+
+def _with_segment(charge: ClassCharge) -> ClassCharge:
+    charge.segment_id = charge.segment.pk  # which is numbered only now if it comes with the same booking
+    return charge
 
 
 def _accounts(wanted: set[AccountKey]) -> Mapping[AccountKey, int]:

@@ -1,7 +1,8 @@
 """The lines of a bill: GPU time of each generation at each price, and what corrections took back of it.
 
 Lines are what stands: they sum to the ledger to the last digit, corrections included. A segment has one price, so a
-generation whose price did not change is read from the sums of closed time, and another one from its segments.
+generation whose price did not change is read from the sums of closed time, and another one from its segments. What
+the prices of classes changed (accounting/class_prices.py) is a line of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ FREE = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """GPU time of one generation at one price an hour. Each hour's part of `cost` is rounded by itself."""
+    """GPU time of one generation at one price an hour. Each hour's part of `cost` is rounded by itself.
+
+    Without a price it is what all prices of classes charged or credited for time that stands in other lines.
+    """
 
     generation: str
-    price: Decimal
+    price: Decimal | None
     gpu_seconds: Decimal
     cost: Decimal
     currency: str
@@ -45,7 +49,7 @@ class TakenBack:
 
 
 def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[Line]:
-    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see. Six queries at most."""
+    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see. Seven queries at most."""
     prices = list(
         Price.objects.filter(valid__overlap=(begins, ends)).values_list(
             "generation_id", "valid", "per_gpu_hour"
@@ -58,12 +62,13 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
     }
     steady = {generation: price for generation, _, price in prices if generation not in changing}
     report = usage_report(viewer, begins, ends, by=[By.GENERATION], tenant=tenant)
+    charged = _charged(viewer, begins, ends, tenant)
     lines = [
         Line(
             row.generation or "",
             steady.get(row.generation_id or 0, FREE),
             row.gpu_seconds,
-            row.cost,
+            row.cost - charged.get((row.generation or "", row.currency), FREE),
             row.currency,
         )
         for row in report.rows
@@ -71,7 +76,25 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
     ]
     if changing & {row.generation_id for row in report.rows}:
         lines += _at_each_price(viewer, begins, ends, tenant, changing)
-    return sorted(lines, key=lambda line: (line.currency, line.generation, line.price))
+    lines += [
+        Line(generation, None, FREE, amount, currency)
+        for (generation, currency), amount in charged.items()
+        if amount
+    ]
+    return sorted(
+        lines, key=lambda line: (line.currency, line.generation, line.price is None, line.price or FREE)
+    )
+
+
+def _charged(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
+) -> dict[tuple[str, str], Decimal]:
+    """By generation and currency, what the prices of classes added to what stands, or took off."""
+    segments = _within(_of(viewer, tenant).uncorrected().filter(class_charge__isnull=False), begins, ends)
+    sums = segments.values_list("generation__name", "currency").annotate(
+        full=_cost(begins, ends), plain=_cost(begins, ends, of="cost")
+    )
+    return {(generation, currency): full - plain for generation, currency, full, plain in sums}
 
 
 def _at_each_price(
@@ -82,7 +105,7 @@ def _at_each_price(
         Line(generation, price, gpu_seconds, cost, currency)
         for generation, price, currency, gpu_seconds, cost in found.values_list(
             "generation__name", "price_per_gpu_hour", "currency"
-        ).annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends))
+        ).annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost"))
     ]
 
 
@@ -110,7 +133,8 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
 
 
 def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:
-    return UsageSegment.objects.visible_to(viewer).filter(tenant__in=Tenant.objects.subtree_of([tenant.pk]))
+    visible: UsageSegmentQuerySet = UsageSegment.objects.with_charges().visible_to(viewer)
+    return visible.filter(tenant__in=Tenant.objects.subtree_of([tenant.pk]))
 
 
 def _within(segments: UsageSegmentQuerySet, begins: datetime, ends: datetime) -> UsageSegmentQuerySet:
@@ -127,5 +151,5 @@ def _gpu_seconds(begins: datetime, ends: datetime) -> Coalesce:
     return gpu_seconds_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)))
 
 
-def _cost(begins: datetime, ends: datetime) -> Coalesce:
-    return cost_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)))
+def _cost(begins: datetime, ends: datetime, *, of: str = "full_cost") -> Coalesce:
+    return cost_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)), of=of)

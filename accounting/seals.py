@@ -22,7 +22,7 @@ AT_ONCE = 1000
 # What a transaction says, as text that is the same on every server: amounts with their scale, moments in
 # microseconds since 1970.
 LEAVES = """
-    SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
+    SELECT booked.id, booked.key, sha256(convert_to((jsonb_build_array(
         booked.id, booked.book, booked.key, booked.kind, (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
         (extract(epoch FROM upper(booked.period)) * 1000000)::bigint,
         (extract(epoch FROM booked.recorded_at) * 1000000)::bigint,
@@ -55,7 +55,15 @@ LEAVES = """
         (SELECT jsonb_agg(corrected.segment_id ORDER BY corrected.segment_id)
            FROM accounting_correctedsegment corrected
           WHERE corrected.transaction_id = booked.id AND corrected.month = booked.month)
-    )::text, 'UTF8')) AS leaf
+    ) || coalesce((
+        -- Only where there are any: what was sealed before there were prices of classes says what it said.
+        SELECT jsonb_build_array(jsonb_agg(jsonb_build_array(
+                   charge.segment_id, charge.idle, charge.idle_price, charge.preemptible, charge.preemptible_price,
+                   charge.borrowed, charge.borrowed_price, charge.amount
+               ) ORDER BY charge.segment_id))
+          FROM accounting_classcharge charge
+         WHERE charge.transaction_id = booked.id AND charge.month = booked.month HAVING count(*) > 0
+    ), '[]'::jsonb))::text, 'UTF8')) AS leaf
     FROM accounting_ledgertransaction booked
 """
 

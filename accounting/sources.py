@@ -91,7 +91,7 @@ class Sources:
     def segments(self) -> UsageSegmentQuerySet:
         """Segments of all other time; those at the period's edges reach beyond it."""
         scope = self._scope
-        found: UsageSegmentQuerySet = self._visible(UsageSegment.objects.all())
+        found: UsageSegmentQuerySet = self._visible(UsageSegment.objects.with_charges())
         found = found.uncorrected().filter(**scope.narrow)
         found = found.overlapping(scope.begins, scope.ends).order_by()
         left: UsageSegmentQuerySet = self._without(found, self._levels, "period__startswith", LOWER)

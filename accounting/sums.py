@@ -6,10 +6,11 @@ stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from django.db import connection
 
@@ -26,6 +27,11 @@ _STANDS = """
      WHERE book = %(book)s AND month = %(month)s AND lower(period) >= %(begins)s AND lower(period) < %(ends)s
        AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
                        WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
+"""
+# What classes changed in hours that were priced before their day was closed.
+_CHARGE = """
+    coalesce((SELECT charge.amount FROM accounting_classcharge charge
+              WHERE charge.segment_id = segment.id AND charge.month = segment.month), 0)
 """
 _SUMS = "sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), count(*)"
 _COLUMNS = "gpu_seconds, assembling, idle, cost, segments"
@@ -48,7 +54,7 @@ JOB_DAYS = f"""
     INSERT INTO accounting_jobday (
         transaction_id, book, month, hour, job_id, job_name, tenant_id, user_id, generation_id, currency, {_COLUMNS})
     SELECT %(booked)s, book, month, %(begins)s, job_id, max(job_name), tenant_id, user_id, generation_id, currency,
-           {_SUMS}
+           sum(gpu_seconds), sum(assembling), sum(idle), sum(cost + {_CHARGE}), count(*)
     {_STANDS} GROUP BY book, month, job_id, tenant_id, user_id, generation_id, currency
 """
 
@@ -76,7 +82,7 @@ def _write(statement: str, transaction_id: int, book: int, begins: datetime, end
 
 
 def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
-    """Adds to the sums of closed hours and days what corrections, and bookings after them, change there.
+    """Adds to the sums of closed hours and days what corrections, bookings after them, and charges change there.
 
     The bookings are stored; the caller holds the book's row.
     """
@@ -84,41 +90,59 @@ def correct_sums(*, book: int, bookings: Sequence[Booking]) -> None:
     if held is None:
         return
     changes = [
-        (segment, sign, booking.transaction.pk)
+        change
         for booking in bookings
-        for sign, segments in ((-1, booking.takes_back), (1, booking.segments))
-        for segment in segments
-        if held.since <= segment.period.lower < held.until
+        for change in _changes(booking)
+        if held.since <= change.segment.period.lower < held.until
     ]
     insert_rows(_sums_of(UsageHour, changes, start_of_hour, HOLDER))
     first, last = start_of_day(held.since - MICROSECOND) + DAY, start_of_day(held.until)
-    whole_days = [change for change in changes if first <= change[0].period.lower < last]
+    whole_days = [change for change in changes if first <= change.segment.period.lower < last]
     insert_rows(_sums_of(UsageDay, whole_days, start_of_day, HOLDER))
     insert_rows(_sums_of(JobDay, whole_days, start_of_day, (*HOLDER, "job_id", "job_name")))
 
 
 HOLDER = ("book", "month", "tenant_id", "user_id", "generation_id", "currency")
-AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")
-# A segment, whether it comes or goes, and the transaction by which it does.
-Change: TypeAlias = tuple[UsageSegment, int, int]
+AMOUNTS = ("gpu_seconds", "assembling", "idle", "cost")  # the cost last
 Sums = TypeVar("Sums", UsageHour, UsageDay, JobDay)
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a transaction changes in the sums of where a segment is."""
+
+    segment: UsageSegment
+    booked: int
+    segments: int
+    amounts: Sequence[Decimal]  # as AMOUNTS
+
+
+def _changes(booking: Booking) -> Iterator[_Change]:
+    booked = booking.transaction.pk
+    for sign, segments in ((-1, booking.takes_back), (1, booking.segments)):
+        for one in segments:
+            yield _Change(one, booked, sign, [sign * getattr(one, name) for name in AMOUNTS])
+    for sign, charges in ((-1, booking.charges_back), (1, booking.charges)):
+        for charge in charges:
+            amounts = [Decimal(0)] * (len(AMOUNTS) - 1) + [sign * charge.amount]
+            yield _Change(charge.segment, booked, 0, amounts)
+
+
 def _sums_of(
-    model: type[Sums], changes: Iterable[Change], start: Callable[[datetime], datetime], names: Sequence[str]
+    model: type[Sums], changes: Iterable[_Change], start: Callable[[datetime], datetime], names: Sequence[str]
 ) -> Iterable[Sums]:
     sums: dict[tuple[object, ...], Sums] = {}
-    for segment, sign, booked in changes:
-        told: dict[str, Any] = {name: getattr(segment, name) for name in names}
-        hour = start(segment.period.lower)
-        key = (booked, hour, *told.values())
+    for change in changes:
+        told: dict[str, Any] = {name: getattr(change.segment, name) for name in names}
+        hour = start(change.segment.period.lower)
+        key = (change.booked, hour, *told.values())
         if key not in sums:
             nothing = dict.fromkeys(AMOUNTS, Decimal(0))
-            sums[key] = model(transaction_id=booked, hour=hour, segments=0, **told, **nothing)
+            sums[key] = model(transaction_id=change.booked, hour=hour, segments=0, **told, **nothing)
         row = sums[key]
-        row.segments += sign
-        for name in AMOUNTS:
-            setattr(row, name, getattr(row, name) + sign * getattr(segment, name))
+        row.segments += change.segments
+        for name, amount in zip(AMOUNTS, change.amounts, strict=True):
+            setattr(row, name, getattr(row, name) + amount)
     return sums.values()
 
 

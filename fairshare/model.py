@@ -153,3 +153,5 @@ class Decision:
     entitled: Floats  # (T, K) GPUs that tickets earn among active accounts, before caps and trades
     share: Floats  # (T, K) GPUs after surplus was passed on and trades were made
     trades: tuple[Trade, ...]
+    # Which of the picked jobs run only because nobody else wants their GPUs; None where no claim is limited.
+    only_idle: Ints | None = None

@@ -79,6 +79,7 @@ def decide(
         entitled=known.entitled,
         share=known.share,
         trades=known.trades,
+        only_idle=np.array(selection.only_idle, dtype=np.int64) if selection.claims else None,
     )
 
 

@@ -35,6 +35,7 @@ class Selection:
         # Who shares only up to a limit is counted against that as well.
         self.claims = Quotas(tree, limits.claims) if limits.claims else None
         self._only_idle = False
+        self.only_idle: list[int] = []  # who was picked only because nobody with a claim wants the GPUs
         holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
         self.packings = [
             Packing(snapshot.cluster, k, snapshot.jobs, holds)
@@ -92,6 +93,8 @@ class Selection:
     def _pick(self, job: int, account: int, generation: int, size: int) -> None:
         self.generation[job] = generation
         self._taken[job] = 1
+        if self._only_idle:
+            self.only_idle.append(job)
         self._changes[account] += 1
         self.quotas.use(account, generation, size)
         if self.claims is not None:

@@ -183,6 +183,7 @@ CELERY_BEAT_SCHEDULE = {
     "files": {"task": "scheduling.tasks.remove_files", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
     "close": {"task": "scheduling.tasks.close_books", "schedule": 60.0, "options": {"expires": 120}},
+    "price": {"task": "scheduling.tasks.price_classes", "schedule": 60.0, "options": {"expires": 120}},
     "shares": {"task": "scheduling.tasks.sum_shares", "schedule": 60.0, "options": {"expires": 120}},
     "seal": {"task": "scheduling.tasks.seal_books", "schedule": 60.0, "options": {"expires": 120}},
     "analyse": {

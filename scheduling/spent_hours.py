@@ -65,13 +65,13 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
     """For each tenant that the limit is of or that is below it, and user if it is of users, what was counted."""
     first, _ = period_of(quota.period, quota.days, begins)
     tenants = list(Tenant.objects.subtree_of([quota.tenant_id]).values_list("pk", flat=True))
-    used: Any = UsageSegment.objects.uncorrected().overlapping(first, ends)
+    used: Any = UsageSegment.objects.uncorrected().with_charges().overlapping(first, ends)
     used = used.filter(tenant__in=tenants, period__startswith__gte=first).order_by()
     if quota.generation_id is not None:
         used = used.filter(generation=quota.generation_id)
     if quota.kind == Quota.Kind.MONEY:
         used = used.filter(currency=settings.FAIRLOT_CURRENCY)
-    amount = Sum("cost" if quota.kind == Quota.Kind.MONEY else "gpu_seconds")
+    amount = Sum("full_cost" if quota.kind == Quota.Kind.MONEY else "gpu_seconds")
     used = used.annotate(hour=TruncHour("period__startswith"))
     if not (quota.user_id or quota.each_user):
         hourly = list(used.values_list("hour").annotate(amount).order_by("hour"))

@@ -119,6 +119,12 @@ def sum_shares() -> None:
 
 
 @shared_task
+def price_classes() -> None:
+    """Settles what classes of held time change in the bills of closed hours."""
+    _each(actions.clusters_to_close(), lambda cluster_id: actions.price_classes(cluster_id=cluster_id))
+
+
+@shared_task
 def seal_books() -> None:
     """Seals what the books of all clusters, detached ones too, have got since the last time."""
     _each(Cluster.objects.values_list("id", flat=True), seal_book)

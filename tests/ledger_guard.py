@@ -19,6 +19,7 @@ APPEND_ONLY = (
     "accounting_usagesegment",
     "accounting_correctedsegment",
     "accounting_capacitysegment",
+    "accounting_classcharge",
     "accounting_nodehour",
     "accounting_usagehour",
     "accounting_usageday",

@@ -72,9 +72,13 @@ def set_price(
     generation: Generation,
     per_gpu_hour: Decimal,
     since: datetime | None = None,
+    idle: Decimal | None = None,
+    preemptible: Decimal | None = None,
+    borrowed: Decimal | None = None,
 ) -> Price:
     """From `since` (default: now) a GPU-hour costs `per_gpu_hour`, until the next price that is set already.
 
+    What was held idle, preemptible or borrowed costs that price where one is given; see accounting/class_prices.py.
     Ends the price that runs then, or replaces it when it begins at that very moment. Refused when time
     after `since` is booked already: prices never change the past.
     """
@@ -90,10 +94,18 @@ def set_price(
         ends: datetime | None = later.aggregate(first=Min("valid__startswith"))["first"]
     else:
         ends = running.valid.upper
-    price = Price(generation=generation, per_gpu_hour=per_gpu_hour, valid=DateTimeTZRange(since, ends))
-    check_fields(price, "per_gpu_hour")
-    if price.per_gpu_hour < 0:
-        raise Refused("A price is zero or more.", "per_gpu_hour")
+    price = Price(
+        generation=generation,
+        per_gpu_hour=per_gpu_hour,
+        idle=idle,
+        preemptible=preemptible,
+        borrowed=borrowed,
+        valid=DateTimeTZRange(since, ends),
+    )
+    for name in ("per_gpu_hour", *Price.CLASSES):
+        check_fields(price, name)
+        if (getattr(price, name) or 0) < 0:
+            raise Refused("A price is zero or more.", name)
     if running is not None and running.valid.lower == since:
         running.delete()
     elif running is not None:
@@ -103,10 +115,15 @@ def set_price(
         actor=actor,
         verb="price.set",
         target=generation,
-        before={"per_gpu_hour": running and running.per_gpu_hour},
-        after={"per_gpu_hour": price.per_gpu_hour, "since": since},
+        before=_told(running) if running else {"per_gpu_hour": None},
+        after=_told(price) | {"since": since},
     )
     return price
+
+
+def _told(price: Price) -> dict[str, object]:
+    of_classes = {name: getattr(price, name) for name in Price.CLASSES if getattr(price, name) is not None}
+    return {"per_gpu_hour": price.per_gpu_hour} | of_classes
 
 
 def _require_unbilled(generation: Generation, since: datetime) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeAlias
 
-from accounting.entries import Booking, accounts_of, entries_of, insert
+from accounting.entries import Booking, accounts_of, entries_of, entries_of_charges, insert, together
 from accounting.errors import Refused
 from accounting.ledger.checks import require_transaction
 from accounting.ledger.usage import in_words, key_of, span_of
-from accounting.models import ClosedBook, CorrectedSegment, LedgerTransaction, Tenant, UsageSegment, User
+from accounting.models import (
+    ClassCharge,
+    ClosedBook,
+    CorrectedSegment,
+    LedgerAccount,
+    LedgerTransaction,
+    Tenant,
+    UsageSegment,
+    User,
+)
 from accounting.sums import correct_sums
+
+# By the segments that they are of.
+Charges: TypeAlias = Mapping[int, ClassCharge]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +76,26 @@ def correct_usage(
     if CorrectedSegment.objects.filter(segment__in=[one.pk for one in segments]).exists():
         raise Refused("Some of this was corrected already.")
     bookings = []
+    charges = {
+        one.segment_id: one
+        for one in ClassCharge.objects.filter(
+            segment__in=[one.pk for one in segments], month__in={one.month for one in segments}
+        )
+    }
     for _, some in groupby(segments, key=lambda one: (one.book, one.month)):
         group = list(some)
-        bookings.append(_taking_back(actor, group, reason))
+        bookings.append(_taking_back(actor, group, charges, reason))
         if payer is not None:
-            bookings.append(_anew(actor, group, payer))
+            bookings.append(_anew(actor, group, charges, payer))
     insert(bookings)
     for book in books:
         correct_sums(book=book, bookings=[one for one in bookings if one.transaction.book == book])
     return [booking.transaction for booking in bookings]
 
 
-def _taking_back(actor: User | None, segments: Sequence[UsageSegment], reason: str) -> Booking:
+def _taking_back(
+    actor: User | None, segments: Sequence[UsageSegment], charges: Charges, reason: str
+) -> Booking:
     first = segments[0]
     correction = LedgerTransaction(
         book=first.book,
@@ -85,11 +106,18 @@ def _taking_back(actor: User | None, segments: Sequence[UsageSegment], reason: s
         description=reason,
         actor=actor,
     )
-    return Booking(correction, entries_of(segments, taken_back=True), takes_back=segments)
+    back = [_copy(charges[one.pk], one) for one in segments if one.pk in charges]
+    entries = together(
+        entries_of(segments, taken_back=True),
+        entries_of_charges(back, LedgerAccount.Kind.WAIVED, taken_back=True),
+    )
+    return Booking(correction, entries, takes_back=segments, charges_back=back)
 
 
-def _anew(actor: User | None, segments: Sequence[UsageSegment], payer: Payer) -> Booking:
+def _anew(actor: User | None, segments: Sequence[UsageSegment], charges: Charges, payer: Payer) -> Booking:
     anew = [_of(payer, segment) for segment in segments]
+    copies = zip(anew, segments, strict=True)
+    again = [_copy(charges[one.pk], copied) for copied, one in copies if one.pk in charges]
     booking = LedgerTransaction(
         book=anew[0].book,
         month=anew[0].month,
@@ -99,7 +127,8 @@ def _anew(actor: User | None, segments: Sequence[UsageSegment], payer: Payer) ->
         description=in_words(anew),
         actor=actor,
     )
-    return Booking(booking, entries_of(anew), segments=anew)
+    entries = together(entries_of(anew), entries_of_charges(again, LedgerAccount.Kind.WAIVED))
+    return Booking(booking, entries, segments=anew, charges=again)
 
 
 def _of(payer: Payer, segment: UsageSegment) -> UsageSegment:
@@ -109,6 +138,12 @@ def _of(payer: Payer, segment: UsageSegment) -> UsageSegment:
     if payer.user is not None:
         anew.user, anew.user_name = payer.user, payer.user.get_username()
     return anew
+
+
+def _copy(charge: ClassCharge, segment: UsageSegment) -> ClassCharge:
+    copied = copy(charge)
+    copied.segment = segment
+    return copied
 
 
 def _reason(reason: str) -> str:

@@ -10,13 +10,14 @@ from accounting.models.quotas import Quota
 from accounting.models.requests import Request
 from accounting.models.statements import StatementDelivery, StatementSubscription
 from accounting.models.tenants import Membership, Tenant, User
-from accounting.models.usage import CorrectedSegment, UsageSegment
+from accounting.models.usage import ClassCharge, CorrectedSegment, UsageSegment
 
 __all__ = [
     "AuditEvent",
     "Budget",
     "BudgetWarning",
     "CapacitySegment",
+    "ClassCharge",
     "ClosedBook",
     "CorrectedSegment",
     "Generation",

@@ -29,17 +29,25 @@ class ByHourQuerySet(models.QuerySet["models.Model"]):
 
 
 class ClosedBook(models.Model):
-    """How far the books of a cluster are closed: every full hour from `since` until `until`."""
+    """How far the books of a cluster are closed: every full hour from `since` until `until`.
+
+    Of those until `priced_until` what was held in which class is settled.
+    """
 
     book = models.BigIntegerField(primary_key=True, help_text="Id of the cluster.")
     since = models.DateTimeField()
     until = models.DateTimeField()
+    priced_until = models.DateTimeField()
 
     class Meta:
         constraints = [
             models.CheckConstraint(
+                name="only_closed_hours_are_priced",
+                condition=models.Q(priced_until__gte=models.F("since"), priced_until__lte=models.F("until")),
+            ),
+            models.CheckConstraint(
                 name="a_book_is_closed_forwards", condition=models.Q(until__gte=models.F("since"))
-            )
+            ),
         ]
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
@@ -26,19 +27,44 @@ class Generation(models.Model):
         return self.name
 
 
+def _of_class(text: str) -> models.DecimalField[Any, Any]:
+    return models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text=text)
+
+
 class Price(models.Model):
-    """What one GPU-hour of a generation costs while the price is valid; at most one at any moment."""
+    """What one GPU-hour of a generation costs while the price is valid; at most one at any moment.
+
+    `per_gpu_hour` is billed at once. Time of another class is settled when its hour is closed; a class without
+    a price of its own costs the same.
+    """
+
+    # The first that a moment is in counts.
+    CLASSES = ("idle", "preemptible", "borrowed")
 
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="prices")
     per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
+    idle = _of_class("Held, and seen not to be used.")
+    preemptible = _of_class("Held only because nobody else wanted it.")
+    borrowed = _of_class("Beyond what the team was entitled to.")
     valid = DateTimeRangeField(help_text="From (included) to (excluded); open at the end until replaced.")
 
     class Meta:
         ordering = ["generation", "valid"]
         constraints = [
             models.CheckConstraint(name="price_is_not_negative", condition=models.Q(per_gpu_hour__gte=0)),
+            models.CheckConstraint(
+                name="prices_of_classes_are_not_negative",
+                condition=(models.Q(idle=None) | models.Q(idle__gte=0))
+                & (models.Q(preemptible=None) | models.Q(preemptible__gte=0))
+                & (models.Q(borrowed=None) | models.Q(borrowed__gte=0)),
+            ),
             ExclusionConstraint(
                 name="one_price_at_any_moment",
                 expressions=[("generation", RangeOperators.EQUAL), ("valid", RangeOperators.OVERLAPS)],
             ),
         ]
+
+    def of_class(self, name: str) -> Decimal:
+        """What a GPU-hour of one of CLASSES costs."""
+        price: Decimal | None = getattr(self, name)
+        return self.per_gpu_hour if price is None else price

@@ -29,6 +29,7 @@ class LedgerAccount(models.Model):
         OTHERS = "others", "Used by others than Fairlot"
         DRAINED = "drained", "Drained"
         DOWN = "down", "Down"
+        CLASSES = "classes", "Prices of classes"  # what they changed in bills, in money
         ROUNDING = "rounding", "Rounding"  # what many rounded costs differ by from one, in money
         TRADE = "trade", "Entitlement traded"  # of a tenant, in GPU-seconds
 
@@ -58,6 +59,7 @@ class LedgerAccount(models.Model):
                         "others",
                         "drained",
                         "down",
+                        "classes",
                         "rounding",
                     ],
                     tenant=None,
@@ -91,6 +93,7 @@ class LedgerAccount(models.Model):
                         "others",
                         "drained",
                         "down",
+                        "classes",
                         "rounding",
                     ],
                     generation=None,
@@ -108,6 +111,7 @@ class LedgerTransaction(models.Model):
         TRADE = "trade", "Trade"
         CORRECTION = "correction", "Correction"  # of a trade, or of usage segments
         CLOSING = "closing", "Closing"  # of an hour: what nobody held; its vouchers are capacity segments
+        PRICING = "pricing", "Prices of classes"  # of a closed hour; its vouchers are class charges
 
     book = models.BigIntegerField(help_text="Id of the cluster whose GPUs it is about.")
     month = models.DateField(help_text="The first day of the month (UTC) in which `period` begins.")

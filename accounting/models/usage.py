@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Self
 
 from django.contrib.postgres.fields import DateTimeRangeField
 from django.contrib.postgres.fields.ranges import RangeStartsWith
 from django.db import models
+from django.db.models.functions import Coalesce
 
 from accounting.models.hardware import Generation
 from accounting.models.ledger import LedgerTransaction
@@ -22,6 +24,16 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
     def uncorrected(self) -> Self:
         """Without those that a correction has taken back."""
         return self.filter(taken_back=None)
+
+    def with_charges(self) -> Self:
+        """With `full_cost` to be used in queries: the cost at the prices of the classes, where these are settled."""
+        same_month = models.Q(class_charge__month=models.F("month"))
+        charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
+        amount = Coalesce(models.F("charge__amount"), models.Value(Decimal(0)))
+        full = models.ExpressionWrapper(
+            models.F("cost") + amount, models.DecimalField(max_digits=24, decimal_places=6)
+        )
+        return charged.alias(full_cost=full)
 
     def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
         """Segments of which a part lies in [begins, ends); None is no bound."""
@@ -101,3 +113,33 @@ class CorrectedSegment(models.Model):
 
     def __str__(self) -> str:
         return f"{self.segment_id} taken back by {self.transaction_id}"
+
+
+class ClassCharge(models.Model):
+    """A voucher of the prices of classes: what a usage segment costs more, or less, than at its own price.
+
+    GPU-seconds of the segment in each class with a price, and those prices; all other time has the segment's.
+    With `amount` its cost is what all of it costs together, rounded once.
+    """
+
+    segment = models.OneToOneField(
+        UsageSegment,
+        on_delete=models.PROTECT,
+        primary_key=True,
+        related_name="class_charge",
+        db_constraint=False,
+    )
+    month = models.DateField()
+    transaction = models.ForeignKey(
+        LedgerTransaction, on_delete=models.PROTECT, related_name="class_charges", db_constraint=False
+    )
+    idle = models.DecimalField(max_digits=24, decimal_places=6)
+    idle_price = models.DecimalField(max_digits=12, decimal_places=6)
+    preemptible = models.DecimalField(max_digits=24, decimal_places=6)
+    preemptible_price = models.DecimalField(max_digits=12, decimal_places=6)
+    borrowed = models.DecimalField(max_digits=24, decimal_places=6)
+    borrowed_price = models.DecimalField(max_digits=12, decimal_places=6)
+    amount = models.DecimalField(max_digits=24, decimal_places=6)
+
+    def __str__(self) -> str:
+        return f"{self.amount} for the classes of segment {self.segment_id}"

@@ -90,6 +90,11 @@ def decimal(post: QueryDict, field: str) -> Decimal:
     return number
 
 
+def decimal_or_none(post: QueryDict, field: str) -> Decimal | None:
+    """None when left empty."""
+    return decimal(post, field) if post.get(field, "").strip() else None
+
+
 def moment(post: QueryDict, field: str) -> datetime | None:
     """A date and time on the user's clock; None when left empty."""
     text = post.get(field, "").strip()

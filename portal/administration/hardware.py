@@ -12,7 +12,7 @@ from accounting import actions
 from accounting.clock import now_from_database
 from accounting.models import Generation, Price
 from portal.administration.access import admins_only, posted_from
-from portal.administration.forms import Refusal, decimal, moment, perform, show, whole
+from portal.administration.forms import Refusal, decimal, decimal_or_none, moment, perform, show, whole
 
 
 def _generations(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
@@ -65,6 +65,7 @@ def set_price(request: HttpRequest, pk: int) -> HttpResponse:
             generation=generation,
             per_gpu_hour=decimal(post, "per_gpu_hour"),
             since=moment(post, "since"),
+            **{name: decimal_or_none(post, name) for name in Price.CLASSES},
         ),
         done=f"The price of {generation.name} is set.",
         to=("admin_generations",),

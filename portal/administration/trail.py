@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from accounting.models import AuditEvent, Quota, Tenant, User
+from accounting.models import AuditEvent, Price, Quota, Tenant, User
 from portal.administration.access import operators_only
 
 EVENTS_PER_PAGE = 50
@@ -111,7 +111,7 @@ def _told(values: dict[str, Any], name: str) -> str:
         return str(Quota.Kind(text).label)
     if MOMENT.fullmatch(text):
         return timezone.localtime(datetime.fromisoformat(text)).strftime("%-d %B %Y, %H:%M:%S %Z")
-    if name == "per_gpu_hour":
+    if name in {"per_gpu_hour", *Price.CLASSES}:
         return _price(Decimal(text))
     return format(Decimal(text).normalize(), "f") if DECIMAL.fullmatch(text) else text
 

@@ -723,11 +723,12 @@ class Bearing(Schema):
 
 
 class CapacityIdentity(Schema):
-    """tenants + taken back + unallocated + drained + down = value, to the last digit."""
+    """tenants + taken back + classes + unallocated + drained + down = value, to the last digit."""
 
     currency: str
     tenants: list[Bearing]
     taken_back: Decimal = Field(description="By corrections, and billed to nobody else.")
+    classes: Decimal = Field(description="What prices of classes took from bills; below zero, added.")
     unallocated: Decimal = Field(description="Free, used by others than Fairlot, and rounding.")
     used_by_others: Decimal = Field(description="A part of unallocated.")
     rounding: Decimal = Field(description="A part of unallocated: what many rounded bills leave.")

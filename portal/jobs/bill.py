@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core.paginator import Paginator
+from django.db.models import F
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_safe
 
@@ -44,7 +45,10 @@ def correct(request: HttpRequest, pk: int) -> HttpResponse:
 def lines_of(request: HttpRequest, shown: Job) -> Any:
     """Every line of the job's bill that the user may see, taken-back ones too; newest first."""
     lines = UsageSegment.objects.visible_to(request.user).filter(job_id=shown.pk)
-    lines = lines.select_related("generation", "tenant", "user", "taken_back__transaction__actor")
+    lines = lines.with_charges().annotate(in_all=F("full_cost"))
+    lines = lines.select_related(
+        "generation", "tenant", "user", "taken_back__transaction__actor", "class_charge"
+    )
     return lines.order_by("-period", "-version")
 
 

@@ -140,9 +140,9 @@ def cost_of(job: Job, user: User) -> Cost:
         row.gpu_seconds += seconds
         row.cost += cost
 
-    segments = UsageSegment.objects.visible_to(user).uncorrected().filter(job_id=job.pk)
+    segments = UsageSegment.objects.visible_to(user).uncorrected().with_charges().filter(job_id=job.pk)
     sums = segments.order_by().values_list("generation__name", "currency")
-    for booked in sums.annotate(seconds=Sum("gpu_seconds"), money=Sum("cost")):
+    for booked in sums.annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
         add(*booked)
     unbooked = Decimal(0)
     for lease, seconds, cost in unbooked_of(job.leases.all()):

@@ -103,6 +103,8 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
     for share in identity.tenants:
         yield share.tenant, share.cost
     yield "Taken back by corrections", identity.waived
+    if identity.classes:
+        yield "Prices of classes", identity.classes
     yield "Unallocated", identity.unallocated
     yield "Drained", identity.drained
     yield "Down", identity.down

@@ -154,7 +154,12 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
     """By service, what all its replicas have cost until now: currency and sum."""
     jobs = Job.objects.filter(service__in=[service.pk for service in services])
     of = Subquery(Job.objects.filter(pk=OuterRef("job_id")).values("service_id")[:1])
-    segments = UsageSegment.objects.visible_to(user).uncorrected().filter(job_id__in=jobs.values("pk"))
+    segments = (
+        UsageSegment.objects.visible_to(user)
+        .uncorrected()
+        .with_charges()
+        .filter(job_id__in=jobs.values("pk"))
+    )
     booked = segments.order_by().annotate(service=of).values("service", "currency")
     sums: dict[int, dict[str, Decimal]] = {}
 
@@ -162,7 +167,7 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
         found = sums.setdefault(service_id, {})
         found[currency] = found.get(currency, Decimal(0)) + money
 
-    for row in booked.annotate(money=Sum("cost")):
+    for row in booked.annotate(money=Sum("full_cost")):
         add(row["service"], row["currency"], row["money"])
     for lease, _, cost in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):
         add(lease.job.service_id, settings.FAIRLOT_CURRENCY, cost)

@@ -28,6 +28,7 @@ from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.operations import perform_operations
 from scheduling.actions.overlong import end_overlong, overlong
+from scheduling.actions.pricing import price_classes, price_next_hour
 from scheduling.actions.remarks import note_remarks
 from scheduling.actions.replicas import step_service
 from scheduling.actions.retention import prune, remove_files
@@ -86,6 +87,8 @@ __all__ = [
     "pause_cluster",
     "pause_schedule",
     "perform_operations",
+    "price_classes",
+    "price_next_hour",
     "prune",
     "remove_files",
     "remove_node",

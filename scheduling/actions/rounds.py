@@ -22,6 +22,7 @@ from fairshare import model as fs
 from fairshare.policy import decide
 from scheduling import live
 from scheduling.actions import leases as lease_actions
+from scheduling.actions.preemptible import note_preemptible
 from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
 from scheduling.actions.shares import describe_shares, save_shares, settle_shares
 from scheduling.history import History
@@ -109,6 +110,15 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Rou
     cluster.round_number += 1
     commit = _Commit(cluster, legend, decision, now)
     started, stopped = commit.apply()
+    note_preemptible(
+        cluster_id=cluster.pk,
+        picked=[legend.jobs[job] for job in decision.run.tolist()],
+        only_idle=()
+        if decision.only_idle is None
+        else [legend.jobs[job] for job in decision.only_idle.tolist()],
+        anew=kind == Round.Kind.QUANTUM,
+        now=now,
+    )
     up = int(snapshot.cluster.capacity.sum())
     jobs = snapshot.jobs
     round_ = Round.objects.create(
@@ -362,6 +372,8 @@ def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:
     """Whether two decisions run the same gangs in the same places after the same trades."""
-    arrays = ("run", "generation", "place_start", "place_node", "reason", "entitled", "share")
+    arrays = ["run", "generation", "place_start", "place_node", "reason", "entitled", "share"]
+    if one.only_idle is not None:  # or it was stored before that was told
+        arrays.append("only_idle")
     same = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
     return same and one.trades == other.trades

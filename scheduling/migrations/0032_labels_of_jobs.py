@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0008_weights'),
-        ('scheduling', '0029_share_hours'),
+        ('scheduling', '0033_lost_work'),
     ]
 
     operations = [

@@ -4,7 +4,7 @@ from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingA
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
-from scheduling.models.leases import HeldGpu, Lease
+from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
 from scheduling.models.outbox import Operation
 from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInterval, Trade
 from scheduling.models.schedules import Schedule, ScheduleRun
@@ -32,6 +32,7 @@ __all__ = [
     "Node",
     "NodeChange",
     "Operation",
+    "PreemptibleTime",
     "Round",
     "RoundRecord",
     "Schedule",

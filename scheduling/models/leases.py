@@ -127,3 +127,21 @@ class HeldGpu(models.Model):
                 ],
             ),
         ]
+
+
+class PreemptibleTime(models.Model):
+    """From when to when a gang had its GPUs only because nobody else wanted them, as rounds decided.
+
+    It may begin before the lease holds its GPUs and end after it.
+    """
+
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="preemptible")
+    during = DateTimeRangeField(help_text="Open at the end while it goes on.")
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="a_lease_is_preemptible_once_at_any_moment",
+                expressions=[("lease", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
+            ),
+        ]

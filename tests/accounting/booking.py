@@ -54,10 +54,7 @@ def trade(cast: Cast, **changes: object) -> LedgerTransaction:
 
 
 def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -> None:
-    """Closes the hours from `first` to `last`, as if a node of a thousand A100 had held what is booked.
-
-    What was idle was so at the end of its segment.
-    """
+    """Closes the hours from `first` to `last`, as if a node of a thousand A100 had held what is booked."""
     micro = timedelta(microseconds=1)
     with transaction.atomic():
         open_book(book=book, since=first)
@@ -66,21 +63,18 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
             held = UsageSegment.objects.filter(
                 book=book, version=0, period__startswith__gte=hour, period__startswith__lt=hour + HOUR
             )
-            holdings = [
-                Holding(
+            holdings = []
+            for one in held:
+                begins = (one.period.lower - hour) // micro
+                assembled = begins + int(one.assembling / one.gpus * 10**6)
+                holding = Holding(
                     generation=one.generation_id,
                     gpus=one.gpus,
-                    begins=(one.period.lower - hour) // micro,
+                    begins=begins,
                     ends=(one.period.upper - hour) // micro,
-                    assembled=(one.period.lower - hour) // micro + int(one.assembling / one.gpus * 10**6),
-                    unused=[
-                        (
-                            (one.period.upper - hour) // micro - int(one.idle / one.gpus * 10**6),
-                            (one.period.upper - hour) // micro,
-                        )
-                    ],
+                    assembled=assembled,
+                    unused=[(assembled, assembled + int(one.idle / one.gpus * 10**6))],
                 )
-                for one in held
-            ]
+                holdings.append(holding)
             condition = Condition(-1, cast.a100.pk, 1000, Standing.READY)
             close_hour(book=book, hour=hour, nodes=[NodeStory(1, "node", [condition], holdings)])

@@ -82,6 +82,7 @@ def trade_accounts(cast: make.Cast) -> list[LedgerAccount]:
 # Tables that are kept by month have it in their keys.
 KEYS = dict.fromkeys(APPEND_ONLY, "id, month") | {
     "accounting_correctedsegment": "segment_id, month",
+    "accounting_classcharge": "segment_id, month",
     "accounting_ledgeraccount": "id",
     "accounting_ledgerseal": "id",
     "accounting_auditevent": "id",

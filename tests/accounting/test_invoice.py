@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import actions
+from accounting.class_prices import HeldHow
 from accounting.held import held_by_generation
 from accounting.invoice import Line, lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
 from accounting.models import UsageSegment, User
 from accounting.reports import usage_report
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.accounting.test_class_prices import price_all, set_prices
 from tests.accounting.test_reports import in_ledger
 from tests.make import Cast
 
@@ -133,10 +135,40 @@ def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -
 
 
 def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
 
 
 def test_whoever_sees_no_team_sees_no_line(booked: Cast) -> None:
     stranger = User.objects.create_user(username="stranger")
     assert lines_of(stranger, NOON, NOON + HOUR, booked.astro) == []
+
+
+def test_what_prices_of_classes_change_is_a_line_of_its_own(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=3, borrowed=1)
+    book(cast, lease_id=1, gpus=4)
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)
+    book(cast, lease_id=3, gpus=1, generation=cast.v100)
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+    for begins, ends in ((NOON, NOON + HOUR), (NOON + minutes(7), NOON + minutes(41))):
+        lines = lines_of(cast.bob, begins, ends, cast.astro)
+        assert [(line.generation, line.price) for line in lines] == [
+            ("A100", 3),
+            ("A100", None),
+            ("V100", Decimal("1.2")),
+        ]
+        (total,) = usage_report(cast.bob, begins, ends, tenant=cast.astro).totals
+        assert sum(line.cost for line in lines) == total.cost
+        assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
+    whole = lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)
+    assert [line.cost for line in whole] == [12, -2, Decimal("0.6")]
+    wrong = UsageSegment.objects.filter(lease_id=1).select_related("generation")
+    actions.take_back_usage(actor=cast.ada, segments=list(wrong), reason="a test")
+    assert [line.cost for line in lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)] == [
+        6,
+        -1,
+        Decimal("0.6"),
+    ]
+    (one,) = taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)
+    assert (one.gpu_seconds, one.cost) == (7200, 5)

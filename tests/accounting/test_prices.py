@@ -12,7 +12,7 @@ from accounting import actions
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise, Refused
 from accounting.ledger import Usage, book_usage
-from accounting.models import LedgerTransaction, Price, UsageSegment
+from accounting.models import AuditEvent, LedgerTransaction, Price, UsageSegment
 from accounting.tariff import prices_at
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, usage
@@ -42,6 +42,18 @@ def test_a_new_price_ends_the_running_one(cast: Cast) -> None:
     set_price(cast, "1", before)
     assert told(cast)[0] == (before, LONG_AGO, 1)
     assert prices_at(NOON) == {cast.v100.pk: Decimal("1.20"), cast.a100.pk: 5}
+
+
+def test_classes_have_prices_of_their_own_where_they_are_given(cast: Cast) -> None:
+    price = actions.set_price(
+        actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(4), since=NOON, borrowed=Decimal("0.5")
+    )
+    assert [price.of_class(name) for name in Price.CLASSES] == [4, 4, Decimal("0.5")]
+    event = AuditEvent.objects.latest("pk")
+    assert event.after == {"per_gpu_hour": "4", "borrowed": "0.5", "since": "2026-05-04T12:00:00Z"}
+    with pytest.raises(Refused, match="zero or more") as refusal:
+        actions.set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(4), idle=Decimal(-1))
+    assert refusal.value.field == "idle"
 
 
 def test_a_price_begins_now_unless_told_otherwise(cast: Cast) -> None:

@@ -103,7 +103,9 @@ def test_what_is_idle_is_used_and_given_back_at_once() -> None:
     """Even a gang that got its GPUs only lately goes when somebody with a claim comes."""
     accounts = [Account(), Account()]
     alone = limited(snapshot([(0, 4)], accounts, [Job(0, gpus=4)]), claim_total={0: 0.0})
-    assert decide(alone, seed=0).run.tolist() == [0]
+    there = decide(alone, seed=0)
+    assert there.only_idle is not None
+    assert (there.run.tolist(), there.only_idle.tolist()) == ([0], [0])
     lately = [Job(0, gpus=4, on=(0,), resident=1.0), Job(1, gpus=4)]
     both = limited(snapshot([(0, 4)], accounts, lately, residence=60.0), claim_total={0: 0.0})
     decision = decide(both, seed=0)
@@ -117,7 +119,11 @@ def test_up_to_its_claim_an_account_shares_and_beyond_it_fills() -> None:
     jobs = [*(Job(0) for _ in range(4)), *(Job(1) for _ in range(2))]
     given = limited(snapshot([(0, 4)], [Account(3.0), Account(1.0)], jobs), claim_total={0: 1.0})
     # By tickets the first would have three; it claims one, the other uses two, and one is idle.
-    assert used(given, decide(given, seed=0)).ravel().tolist() == [2, 2]
+    decision = decide(given, seed=0)
+    assert used(given, decision).ravel().tolist() == [2, 2]
+    assert decision.only_idle is not None
+    assert given.jobs.account[decision.only_idle].tolist() == [0]
+    assert set(decision.only_idle.tolist()) <= set(decision.run.tolist())
 
 
 @EXAMPLES

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.db import transaction
 
-from accounting.models import UsageSegment
+from accounting.class_prices import HeldHow, price_hour
+from accounting.models import ClassCharge, ClosedBook, Price, UsageSegment
+from accounting.sums import HOUR, start_of_hour
 from portal.templatetags.figures import gpu_hours
+from portal.wording import money
 from tests.portal.scene import Scene
 
 
@@ -68,3 +72,19 @@ def test_nobody_else_corrects(scene: Scene, browser_of) -> None:
     for viewer in (scene.people.alice, scene.people.bob, scene.people.olga):
         assert correct(browser_of(viewer), scene).status_code == 404
     assert standing(scene)
+
+
+def test_time_with_another_price_says_so_and_costs_that(scene: Scene, browser_of) -> None:
+    first = UsageSegment.objects.filter(job_id=scene.job.pk).earliest("period")
+    Price.objects.filter(generation=first.generation).update(preemptible=first.price_per_gpu_hour * 2)
+    hour = start_of_hour(first.period.lower)
+    everything = {first.lease_id: [(hour, hour + HOUR)]}
+    with transaction.atomic():
+        ClosedBook.objects.update_or_create(
+            book=first.book, defaults={"since": hour, "until": hour + HOUR, "priced_until": hour}
+        )
+        price_hour(book=first.book, hour=hour, how=HeldHow({}, everything))
+    charge = ClassCharge.objects.get(segment=first)
+    html = browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
+    assert f"{gpu_hours(first.gpu_seconds)} preemptible at {money(charge.preemptible_price, '')}" in html
+    assert f">{money(first.cost + charge.amount, first.currency)}<" in html

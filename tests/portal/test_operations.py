@@ -16,6 +16,7 @@ from accounting.sums import HOUR, start_of_hour
 from portal.reports.formats import shown
 from portal.reports.operations.tables import SUBJECTS
 from portal.templatetags.figures import gpu_hours
+from portal.wording import duration
 from scheduling import node_health
 from tests.accounting.booking import close_hours
 from tests.make import LONG_AGO
@@ -59,6 +60,8 @@ def test_page_files_and_api_tell_the_same(
                 text = shown(column, cell, document.zone)
                 if column.key.endswith("gpu_seconds"):
                     text = gpu_hours(cell)
+                elif column.heading.endswith(", s") and cell is not None:
+                    text = duration(cell)
                 assert cell is None or f">{text}<" in html.replace("&#x27;", "'")
     assert any(told["tables"][table.key]["rows"] for table in document.tables)
 

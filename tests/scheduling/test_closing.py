@@ -43,7 +43,7 @@ def hour(lab: World) -> datetime:
     last = start_of_hour(now_from_database()) - HOUR
     there_since(last - HOUR)
     with transaction.atomic():
-        ClosedBook.objects.create(book=lab.cluster.pk, since=last, until=last)
+        ClosedBook.objects.create(book=lab.cluster.pk, since=last, until=last, priced_until=last)
     return last
 
 
@@ -162,7 +162,7 @@ def test_a_node_that_went_while_its_gang_was_there_counts_as_long_as_that_was_bi
 def test_hours_without_anybody_are_closed_one_after_the_other(lab: World, hour: datetime) -> None:
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=hour - 29 * HOUR)
-    ClosedBook.objects.update(since=hour - 29 * HOUR, until=hour - 29 * HOUR)
+    ClosedBook.objects.update(since=hour - 29 * HOUR, until=hour - 29 * HOUR, priced_until=hour - 29 * HOUR)
     assert close_hours(cluster_id=lab.cluster.pk, at_most=20) == 20
     assert close_hours(cluster_id=lab.cluster.pk) == 10
     capacity = CapacitySegment.objects.aggregate(Sum("capacity"), Sum("free"))
@@ -184,7 +184,7 @@ def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: d
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.filter(gpus=0).update(at=detached_at)
         NodeChange.objects.filter(gpus__gt=0).update(at=detached_at - 10 * HOUR)
-    ClosedBook.objects.update(since=detached_at - 10 * HOUR, until=detached_at - 10 * HOUR)
+    ClosedBook.objects.update(**dict.fromkeys(("since", "until", "priced_until"), detached_at - 10 * HOUR))
     assert clusters_to_close() == [lab.cluster.pk]
     steps = close_hours(cluster_id=lab.cluster.pk)
     assert ClosedBook.objects.get().until == start_of_hour(now_from_database())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models import F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.actions.promises import write_times
 from scheduling.backends.base import End, Phase
 from scheduling.lost_work import lost_turns
 from scheduling.models import Job, Lease
@@ -30,6 +32,13 @@ class TestFromObservations:
         lab.see(lease, Phase.RUNNING, steps=last, steps_age=0.0)
         lab.see(lease, Phase.ENDED, end=End.LOST, ended_age=0.0)
         return lease
+
+    def long_over(self, lease: Lease) -> None:
+        """As if all of it had been an hour earlier."""
+        names = ("held_from", "held_until", "first_steps_at", "progress_at", "running_from")
+        hour = timedelta(hours=1)
+        Lease.objects.filter(pk=lease.pk).update(**{name: F(name) - hour for name in names})
+        write_times([lease.pk])
 
     def goes_on_at(self, lab: World, job: Job, steps: float) -> Lease:
         lab.fill()
@@ -59,6 +68,7 @@ class TestFromObservations:
     def test_who_starts_anew_has_lost_all_turns_before(self, lab: World) -> None:
         job = start(lab, gpus=4)
         turns = [self.ran_until(lab, job, 100, 1000)]
+        self.long_over(turns[0])
         lab.fill()
         lab.carry_out()
         turns.append(self.ran_until(lab, job, 1000, 2000))

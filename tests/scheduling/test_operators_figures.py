@@ -25,7 +25,7 @@ from scheduling.models import Job, Node, NodeChange
 from scheduling.node_health import held_gpus, node_events, node_health
 from tests.accounting.booking import book, close_hours
 from tests.make import LONG_AGO
-from tests.scheduling.bygone import changed, hours, ran, there_since, waited
+from tests.scheduling.bygone import changed, hours, ran, waited
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db
@@ -103,7 +103,7 @@ def test_failures_and_time_down_are_those_of_the_changes(lab: World, changes: An
     begins, ends = BEGIN + 2 * HOUR, BEGIN + 10 * HOUR
     with transaction.atomic():
         node = lab.cluster.nodes.get(name="v100-0")
-        there_since(LONG_AGO)
+        changed(node, LONG_AGO, gpus=4)
         at, story = BEGIN, [(LONG_AGO, "ready", 0)]
         for gap, state, failed in changes:
             at += timedelta(minutes=gap)
@@ -146,7 +146,6 @@ def test_hours_of_nodes_and_gpus_are_summed(lab: World) -> None:
 
 
 def test_nodes_that_went_before_are_left_out(lab: World) -> None:
-    there_since(LONG_AGO)
     Node.objects.filter(name="a100-0").update(gone_at=BEGIN)
     assert [one.node for one in node_health(BEGIN + HOUR, BEGIN + 2 * HOUR)] == ["v100-0"]
     assert [one.is_gone for one in node_health(BEGIN - HOUR, BEGIN + HOUR)] == [True, False]

@@ -75,6 +75,16 @@ CHECKS = {
             FROM accounting_correctedsegment corrected
             JOIN accounting_usagesegment segment
                 ON segment.id = corrected.segment_id AND segment.month = corrected.month
+            UNION ALL
+            SELECT charge.transaction_id, charge.month, tenant_id, user_id, generation_id, currency, 0, amount
+            FROM accounting_classcharge charge
+            JOIN accounting_usagesegment segment ON segment.id = charge.segment_id AND segment.month = charge.month
+            UNION ALL
+            SELECT corrected.transaction_id, corrected.month, tenant_id, user_id, generation_id, currency, 0, -amount
+            FROM accounting_correctedsegment corrected
+            JOIN accounting_classcharge charge
+                ON charge.segment_id = corrected.segment_id AND charge.month = corrected.month
+            JOIN accounting_usagesegment segment ON segment.id = charge.segment_id AND segment.month = charge.month
         ), amounts AS (
             SELECT transaction_id, month, tenant_id, user_id, generation_id, NULL AS currency, gpu_seconds AS amount
             FROM voucher
@@ -93,6 +103,22 @@ CHECKS = {
         WHERE booked.corrects_id IS NULL
         GROUP BY booked.id, booked.key, tenant_id, user_id, generation_id, currency
         HAVING sum(amounts.amount) <> 0 ORDER BY booked.id LIMIT 1
+    """,
+    "a charge is not what its classes cost": """
+        SELECT charge.segment_id, charge.amount
+        FROM accounting_classcharge charge
+        LEFT JOIN accounting_usagesegment segment
+            ON segment.id = charge.segment_id AND segment.month = charge.month
+        WHERE (
+            charge.idle <= segment.idle
+            AND charge.idle + charge.preemptible + charge.borrowed <= segment.gpu_seconds
+            AND abs((segment.cost + charge.amount) * 3600
+                    - charge.idle * charge.idle_price - charge.preemptible * charge.preemptible_price
+                    - charge.borrowed * charge.borrowed_price
+                    - (segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed)
+                        * segment.price_per_gpu_hour) <= 0.00005 * 3600
+        ) IS NOT TRUE
+        ORDER BY charge.segment_id LIMIT 1
     """,
     "a segment does not count its GPU-seconds": """
         SELECT id, lease_id, gpu_seconds
@@ -165,8 +191,10 @@ CHECKS = {
             FROM accounting_usagehour
             UNION ALL
             SELECT segment.book, date_trunc('hour', lower(period), 'UTC'), tenant_id, user_id, generation_id, currency,
-                   -gpu_seconds, -cost, -1
+                   -gpu_seconds, -cost - coalesce(charge.amount, 0), -1
             FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
+            LEFT JOIN accounting_classcharge charge
+                ON charge.segment_id = segment.id AND charge.month = segment.month
             WHERE lower(period) >= since AND lower(period) < until
               AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
                               WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
@@ -179,8 +207,9 @@ CHECKS = {
     "a guard is missing or switched off": """
         WITH parents AS (
             SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_usagesegment',
-                                'accounting_correctedsegment', 'accounting_capacitysegment', 'accounting_nodehour',
-                                'accounting_usagehour', 'accounting_usageday', 'accounting_jobday'])::regclass AS parent
+                                'accounting_correctedsegment', 'accounting_capacitysegment', 'accounting_classcharge',
+                                'accounting_nodehour', 'accounting_usagehour', 'accounting_usageday',
+                                'accounting_jobday'])::regclass AS parent
         ), ledger AS (
             SELECT parent, parent AS relation FROM parents
             UNION ALL
@@ -193,7 +222,8 @@ CHECKS = {
             UNION ALL
             SELECT relation, 'check_rows' FROM ledger
             WHERE parent::text IN ('accounting_ledgerentry', 'accounting_usagesegment',
-                                   'accounting_correctedsegment', 'accounting_capacitysegment')
+                                   'accounting_correctedsegment', 'accounting_capacitysegment',
+                                   'accounting_classcharge')
             UNION ALL VALUES
                 ('accounting_ledgeraccount'::regclass, 'append_only'),
                 ('accounting_ledgeraccount'::regclass, 'check_unit'),

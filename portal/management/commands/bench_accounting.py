@@ -198,6 +198,11 @@ def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], 
     if user.is_operator:
         yield "capacity, a month", lambda: f"/usage/capacity/?{month()}"
         yield "capacity, a quarter", lambda: f"/usage/capacity/?{quarter()}"
+        for subject in ("use", "nodes", "jobs", "chargeback"):
+            yield (
+                f"operations: {subject}, a month",
+                lambda subject=subject: f"/usage/operations/{subject}/?{month()}",  # type: ignore[misc]
+            )
 
 
 def _dates(first: date, last: date) -> str:
@@ -277,7 +282,7 @@ class _Year:
             hour += HOUR
             if hour == start_of_day(hour):
                 write_days(transaction_id=0, book=book, day=hour - DAY)
-        ClosedBook.objects.create(book=book, since=self.begins, until=self.ends)
+        ClosedBook.objects.create(book=book, since=self.begins, until=self.ends, priced_until=self.ends)
         self.tell(f"summed in {time.perf_counter() - begun:.0f} s")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from accounting.utilisation import Use
 from portal.reports.index_chart import BOTTOM, TOP, GridLine, IndexChart, draw_indices
-from portal.reports.operations.tables import WEEKDAYS, Demand
+from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand
 from portal.share.chart import nice_step
 from scheduling.job_waste import CAUSES, Wasted
 from scheduling.node_health import NodeHealth, gpus_of
@@ -106,12 +106,13 @@ def node_cells(node: NodeHealth, held: Mapping[tuple[int, int], float], seconds:
     return cells
 
 
-def waste_parts(row: Wasted, most: float) -> list[tuple[str, float, float]]:
-    """Of a bar: cause, where its part begins and how wide it is; the widest bar wasted `most`."""
+def waste_parts(row: Wasted, most: float) -> list[tuple[str, str, float, float, float]]:
+    """Of a bar: cause, its word, GPU-seconds, where its part begins and how wide it is; the widest bar has `most`."""
     at, parts = 0.0, []
     for cause in CAUSES:
-        width = float(getattr(row, cause)) / most * 100 if most else 0.0
+        lost = float(getattr(row, cause))
+        width = lost / most * 100 if most else 0.0
         if width:
-            parts.append((cause, at, width))
+            parts.append((cause, WASTE_WORDS[cause], lost, at, width))
         at += width
     return parts

@@ -19,7 +19,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
 from scheduling.demand import wanted_by_hour
 from scheduling.job_waits import expansions, waits
-from scheduling.job_waste import CAUSES, Wasted, waste
+from scheduling.job_waste import CAUSES, Waste, Wasted, waste
 from scheduling.models import Cluster
 from scheduling.node_health import NodeHealth, node_events, node_health
 
@@ -81,6 +81,10 @@ class Asked:
     @cached_property
     def nodes(self) -> list[NodeHealth]:
         return node_health(*self.bounds, cluster=self.cluster)
+
+    @cached_property
+    def waste(self) -> Waste:
+        return waste(None, *self.bounds, jobs=TOP)
 
     @cached_property
     def charges(self) -> list[Charge]:
@@ -235,14 +239,15 @@ def jobs_document(asked: Asked) -> Document:
         note="(Running + waiting) ÷ running, of training jobs that ended in this time."
         " Weighted by GPUs × time running.",
     )
-    told = waste(None, *asked.bounds, jobs=TOP)
+    told = asked.waste
+    users = [one for one in told.users if one.wasted][:TOP]
     tables = [
         _waste_table(
             ("waste", "Held in vain"), [Column("generation", "GPU")], told.generations, _generation, total=told.total
         ),
         _waste_table(("waste_teams", "By team"), [Column("team", "Team")], told.tenants, lambda one: [one.tenant]),
         _waste_table(
-            ("waste_users", "By user"), [Column("team", "Team"), Column("user", "User")], told.users[:TOP],
+            ("waste_users", "By user"), [Column("team", "Team"), Column("user", "User")], users,
             lambda one: [one.tenant, one.user],
         ),
         _waste_table(

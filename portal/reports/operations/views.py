@@ -16,14 +16,16 @@ from accounting.clock import now_from_database
 from portal.administration.access import operators_only
 from portal.reports.formats import TYPES, Cell, Column, Document, Table, answer, csv_of_table, shown
 from portal.reports.formats.document import NUMERIC
-from portal.reports.operations.pictures import draw_demand, draw_week, node_cells
-from portal.reports.operations.tables import SUBJECTS, Asked
+from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
+from portal.reports.operations.tables import SUBJECTS, WASTE_WORDS, Asked
 from portal.reports.periods import LABELS, read_report_period
 from portal.templatetags.figures import gpu_hours
+from portal.wording import duration
 from scheduling.models import Cluster
 from scheduling.node_health import held_gpus
 
 NODES_PER_PAGE = 25
+LONG = 24  # letters
 OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
 
 
@@ -33,6 +35,11 @@ class ShownCell:
     text: str
     is_number: bool
     href: str = ""
+
+    @property
+    def style(self) -> str:
+        """Names may be long; what is short stays on one line."""
+        return "number" if self.is_number else "break" if len(self.text) > LONG else "nowrap"
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,13 @@ def _pictures(request: HttpRequest, subject: str, asked: Asked) -> dict[str, Any
             "page": page,
             "nodes": [(node, node_cells(node, held, lasted.total_seconds())) for node in page],
         }
+    if subject == "jobs":
+        teams = [one for one in asked.waste.tenants if one.wasted]
+        most = float(max((one.wasted for one in teams), default=0))
+        return {
+            "causes": WASTE_WORDS,
+            "teams": [(one, waste_parts(one, most)) for one in teams],
+        }
     return {}
 
 
@@ -106,7 +120,7 @@ def read_operations(request: HttpRequest, subject: str) -> tuple[Asked, Document
 
 
 def as_shown(table: Table, document: Document) -> ShownTable:
-    """A table as the page has it: GPU-seconds as GPU-hours, jobs as links."""
+    """A table as the page has it: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
     return ShownTable(
         table.key,
@@ -128,13 +142,22 @@ def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
         return ShownCell(heading, "–", is_number)
     if _is_gpu_time(column) and not isinstance(cell, str):
         return ShownCell(heading, gpu_hours(cell), is_number)  # type: ignore[arg-type]
+    if _is_time(column) and not isinstance(cell, str):
+        return ShownCell(heading, duration(float(cell)), is_number)  # type: ignore[arg-type]
     href = reverse("job", args=[int(str(cell))]) if column.key == "job_id" else ""
     return ShownCell(heading, shown(column, cell, document.zone), is_number, href)
 
 
 def _heading(column: Column) -> str:
-    return column.heading.replace("GPU-s", "GPU-h") if _is_gpu_time(column) else column.heading
+    if _is_gpu_time(column):
+        return column.heading.replace("GPU-s", "GPU-h")
+    return column.heading.removesuffix(", s") if _is_time(column) else column.heading
 
 
 def _is_gpu_time(column: Column) -> bool:
     return column.key.endswith("gpu_seconds")
+
+
+def _is_time(column: Column) -> bool:
+    """In seconds, for people to read as a duration."""
+    return column.heading.endswith(", s")

@@ -58,7 +58,12 @@ def tables_of(statement: Statement) -> Iterator[Table]:
 
 
 def _lines(statement: Statement) -> Table:
-    rows = [(one.generation, one.gpu_seconds, one.price, one.cost, one.currency) for one in statement.lines]
+    rows = [
+        (one.generation, one.gpu_seconds, one.price, one.cost, one.currency)
+        if one.price is not None
+        else (f"{one.generation}, by class", None, None, one.cost, one.currency)
+        for one in statement.lines
+    ]
     totals = statement.totals
     price = Column("price_per_gpu_hour", "Price per GPU-hour", Kind.MONEY, 6)
     return Table(
@@ -70,7 +75,8 @@ def _lines(statement: Statement) -> Table:
         if len(totals) == 1
         else None,
         note="What the ledger has, corrections included. An amount is the sum of what single hours and jobs cost, each "
-        "rounded by itself, so it may differ from GPU-hours times price in its last digits.",
+        "rounded by itself, so it may differ from GPU-hours times price in its last digits. By class: what idle, "
+        "preemptible and borrowed time costs less or more.",
     )
 
 

@@ -1,0 +1,182 @@
+"""Prices of classes: what was held idle, only because nobody else wanted it, or borrowed, may cost another price.
+
+A lease is billed at once, at the plain price of its time. How its time was held is known when the hour is closed and
+its shares are summed; then each segment, of which a part is in a class with a price of its own, gets a charge or a
+credit. A moment is in the first such class of idle, preemptible and borrowed. What a team borrowed of a generation in
+an hour is spread evenly over what it held otherwise than preemptible.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
+
+from django.db import IntegrityError
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Q
+
+from accounting.entries import Booking, entries_of_charges, insert
+from accounting.errors import BookedOtherwise
+from accounting.ledger.checks import require_transaction
+from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTransaction, Price, UsageSegment
+from accounting.months import first_of_month
+from accounting.sums import HOUR, correct_sums, start_of_hour
+from accounting.tariff import CENTS_OF_A_CENT, gpu_seconds
+
+MICRO = Decimal("0.000001")
+HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
+Stretch = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldHow:
+    """How the time of one hour was held."""
+
+    # GPU-seconds by tenant and generation, of its own members alone.
+    borrowed: Mapping[tuple[int, int], Decimal]
+    # By lease, when it ran only because nobody else wanted its GPUs, and was not idle; in order, apart.
+    preemptible: Mapping[int, Sequence[Stretch]]
+
+
+def next_hour_to_price(*, book: int) -> datetime | None:
+    """The first closed hour that is not settled yet and in which a class had a price; None: there is none.
+
+    Hours before it are settled with that. Inside the caller's transaction.
+    """
+    require_transaction()
+    closed = ClosedBook.objects.select_for_update().filter(book=book).first()
+    if closed is None or closed.priced_until == closed.until:
+        return None
+    hours = DateTimeTZRange(closed.priced_until, closed.until)
+    first = Price.objects.filter(HAS_CLASSES, valid__overlap=hours).order_by("valid").first()
+    begins = None if first is None else first.valid.lower
+    hour = closed.until if first is None else max(closed.priced_until, start_of_hour(begins or closed.since))
+    ClosedBook.objects.filter(book=book).update(priced_until=hour)
+    return None if first is None else hour
+
+
+def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:
+    """Charges and credits for the closed hour that begins at `hour`; a transaction of each, where there are any.
+
+    Inside the caller's transaction. Raises BookedOtherwise when the hour is not the next one.
+    """
+    require_transaction()
+    closed = ClosedBook.objects.select_for_update().get(book=book)
+    if closed.priced_until != hour or hour >= closed.until:
+        raise BookedOtherwise(f"the next hour to be priced is {closed.priced_until}, not {hour}")
+    charges = list(_charges(book, hour, how))
+    # Apart, so that neither can make up for the other and leave a transaction without entries.
+    bookings = [
+        _booking(book, hour, name, some)
+        for name, some in (
+            ("charges", [one for one in charges if one.amount > 0]),
+            ("credits", [one for one in charges if one.amount < 0]),
+        )
+        if some
+    ]
+    try:
+        insert(bookings)
+    except IntegrityError as error:
+        raise BookedOtherwise(f"{hour} of book {book}: {error}") from error
+    correct_sums(book=book, bookings=bookings)
+    ClosedBook.objects.filter(book=book).update(priced_until=hour + HOUR)
+    return [booking.transaction for booking in bookings]
+
+
+def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge]) -> Booking:
+    booked = LedgerTransaction(
+        book=book,
+        month=first_of_month(hour),
+        key=f"pricing:{book}:{hour.astimezone(UTC).isoformat()}:{name}",
+        kind=LedgerTransaction.Kind.PRICING,
+        period=DateTimeTZRange(hour, hour + HOUR),
+        description=f"{name.capitalize()} by class of {hour.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+    )
+    return Booking(booked, entries_of_charges(charges, LedgerAccount.Kind.CLASSES), charges=charges)
+
+
+def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
+    prices = list(Price.objects.filter(HAS_CLASSES, valid__overlap=DateTimeTZRange(hour, hour + HOUR)))
+    segments = list(
+        UsageSegment.objects.uncorrected()
+        .filter(
+            book=book,
+            month=first_of_month(hour),
+            generation__in={price.generation_id for price in prices},
+            period__startswith__gte=hour,
+            period__startswith__lt=hour + HOUR,
+        )
+        .order_by("pk")
+    )
+    preemptible = {one.pk: _preemptible(one, how) for one in segments}
+    borrowed = _borrowed_parts(segments, preemptible, how)
+    for one in segments:
+        valid = (price for price in prices if price.generation_id == one.generation_id)
+        price = next((price for price in valid if one.period.lower in price.valid), None)
+        if price is not None:
+            charge = _charge(one, price, preemptible[one.pk], borrowed[one.tenant_id, one.generation_id])
+            if charge.amount:
+                yield charge
+
+
+def _preemptible(segment: UsageSegment, how: HeldHow) -> Decimal:
+    begins, ends = segment.period.lower, segment.period.upper
+    cut = [(max(a, begins), min(z, ends)) for a, z in how.preemptible.get(segment.lease_id, ())]
+    held = sum((gpu_seconds(segment.gpus, a, z) for a, z in cut if a < z), Decimal(0))
+    return min(held, segment.gpu_seconds - segment.idle)
+
+
+def _borrowed_parts(
+    segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
+) -> Mapping[tuple[int, int], Decimal]:
+    """Of each tenant and generation, which part of what it held otherwise than preemptible was borrowed."""
+    held: dict[tuple[int, int], Decimal] = defaultdict(Decimal)
+    wanted_by_none: dict[tuple[int, int], Decimal] = defaultdict(Decimal)
+    for one in segments:
+        key = one.tenant_id, one.generation_id
+        held[key] += one.gpu_seconds - preemptible[one.pk]
+        wanted_by_none[key] += preemptible[one.pk]
+    return {
+        key: min(Decimal(1), max(Decimal(0), how.borrowed.get(key, Decimal(0)) - wanted_by_none[key]) / total)
+        if total
+        else Decimal(0)
+        for key, total in held.items()
+    }
+
+
+def _charge(segment: UsageSegment, price: Price, preemptible: Decimal, borrowed_part: Decimal) -> ClassCharge:
+    idle = Decimal(0) if price.idle is None else segment.idle
+    only_wanted_here = Decimal(0) if price.preemptible is None else preemptible
+    otherwise = segment.gpu_seconds - preemptible - idle
+    borrowed = (
+        Decimal(0) if price.borrowed is None else (otherwise * borrowed_part).quantize(MICRO, ROUND_DOWN)
+    )
+    charge = ClassCharge(
+        segment=segment,
+        month=segment.month,
+        idle=idle,
+        idle_price=price.of_class("idle"),
+        preemptible=only_wanted_here,
+        preemptible_price=price.of_class("preemptible"),
+        borrowed=borrowed,
+        borrowed_price=price.of_class("borrowed"),
+    )
+    charge.amount = _cost(charge) - segment.cost
+    return charge
+
+
+def _cost(charge: ClassCharge) -> Decimal:
+    """Of the whole segment, rounded once as any cost is."""
+    segment = charge.segment
+    plain = segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed
+    with localcontext(prec=60):
+        worth = (
+            plain * segment.price_per_gpu_hour
+            + charge.idle * charge.idle_price
+            + charge.preemptible * charge.preemptible_price
+            + charge.borrowed * charge.borrowed_price
+        )
+        return (worth / 3600).quantize(CENTS_OF_A_CENT, ROUND_HALF_EVEN)

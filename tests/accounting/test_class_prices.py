@@ -1,0 +1,286 @@
+"""What was held idle, preemptible or borrowed, at prices of its own: settled when its hour is closed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Sum
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounting.capacity_report import capacity_report
+from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.errors import BookedOtherwise
+from accounting.ledger import Payer, correct_usage
+from accounting.management.commands.verify_ledger import CHECKS
+from accounting.models import ClassCharge, LedgerTransaction, Price, UsageSegment
+from accounting.reports import By, usage_report
+from accounting.seals import first_broken, seal_book
+from accounting.spending import spent
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.make import Cast
+
+NOTHING = HeldHow({}, {})
+
+
+def set_prices(cast: Cast, **prices: object) -> None:
+    Price.objects.filter(generation=cast.a100).update(**prices)
+
+
+def price_all(how: HeldHow, *, book: int = 1) -> list[LedgerTransaction]:
+    """Settles all closed hours; how they were held is the same in each."""
+    booked = []
+    with transaction.atomic():
+        while (hour := next_hour_to_price(book=book)) is not None:
+            booked += price_hour(book=book, hour=hour, how=how)
+    return booked
+
+
+def cost(cast: Cast, **narrow: Any) -> Decimal:
+    (row,) = usage_report(cast.olga, None, None, **narrow).totals
+    return row.cost
+
+
+def test_what_a_team_borrowed_costs_less_and_the_identity_says_so(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=3, borrowed=1)
+    book(cast, lease_id=1, gpus=4)  # two GPU-hours
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more
+    book(cast, lease_id=3, gpus=2, tenant=cast.bio, user=cast.charlie)  # one, and nothing of it borrowed
+    close_hours(cast, NOON, NOON + HOUR)
+    assert cost(cast) == 15
+    (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+    assert (booked.kind, booked.key) == ("pricing", "pricing:1:2026-05-04T12:00:00+00:00:credits")
+    charges = ClassCharge.objects.order_by("segment")
+    assert [(one.borrowed, one.borrowed_price, one.amount) for one in charges] == [
+        (1800, 1, -1),
+        (1800, 1, -1),
+    ]
+    assert (cost(cast, tenant=cast.astro), cost(cast, tenant=cast.bio)) == (10, 3)
+    (identity,) = capacity_report(NOON, NOON + HOUR).identities
+    assert identity.closes
+    assert identity.classes == 2
+    assert identity.borne == 13
+
+
+def test_a_moment_is_in_the_first_class_that_has_a_price(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=2, idle=5, preemptible=1, borrowed=Decimal("0.5"))
+    unused = [(NOON, NOON + minutes(10))]
+    book(cast, gpus=6, ends=NOON + HOUR, unused=unused)  # one GPU-hour idle, five busy
+    close_hours(cast, NOON, NOON + HOUR)
+    how = HeldHow(
+        {(cast.astro.pk, cast.a100.pk): Decimal(4 * 3600)}, {1: [(NOON + minutes(20), NOON + minutes(40))]}
+    )
+    price_all(how)
+    charge = ClassCharge.objects.get()
+    # Two of six are preemptible; of the four borrowed these are two, the others half of what else was held.
+    assert (charge.idle, charge.preemptible, charge.borrowed) == (3600, 7200, 5400)
+    assert cost(cast) == 5 + 2 + Decimal("0.75") + 3
+
+
+def test_a_class_without_a_price_is_none(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=2, borrowed=1)
+    book(cast, gpus=2, ends=NOON + HOUR, unused=[(NOON, NOON + minutes(30))])
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}))
+    assert ClassCharge.objects.get().idle == 0
+    assert cost(cast) == 2
+
+
+def test_hours_in_which_no_class_has_a_price_are_settled_at_once(cast: Cast) -> None:
+    book(cast)
+    close_hours(cast, NOON, NOON + 2 * HOUR)
+    assert price_all(NOTHING) == []
+    with transaction.atomic():
+        assert next_hour_to_price(book=1) is None
+        assert next_hour_to_price(book=99) is None
+
+
+def test_an_hour_is_priced_once_in_order_and_only_when_it_is_closed(cast: Cast) -> None:
+    set_prices(cast, borrowed=1)
+    book(cast)
+    how = HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {})
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(how)
+    for hour in (NOON, NOON + HOUR, NOON - HOUR):
+        with pytest.raises(BookedOtherwise), transaction.atomic():
+            price_hour(book=1, hour=hour, how=how)
+    assert ClassCharge.objects.count() == 1
+
+
+def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=3, borrowed=1)
+    segments = book(cast, gpus=2)
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}))
+    assert cost(cast, tenant=cast.astro) == 2
+    with transaction.atomic():
+        correct_usage(actor=None, segments=segments, reason="a test", payer=Payer(cast.bio, cast.charlie))
+    assert (cost(cast, tenant=cast.astro), cost(cast, tenant=cast.bio)) == (0, 2)
+    (identity,) = capacity_report(NOON, NOON + HOUR).identities
+    assert (identity.waived, identity.classes, identity.closes) == (0, 1, True)
+    anew = list(UsageSegment.objects.filter(version=1).select_related("generation"))
+    with transaction.atomic():
+        correct_usage(actor=None, segments=anew, reason="a test")
+    (identity,) = capacity_report(NOON, NOON + HOUR).identities
+    assert (identity.waived, identity.classes, identity.closes, cost(cast)) == (2, 1, True, 0)
+
+
+moments = st.integers(0, 3 * 3600 * 10**6)
+amounts = st.decimals(0, 9, places=6)
+leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, moments)
+
+
+@dataclass(frozen=True)
+class Past:
+    """What was held how, at which prices, and which leases are corrected before and after that is settled."""
+
+    leases: list[tuple[int, int, int, bool, int, int]]
+    prices: dict[str, Decimal | None]
+    borrowed: tuple[Decimal, Decimal]
+    before: set[int]
+    after: set[int]
+
+
+pasts = st.builds(
+    Past,
+    leases=st.lists(leases, min_size=1, max_size=5),
+    prices=st.fixed_dictionaries(
+        {"per_gpu_hour": amounts} | dict.fromkeys(Price.CLASSES, st.none() | amounts)
+    ),
+    borrowed=st.tuples(amounts, amounts),
+    before=st.sets(st.integers(0, 4)),
+    after=st.sets(st.integers(0, 4)),
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(pasts)
+def test_whatever_was_held_how_the_books_close_and_all_reports_agree(cast: Cast, past: Past) -> None:
+    with transaction.atomic():
+        set_prices(cast, **past.prices)
+        stretches: dict[int, list[tuple[datetime, datetime]]] = {}
+        for number, (a, z, gpus, ours, c, d) in enumerate(past.leases):
+            begins, ends = at(min(a, z)), at(max(a, z) + 1)
+            stretches[number] = [(at(min(c, d)), at(max(c, d)))]
+            who = (cast.astro, cast.bob) if ours else (cast.bio, cast.charlie)
+            book(
+                cast,
+                lease_id=number,
+                job_id=number,
+                tenant=who[0],
+                user=who[1],
+                gpus=gpus,
+                begins=begins,
+                ends=ends,
+            )
+        first = NOON - 12 * HOUR  # so that whole days are closed, too
+        close_hours(cast, first, first + 24 * HOUR)
+        correct(cast, past.before)
+        how = HeldHow(
+            {
+                (one.pk, cast.a100.pk): 1000 * some
+                for one, some in zip((cast.astro, cast.bio), past.borrowed, strict=True)
+            },
+            stretches,
+        )
+        price_all(how)
+        correct(cast, past.after)
+
+        (identity,) = capacity_report(first, first + 24 * HOUR).identities
+        assert identity.closes
+        stands = UsageSegment.objects.uncorrected().with_charges()
+        costs = dict(stands.order_by().values_list("book").annotate(Sum("full_cost")))
+        assert costs.get(1, 0) == cost(cast)
+        by_user: dict[tuple[int, int], Decimal] = defaultdict(Decimal)
+        for row in usage_report(cast.olga, None, None, by=[By.JOB, By.USER, By.TENANT]).rows:
+            by_user[row.tenant_id or 0, row.user_id or 0] += row.cost
+        cut = [
+            usage_report(cast.olga, *part, by=[By.USER, By.TENANT]) for part in ((None, at(5)), (at(5), None))
+        ]
+        for row in (row for report in cut for row in report.rows):
+            by_user[row.tenant_id or 0, row.user_id or 0] -= row.cost
+        assert set(by_user.values()) <= {Decimal(0)}
+        now = first + 24 * HOUR
+        total = sum((one.money for one in spent(first, now, []).values()), Decimal(0))
+        assert total == cost(cast)
+        for what, query in CHECKS.items():
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                assert cursor.fetchone() is None, what
+        transaction.set_rollback(True)
+
+
+def at(microseconds: int) -> datetime:
+    return NOON + timedelta(microseconds=microseconds)
+
+
+def correct(cast: Cast, leases: set[int]) -> None:
+    """Of some leases takes back what stands; of those with even numbers another pays."""
+    for number in sorted(leases):
+        stands = UsageSegment.objects.uncorrected().filter(lease_id=number).select_related("generation")
+        if stands:
+            payer = None if number % 2 else Payer(cast.bio, cast.charlie)
+            correct_usage(actor=None, segments=list(stands), reason="a test", payer=payer)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTheDatabase:
+    FORGED = "INSERT INTO accounting_classcharge VALUES (%s, '2026-05-01', %s, 0, 0, 0, 0, %s, %s, %s)"
+
+    @pytest.fixture
+    def segment(self, cast: Cast) -> UsageSegment:
+        (booked,) = book(cast, gpus=2)  # one GPU-hour at 3
+        return booked
+
+    def forge(self, segment: UsageSegment, *charge: object, kind: str = "pricing") -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO accounting_ledgertransaction (book, month, key, kind, period, description, recorded_at)"
+                " VALUES (1, '2026-05-01', 'forged', %s, '[2026-05-04 12:00Z, 2026-05-04 13:00Z)', '', now())"
+                " RETURNING id",
+                [kind],
+            )
+            (number,) = cursor.fetchone()
+            cursor.execute(self.FORGED, [segment.pk, number, *charge])
+
+    def test_refuses_a_charge_that_is_not_what_the_classes_cost(
+        self, cast: Cast, segment: UsageSegment
+    ) -> None:
+        close_hours(cast, NOON, NOON + HOUR)
+        for charge in ((3600, 1, -1), (3601, 1, -2), (3600, 4, -2)):
+            with pytest.raises(IntegrityError, match="charges what its segments do not say"):
+                self.forge(segment, *charge)
+        with pytest.raises(IntegrityError, match="has no entries"):  # else it would be right
+            self.forge(segment, 3600, 1, -2)
+        with pytest.raises(IntegrityError, match="of another kind"):
+            self.forge(segment, 3600, 1, -2, kind="trade")
+
+    def test_refuses_to_price_what_is_not_closed_or_was_taken_back(
+        self, cast: Cast, segment: UsageSegment
+    ) -> None:
+        with pytest.raises(IntegrityError, match="charges what its segments do not say"):
+            self.forge(segment, 3600, 1, -2)
+        close_hours(cast, NOON, NOON + HOUR)
+        with transaction.atomic():
+            correct_usage(actor=None, segments=[segment], reason="a test")
+        with pytest.raises(IntegrityError, match="charges what its segments do not say"):
+            self.forge(segment, 3600, 1, -2)
+
+    def test_never_changes_a_charge_and_seals_show_who_did(self, cast: Cast, segment: UsageSegment) -> None:
+        set_prices(cast, borrowed=1)
+        close_hours(cast, NOON, NOON + HOUR)
+        price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+        for command in (
+            "UPDATE accounting_classcharge SET amount = -1",
+            "DELETE FROM accounting_classcharge",
+        ):
+            with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
+                connection.cursor().execute(command)
+        seal_book(1)
+        assert first_broken() is None

@@ -1,0 +1,43 @@
+"""What had held GPUs and never ran before the upgrade is known as lost after it; of nothing else is that said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.upgrading import ALIAS, database_as_of
+
+BEFORE, AFTER = ("scheduling", "0029_share_hours"), ("scheduling", "0033_lost_work")
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_turns_that_never_ran_are_lost() -> None:
+    with database_as_of([BEFORE]) as executor:
+        apps = executor.loader.project_state([BEFORE]).apps
+
+        def make(room: str, model: str, **fields: object) -> object:
+            return apps.get_model(room, model).objects.using(ALIAS).create(**fields)
+
+        of = {
+            "cluster": make("scheduling", "Cluster", name="lab"),
+            "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
+            "owner": make("accounting", "User", username="bob"),
+        }
+        generation = make("accounting", "Generation", name="V100")
+        for name, running_from, state in (
+            ("never", None, "closed"), ("ran", NOON, "closed"), ("starts", None, "starting"),
+        ):  # fmt: skip
+            job = make("scheduling", "Job", name=name, spec={}, workers=1, gpus_per_worker=1, **of)
+            make(
+                "scheduling", "Lease", job=job, cluster=of["cluster"], epoch=1, generation=generation, gpus=1,
+                state=state, held_from=NOON, running_from=running_from,
+                held_until=None if state == "starting" else NOON + HOUR,
+            )  # fmt: skip
+        executor.loader.build_graph()
+        executor.migrate([AFTER])
+        lease = executor.loader.project_state([AFTER]).apps.get_model("scheduling", "Lease")
+        found = dict(lease.objects.using(ALIAS).values_list("job__name", "lost_from"))
+    assert found == {"never": NOON, "ran": None, "starts": None}
