@@ -184,7 +184,7 @@ def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
 
 
 def test_how_many_queries_a_statement_takes(rich: Scene, django_assert_max_num_queries) -> None:
-    with django_assert_max_num_queries(75):
+    with django_assert_max_num_queries(60):
         statement_of(rich.people.alice, rich.people.astro, period())
 
 
