@@ -23,26 +23,41 @@ class Added:
     most: Decimal
 
 
-def add_up(parts: Sequence[QuerySet[Any]], names: Sequence[str], largest: slice | None = None) -> Added:
+def add_up(
+    parts: Sequence[QuerySet[Any]],
+    names: Sequence[str],
+    largest: slice | None = None,
+    *,
+    job_names: QuerySet[Any] | None = None,
+) -> Added:
     """One row for each group of all `parts`, which name the group by_NAME, and gpu_seconds_sum and so on its sums.
 
     Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
-    GPU-seconds; the first of it must be one that there is, else nothing is known.
+    GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
+    some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return Added((), 0, Decimal(0))
     keys = ", ".join(f'"by_{name}"' for name in names)
+    told = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
     every = " UNION ALL ".join(
-        f"(SELECT {keys}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
+        f"(SELECT {told}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
         for sql, _ in compiled
     )
+    values = [value for _, some in compiled for value in some]
+    if job_names is not None:
+        sql, some = job_names.query.get_compiler(connection=connection).as_sql()
+        every = (
+            f'SELECT parts.*, named.name AS "by_label" FROM ({every}) AS parts'  # noqa: S608 - own names
+            f' LEFT JOIN ({sql}) AS named (job_id, name) ON named.job_id = parts."by_job_id"'
+        )
+        values += some
     statement = (
         f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
         f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )
-    values = [value for _, some in compiled for value in some]
     if largest is not None:
         statement += f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
         values += [largest.start or 0, largest.stop - (largest.start or 0)]

@@ -53,9 +53,9 @@ def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
     return Coalesce(Sum(part), Value(0), output_field=_amount())
 
 
-def cost_between(start: Combinable, end: Combinable) -> Coalesce:
-    """As `gpu_seconds_between`, of segments `with_charges`."""
-    part = ExpressionWrapper(_cost_until(end) - _cost_until(start), _amount())
+def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -> Coalesce:
+    """As `gpu_seconds_between`, of segments `with_charges`; `of` "cost" is without these."""
+    part = ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
     return Coalesce(Sum(part), Value(0), output_field=_amount())
 
 
@@ -66,6 +66,6 @@ def part_between(name: str, start: Combinable, end: Combinable) -> Coalesce:
     return Coalesce(Sum(part), Value(0), output_field=_amount())
 
 
-def _cost_until(at: Combinable) -> Round:
-    share = F("full_cost") * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
+def _cost_until(at: Combinable, of: str) -> Round:
+    share = F(of) * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=4)

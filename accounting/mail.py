@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import smtplib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.conf import settings
@@ -13,7 +14,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounting.clock import now_from_database
-from accounting.models import Letter, User
+from accounting.models import Letter, LetterAttachment, User
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +23,27 @@ KEPT = timedelta(days=30)
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
-def write(people: Iterable[User], *, subject: str, text: str) -> None:
+@dataclass(frozen=True)
+class Attachment:
+    """A file to go with a letter; keep it small, as each letter has a copy of its own."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+def write(people: Iterable[User], *, subject: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
     """A letter to each that is active and has an address; none where no mail server is set."""
     if not settings.EMAIL_HOST:
         return
     addresses = dict.fromkeys(person.email for person in people if person.is_active and person.email)
-    Letter.objects.bulk_create(
+    letters = Letter.objects.bulk_create(
         Letter(address=address, subject=f"[Fairlot] {subject}"[:200], text=text) for address in addresses
+    )
+    LetterAttachment.objects.bulk_create(
+        LetterAttachment(letter=letter, name=one.name, content_type=one.content_type, content=one.content)
+        for letter in letters
+        for one in attachments
     )
 
 
@@ -56,6 +71,8 @@ def send(*, letter_id: int) -> bool:
     letter.attempts += 1
     identity = f"<{letter.identity}@{settings.FAIRLOT_MAIL_DOMAIN}>"
     message = EmailMessage(letter.subject, letter.text, to=[letter.address], headers={"Message-ID": identity})
+    for one in letter.attachments.all():
+        message.attach(one.name, bytes(one.content), one.content_type)
     try:
         message.send()
     except (smtplib.SMTPException, OSError) as error:

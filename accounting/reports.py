@@ -45,14 +45,17 @@ class By(StrEnum):
     GENERATION = "generation"
     DAY = "day"
     HOUR = "hour"
+    LABEL = "label"  # of jobs, by a key that the caller knows of
 
 
+UNLABELLED = "(none)"  # which no label can be
 # The columns of UsageRow that each of them fills. Tenants and users have their present names.
 COLUMNS = {
     By.TENANT: {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name")},
     By.USER: {"user_id": F("user__pk"), "user": F("user__username")},
     By.JOB: {"job_id": F("job_id"), "job": F("job_name")},
     By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
+    By.LABEL: {"label": F("job_id")},  # which add_up replaces by its label
 }
 
 
@@ -73,6 +76,7 @@ class UsageRow:
     job: str | None = None
     generation_id: int | None = None
     generation: str | None = None
+    label: str | None = None
 
     @property
     def gpu_hours(self) -> Decimal:
@@ -106,15 +110,21 @@ def usage_report(
     job_id: int | None = None,
     generation: Generation | None = None,
     largest: slice | None = None,
+    job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
     """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
 
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
     Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
     which are wanted; else they come all, in order of time and names. Three queries.
+
+    This room knows nothing of labels: for those `job_names` gives a name to some jobs (rows of job_id and name); the
+    label None is that of all other jobs.
     """
     if By.DAY in by and By.HOUR in by:
         raise ValueError("a report is by day or by hour, not by both")
+    if (By.LABEL in by) != (job_names is not None) or {By.LABEL, By.JOB} <= set(by):
+        raise ValueError("a report by label needs the jobs' names, and is not by job, too")
     ZoneInfo(time_zone)  # an unknown zone fails here, with its name
     narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
     narrow = {name: value for name, value in narrow.items() if value is not None}
@@ -123,10 +133,13 @@ def usage_report(
     scope = Scope(viewer, begins, ends, narrow)
     # No single job's figures are in the sums by user.
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
-    sources = Sources(scope, Row(unit, time_zone), by_job=By.JOB in by or job_id is not None)
+    by_job = bool({By.JOB, By.LABEL} & set(by)) or job_id is not None
+    sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
     parts = _parts(sources, scope, tuple(by), time_zone)
     names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
-    found = add_up(parts, [*names, "currency"], largest) if by else Added((), 0, Decimal(0))
+    found = (
+        add_up(parts, [*names, "currency"], largest, job_names=job_names) if by else Added((), 0, Decimal(0))
+    )
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
     of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None)
     totals = add_up(_parts(of_all, scope, (), time_zone), ["currency"])
@@ -149,7 +162,7 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
     head = [name for unit in report.by for name in _csv_columns(unit)]
     yield csv_line([*head, "gpu_seconds", "gpu_hours", "cost", "currency", "segments"])
     for row in report.rows:
-        cells = [getattr(row, "begins" if name in ("day", "hour") else name) for name in head]
+        cells = [_csv_cell(row, name) for name in head]
         amounts = [f"{row.gpu_seconds:f}", f"{row.gpu_hours:.6f}", f"{row.cost:f}"]
         yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
@@ -157,7 +170,11 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
 def _parts(sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str) -> list[QuerySet[Any]]:
     """Queries whose rows, those of one group added up, are the report's."""
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
-    columns = {name: source for one in by for name, source in COLUMNS.get(one, {}).items()}
+    columns = {
+        "job_id" if one == By.LABEL else name: source
+        for one in by
+        for name, source in COLUMNS.get(one, {}).items()
+    }
     return [
         *_of_sums(sources, columns, unit, time_zone),
         *_of_segments(sources, scope, columns, unit, time_zone),
@@ -217,8 +234,21 @@ def _in_zone(row: UsageRow, zone: ZoneInfo) -> UsageRow:
 
 
 def _in_order(row: UsageRow) -> tuple[object, ...]:
-    names = (row.tenant or "", row.user or "", row.job_id or 0, row.generation or "", row.currency)
+    names = (
+        row.tenant or "",
+        row.user or "",
+        row.job_id or 0,
+        row.generation or "",
+        row.label or "",
+        row.currency,
+    )
     return (row.begins.timestamp() if row.begins else 0.0, *names)
+
+
+def _csv_cell(row: UsageRow, name: str) -> object:
+    if name == By.LABEL and row.label is None:
+        return UNLABELLED
+    return getattr(row, "begins" if name in ("day", "hour") else name)
 
 
 def _csv_columns(unit: By) -> list[str]:

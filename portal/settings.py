@@ -173,6 +173,7 @@ CELERY_BEAT_SCHEDULE = {
     "outboxes": {"task": "accounting.tasks.empty_outboxes", "schedule": 3600.0, "options": {"expires": 3600}},
     "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
     "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
+    "statements": {"task": "portal.tasks.send_statements", "schedule": 60.0, "options": {"expires": 60}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
@@ -200,6 +201,8 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Fairlot -----------------------------------------------------------------------------------
 FAIRLOT_CURRENCY = env.str("FAIRLOT_CURRENCY", "EUR")
+# Who issues statements, as their readers know it.
+FAIRLOT_ISSUER = env.str("FAIRLOT_ISSUER", "Fairlot")
 # Newest first; only they open what lies sealed in the database, such as kubeconfigs.
 FAIRLOT_SEALING_KEYS = [key.strip() for key in env.list("FAIRLOT_SEALING_KEYS", default=[]) if key.strip()]
 if any(len(key) < 40 for key in FAIRLOT_SEALING_KEYS):

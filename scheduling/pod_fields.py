@@ -96,7 +96,7 @@ REFUSED: dict[str, str] = {
     "subdomain": "is Fairlot's to say: workers find each other by it",
     "shareprocessnamespace": _ONE,
     "annotations": "is Fairlot's to say",
-    "labels": "is Fairlot's to say",
+    "labels": "set labels, at the top of the spec",
     "namespace": "is the team's; name the team",
     "podtemplate": "a spec is no pod: name what is needed of it in the spec's own fields",
     "template": "a spec is no pod: name what is needed of it in the spec's own fields",

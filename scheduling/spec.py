@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from scheduling import brought, pod_fields
+from scheduling.labels import Labels
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -75,6 +76,7 @@ class JobSpec(BaseModel):
     readiness_path: Annotated[str, Field(max_length=1000)] = ""
     readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
     readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
+    labels: Labels = {}
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -268,6 +270,7 @@ ACCEPTED = {
     "readiness_path": "a path such as /health; empty when a connection is enough",
     "readiness_period_seconds": "a whole number from 1 to 300",
     "readiness_failures": "a whole number from 1 to 100",
+    "labels": "a mapping of up to 10 keys to values, which may be empty, as Kubernetes has them",
 }
 
 

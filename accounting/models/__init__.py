@@ -5,9 +5,10 @@ from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
 from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageDay, UsageHour
 from accounting.models.hardware import Generation, Price
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
-from accounting.models.letters import Letter
+from accounting.models.letters import Letter, LetterAttachment
 from accounting.models.quotas import Quota
 from accounting.models.requests import Request
+from accounting.models.statements import StatementDelivery, StatementSubscription
 from accounting.models.tenants import Membership, Tenant, User
 from accounting.models.usage import ClassCharge, CorrectedSegment, UsageSegment
 
@@ -26,11 +27,14 @@ __all__ = [
     "LedgerSeal",
     "LedgerTransaction",
     "Letter",
+    "LetterAttachment",
     "Membership",
     "NodeHour",
     "Price",
     "Quota",
     "Request",
+    "StatementDelivery",
+    "StatementSubscription",
     "Tenant",
     "UsageDay",
     "UsageHour",

@@ -26,3 +26,15 @@ class Letter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subject} to {self.address}"
+
+
+class LetterAttachment(models.Model):
+    """A file that goes with a letter, and with it is forgotten."""
+
+    letter = models.ForeignKey(Letter, on_delete=models.CASCADE, related_name="attachments")
+    name = models.CharField(max_length=200)
+    content_type = models.CharField(max_length=100)
+    content = models.BinaryField()
+
+    def __str__(self) -> str:
+        return self.name

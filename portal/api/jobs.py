@@ -13,6 +13,7 @@ from ninja.responses import Status
 
 from accounting.models import Membership, Tenant, User
 from portal.api import schemas
+from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
 from scheduling.actions.jobs import cancel_job, submit_job
 from scheduling.backends import backend_for
@@ -51,6 +52,8 @@ def list_jobs(
         "pk__lt": before,
     }
     jobs = jobs.filter(**{name: value for name, value in wanted.items() if value})
+    if filters.label:
+        jobs = labelled(jobs, filters.label.replace("\0", ""))
     found = list(jobs[: limit + 1])
     return {
         "items": [show_job(job) for job in found[:limit]],
@@ -196,6 +199,7 @@ def show_job(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in same} | {
         "team": job.tenant.slug,
         "owner": job.owner.get_username(),
+        "labels": job.spec.get("labels", {}),
         "cluster": job.cluster.name,
         "reason": SHORT[job.reason] if job.state in Job.WAITING else "",
     }

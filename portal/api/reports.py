@@ -13,6 +13,10 @@ from accounting.reports import By
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
 from portal.reports.capacity import capacity_csv, read_capacity
+from portal.reports.formats import json_of
+from portal.reports.statement.figures import statement_of
+from portal.reports.statement.tables import document_of
+from portal.reports.statement.views import file_name, file_of, read_request
 from portal.reports.views import read_report, usage_csv
 from portal.share.periods import read_period
 from portal.share.queries import POINTS, read_share
@@ -92,15 +96,33 @@ def usage(
     by: By = By.USER,
     team: str = "",
     period: Literal["this-month", "last-month", "dates"] = "this-month",
+    *,
+    label: str = "",
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """The usage report. With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
+    """The usage report; `by=label` is by the values of the key `label`, null for jobs without it.
+
+    With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
     request.user = request.auth
     if format == "csv":
         return usage_csv(request)
     _, _, bounds, report = read_report(request)
     told = {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
     return told | {"lacks_before": report.lacks_before}
+
+
+@router.get("/statement", response=schemas.Statement, url_name="statement")
+def statement(
+    request: HttpRequest,
+    query: Query[schemas.StatementQuery],
+) -> dict[str, Any] | HttpResponse:
+    """A team's statement, with all below it. `period` as in usage; `part` names one table, for CSV."""
+    request.user = request.auth
+    tenant, period = read_request(request)
+    document = document_of(statement_of(request.user, tenant, period))
+    if query.format != "json":
+        return file_of(document, query.format, file_name(tenant, period), part=query.part)
+    return {"team": tenant.slug, "begins": period.begins, "ends": period.ends} | json_of(document)
 
 
 @router.get("/capacity", response=schemas.Capacity, url_name="capacity")

@@ -80,6 +80,7 @@ class Job(Schema):
     gpus_per_worker: int
     gpus: int
     priority: int
+    labels: dict[str, str]
     spec: dict[str, Any]
     created_at: datetime
     first_started_at: datetime | None
@@ -97,6 +98,7 @@ class JobFilters(Schema):
     team: str = Field("", description="Slug of a team.")
     owner: str = Field("", description="User name.")
     q: str = Field("", description="Part of the name.")
+    label: str = Field("", description="key=value, or a key with any value.")
 
 
 class JobPage(Schema):
@@ -584,6 +586,7 @@ class UsageRow(Schema):
     job_id: int | None
     job: str | None
     generation: str | None
+    label: str | None
 
 
 class Usage(Schema):
@@ -593,6 +596,37 @@ class Usage(Schema):
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
         description="What was held before is archived, and parts of hours (by job: of days, UTC) are not counted."
+    )
+
+
+class StatementQuery(Schema):
+    team: str = Field("", description="Slug of a team; else the first that the caller may see.")
+    period: Literal["this-month", "last-month", "dates"] = "this-month"
+    part: str = Field("", description="With csv: the key of one table.")
+    format: Literal["json", "csv", "xlsx", "pdf"] = "json"
+
+
+class Fact(Schema):
+    label: str
+    text: str
+
+
+class StatementTable(Schema):
+    """Amounts are exact decimals, as text."""
+
+    title: str
+    rows: list[dict[str, Any]]
+    totals: dict[str, Any] | None
+
+
+class Statement(Schema):
+    team: str
+    begins: datetime
+    ends: datetime
+    title: str
+    facts: list[Fact]
+    tables: dict[str, StatementTable] = Field(
+        description="By key: lines, held, users, jobs, days, waits, waste, …"
     )
 
 

@@ -9,7 +9,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
 from accounting.models import Generation, Tenant, User
-from scheduling.models import Job, Lease
+from scheduling.models import Job, JobLabel, Lease
 
 S = Job.State
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -42,6 +42,7 @@ class JobFilter:
     generation: str = ""
     kind: str = ""  # all but replicas, unless one is named or "all"
     service: str = ""  # the key of a service: its replicas
+    label: str = ""  # key=value, or a key with any value
     sort: str = USUAL_SORT
     ignored: tuple[tuple[str, str], ...] = ()  # what it is, and the value without a meaning
 
@@ -63,6 +64,7 @@ class JobFilter:
             team=get.get("team", "").replace("\0", ""),
             generation=get.get("generation", "").replace("\0", ""),
             kind=kind if known["kind"] else "",
+            label=get.get("label", "").replace("\0", "").strip()[:400],
             service=service if service.isdecimal() and len(service) < 18 else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
@@ -71,7 +73,16 @@ class JobFilter:
     @property
     def is_narrow(self) -> bool:
         """Whether anything is left out."""
-        chosen = self.q, self.state, self.owner, self.team, self.generation, self.kind, self.service
+        chosen = (
+            self.q,
+            self.state,
+            self.owner,
+            self.team,
+            self.generation,
+            self.kind,
+            self.service,
+            self.label,
+        )
         return any(chosen)
 
     def apply(self, jobs: QuerySet[Job], user: User) -> QuerySet[Job]:
@@ -92,6 +103,8 @@ class JobFilter:
             jobs = jobs.filter(kind=self.kind)
         elif self.kind != ALL:
             jobs = jobs.exclude(kind=Job.Kind.REPLICA)
+        if self.label:
+            jobs = labelled(jobs, self.label)
         if self.team:
             roots = Tenant.objects.visible_to(user).filter(slug=self.team).values("pk")
             jobs = jobs.filter(tenant__in=Tenant.objects.subtree_of(roots))
@@ -108,6 +121,11 @@ class JobFilter:
         if self.sort.startswith("-"):
             return [column.desc(nulls_last=True) for column in columns]
         return [column.asc(nulls_last=True) for column in columns]
+
+
+def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
+    """Those with such a label: `text` is key=value, or a key with any value."""
+    return jobs.filter(Exists(JobLabel.objects.saying(text).filter(job=OuterRef("pk"))))
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:

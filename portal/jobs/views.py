@@ -18,7 +18,7 @@ from portal.jobs.filters import GROUPS, JobFilter
 from portal.live.topics import topics_of_jobs
 from scheduling.actions import cancel_job
 from scheduling.explain import explain
-from scheduling.models import Job
+from scheduling.models import Job, LabelKey
 
 JOBS_PER_PAGE = 50
 EVENTS_PER_PAGE = 100
@@ -41,6 +41,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "kinds": Job.Kind.choices,
         "tenants": tenants,
         "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
+        "label_keys": LabelKey.objects.visible_to(request.user)
+        .values_list("key", flat=True)
+        .distinct()[:200],
         "topics": topics_of_jobs(request.user),
     }
     return render_page(request, "jobs/list.html", context, parts=("jobs-table",))
@@ -58,6 +61,7 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
         "page": leases,
         "recent": shown.events.order_by("-id")[:6],
         "generation_names": story.generation_names(shown),
+        "labels": shown.labels.all(),
     }
     return render_page(request, "jobs/overview.html", context, parts=("job-body",), includes=HEAD)
 

@@ -2,10 +2,20 @@ from django.urls import path, re_path
 
 from portal.reports import capacity, exports, fairness, views
 from portal.reports.operations import views as operations
+from portal.reports.statement import subscribing
+from portal.reports.statement import views as statement
 
 urlpatterns = [
     path("usage/", views.usage, name="usage"),
     path("usage.csv", views.usage_csv, name="usage_csv"),
+    path("usage/statement/", statement.statement, name="usage_statement"),
+    path("usage/statement.csv", statement.statement_file, {"form": "csv"}, name="usage_statement_csv"),
+    path("usage/statement.xlsx", statement.statement_file, {"form": "xlsx"}, name="usage_statement_xlsx"),
+    path("usage/statement.pdf", statement.statement_file, {"form": "pdf"}, name="usage_statement_pdf"),
+    path("usage/statement/subscribe/", subscribing.subscribe, name="usage_statement_subscribe"),
+    path(
+        "usage/statement/unsubscribe/<int:pk>/", subscribing.unsubscribe, name="usage_statement_unsubscribe"
+    ),
     path("usage/capacity/", capacity.capacity, name="usage_capacity"),
     path("usage/capacity.csv", capacity.capacity_csv, name="usage_capacity_csv"),
     path("usage/fairness/", fairness.fairness, name="usage_fairness"),

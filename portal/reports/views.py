@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -11,11 +13,12 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.models import Tenant
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
+from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
 from scheduling.exports import may_export
-from scheduling.models import Job
+from scheduling.models import Job, JobLabel
 
 ROWS_PER_PAGE = 100
 GROUPS = {
@@ -23,6 +26,7 @@ GROUPS = {
     By.JOB: "Job",
     By.GENERATION: "GPU",
     By.DAY: "Day",
+    By.LABEL: "Label",
     By.TENANT: "Team",
 }
 
@@ -38,11 +42,18 @@ def usage(request: HttpRequest) -> HttpResponse:
         page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(page.number)
     page.object_list = [report.rows[at] for at in page] if by == By.DAY else report.rows
     now = now_from_database()
+    keys = label_keys(request.user, tenant)
     context = {
         "tenants": tenants,
         "tenant": tenant,
-        "groups": {key: label for key, label in GROUPS.items() if key != By.TENANT or len(tenants) > 1},
+        "groups": {
+            key: label
+            for key, label in GROUPS.items()
+            if {By.TENANT: len(tenants) > 1, By.LABEL: keys or by == By.LABEL}.get(key, True)
+        },
         "by": by,
+        "keys": keys,
+        "key": key_of(request, keys),
         "heading": GROUPS[by],
         "period": period,
         "now": now,
@@ -91,14 +102,31 @@ def read_report(
     zone = timezone.get_current_timezone()
     period = read_report_period(request.GET, now=now_from_database(), zone=zone)
     some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
+    names = None
+    if by == By.LABEL:
+        names = JobLabel.objects.names(key_of(request, label_keys(request.user, tenant)))
     report = usage_report(
-        request.user, period.begins, period.ends, by=[by], time_zone=zone.key, tenant=tenant, largest=some
+        request.user,
+        period.begins,
+        period.ends,
+        by=[by],
+        time_zone=zone.key,
+        tenant=tenant,
+        largest=some,
+        job_names=names,
     )
     return tenant, by, period, report
 
 
+def key_of(request: HttpRequest, keys: Sequence[str]) -> str:
+    """The key of labels that the URL asks for, else the first that there is."""
+    return request.GET.get("label", "").replace("\0", "") or next(iter(keys), "")
+
+
 def name_of(row: UsageRow, by: By) -> str:
     """What stands in the first column."""
+    if by == By.LABEL:
+        return label_name(row.label)
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
 
 

@@ -62,6 +62,7 @@ class Fields:
     readiness_path: str = DEFAULTS.readiness_path
     readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
     readiness_failures: str = str(DEFAULTS.readiness_failures)
+    labels: str = ""
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:

@@ -36,6 +36,23 @@ def write_variables(variables: Mapping[str, str]) -> str:
     return "\n".join(f"{name}={_quote(value)}" for name, value in variables.items())
 
 
+def read_labels(text: str) -> dict[str, str]:
+    """Lines of key=value, or of a key alone, whose value is empty then."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        key, _, value = (part.strip() for part in line.partition("="))
+        if key in found:
+            raise SpecError({"labels": f"line {number} names {key} a second time"})
+        if line.strip():
+            found[key] = value
+    return found
+
+
+def write_labels(labels: Mapping[str, str]) -> str:
+    """Lines that `read_labels` reads back to the same."""
+    return "\n".join(f"{key}={value}" if value else key for key, value in labels.items())
+
+
 def read_mounts(text: str) -> list[dict[str, str]]:
     """Lines of a name alone, or of name=/path."""
     found = []
@@ -65,6 +82,7 @@ LINES = {
     "secrets": Lines(lambda text: read_variables(text, "secrets"), write_variables),
     "secret_files": Lines(read_mounts, write_mounts),
     "volumes": Lines(read_mounts, write_mounts),
+    "labels": Lines(read_labels, write_labels),
 }
 
 

@@ -13,6 +13,7 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
 from scheduling import live
+from scheduling.actions.labels import note_labels
 from scheduling.actions.leases import ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
 from scheduling.actions.queue_places import take_queue_place
@@ -137,6 +138,8 @@ def submit_within(
         return Job.objects.get(owner=actor, request_key=request_key)
     note_secrets(job, secrets)
     note_volumes(job, volumes)
+    if spec.labels:
+        note_labels(job, spec)
     history = History()
     history.note(job, "submitted", why or f"Submitted by {actor.get_username()}", at=now)
     for warning in warnings:

@@ -3,6 +3,7 @@
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
+from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
 from scheduling.models.outbox import Operation
 from scheduling.models.rounds import Round, RoundRecord, ShareBalance, ShareInterval, Trade
@@ -22,9 +23,11 @@ __all__ = [
     "HeldGpu",
     "Job",
     "JobEvent",
+    "JobLabel",
     "JobSecret",
     "JobSpeed",
     "JobVolume",
+    "LabelKey",
     "Lease",
     "Node",
     "NodeChange",

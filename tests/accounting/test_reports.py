@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Case, QuerySet, Sum, Value, When
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -139,8 +140,14 @@ def without_sums() -> Iterator[None]:
 
 
 groupings = st.lists(st.sampled_from(list(By)), max_size=4, unique=True).filter(
-    lambda by: not {By.DAY, By.HOUR} <= set(by)
+    lambda by: not {By.DAY, By.HOUR} <= set(by) and not {By.JOB, By.LABEL} <= set(by)
 )
+
+
+def some_names() -> QuerySet[UsageSegment, tuple[int, str]]:
+    """A label's values of some jobs, two of which have the same."""
+    segments = UsageSegment.objects.filter(job_id__in=[0, 2, 4]).order_by().distinct()
+    return segments.values_list("job_id", Case(When(job_id=4, then=Value("b")), default=Value("a")))
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,13 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
     ]
 
     def report() -> tuple[object, ...]:
-        told = usage_report(getattr(booked, asked.viewer), *bounds, by=asked.by, time_zone=asked.zone)
+        told = usage_report(
+            getattr(booked, asked.viewer),
+            *bounds,
+            by=asked.by,
+            time_zone=asked.zone,
+            job_names=some_names() if By.LABEL in asked.by else None,
+        )
         return told.rows, told.totals
 
     with transaction.atomic():
@@ -270,10 +283,11 @@ def test_the_largest_rows_are_those_of_the_whole_report(
 ) -> None:
     with transaction.atomic():
         close_hours(booked, NOON - 12 * HOUR, NOON + closed * HOUR)
-        whole = usage_report(booked.olga, None, None, by=by, time_zone="Asia/Kolkata")
-        some = usage_report(
-            booked.olga, None, None, by=by, time_zone="Asia/Kolkata", largest=slice(first, first + count)
+        names = some_names() if By.LABEL in by else None
+        asked = partial(
+            usage_report, booked.olga, None, None, by=by, time_zone="Asia/Kolkata", job_names=names
         )
+        whole, some = asked(), asked(largest=slice(first, first + count))
         transaction.set_rollback(True)
     sizes = sorted((row.gpu_seconds for row in whole.rows), reverse=True)
     assert [row.gpu_seconds for row in some.rows] == sizes[first : first + count]
@@ -310,3 +324,24 @@ def test_the_csv_is_exact_and_harmless_to_spreadsheets(cast: Cast) -> None:
             "6.0000", "EUR", "1",
         ],
     ]  # fmt: skip
+
+
+def test_a_report_by_label_adds_up_the_jobs_that_have_it(booked: Cast) -> None:
+    jobs = usage_report(booked.olga, None, None, by=[By.JOB])
+    report = usage_report(booked.olga, None, None, by=[By.LABEL], job_names=some_names())
+    of = {row.job_id: (row.gpu_seconds, row.cost) for row in jobs.rows}
+    told = {row.label: (row.gpu_seconds, row.cost) for row in report.rows}
+    expected = {"a": (0, 2), "b": (4,), None: (1, 3, 5)}
+    assert told == {
+        name: tuple(map(sum, zip(*(of[job] for job in some), strict=True))) for name, some in expected.items()
+    }
+    assert total(report) == total(jobs)
+    rows = list(csv.DictReader(csv_lines(report)))
+    assert {row["label"] for row in rows} == {"a", "b", "(none)"}
+
+
+def test_a_report_by_label_must_be_told_the_labels(booked: Cast) -> None:
+    with pytest.raises(ValueError, match="names"):
+        usage_report(booked.olga, None, None, by=[By.LABEL])
+    with pytest.raises(ValueError, match="names"):
+        usage_report(booked.olga, None, None, by=[By.LABEL, By.JOB], job_names=some_names())

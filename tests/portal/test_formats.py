@@ -6,10 +6,8 @@ import csv
 import io
 import json
 import re
-import zipfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from xml.etree import ElementTree as ET
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -27,8 +25,8 @@ from portal.reports.formats import (
     pdf_of,
     xlsx_of,
 )
+from tests.portal.reading import sheets, text_of
 
-MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 COLUMNS = [
     Column("name", "Name"),
     Column("hours", "GPU-hours", Kind.NUMBER, 3),
@@ -48,26 +46,6 @@ ROW = (
 def document(*rows: tuple, title: str = "Lines", totals: tuple | None = None) -> Document:
     table = Table("lines", title, COLUMNS, rows, totals=totals)
     return Document("Statement", [table], [("Team", "Astro")], ZoneInfo("Europe/Berlin"))
-
-
-def sheets(content: bytes) -> dict[str, list[list[tuple[str, str]]]]:
-    """Of each sheet by its name the rows of cells: kind (n or inlineStr) and text."""
-    book = zipfile.ZipFile(io.BytesIO(content))
-    index = ET.fromstring(book.read("xl/workbook.xml"))  # noqa: S314 - a file that Fairlot made
-    names = [sheet.get("name") for sheet in index.iter(f"{MAIN}sheet")]
-    found = {}
-    for number, name in enumerate(names, start=1):
-        root = ET.fromstring(book.read(f"xl/worksheets/sheet{number}.xml"))  # noqa: S314 - the same
-        assert not list(root.iter(f"{MAIN}f")), "a formula"
-        found[name] = [
-            [(cell.get("t", "n"), "".join(cell.itertext())) for cell in row]
-            for row in root.iter(f"{MAIN}row")
-        ]
-    return found
-
-
-def text_of(content: bytes) -> str:
-    return " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
 
 
 def test_a_csv_has_exact_figures_under_the_columns_keys():
@@ -163,6 +141,14 @@ def test_no_text_leaves_the_page_however_long_its_names_are():
     assert max(places) < float(page.mediabox.width) - 20
     assert "Ελληνικά" in re.sub(r"\s", "", whole)
     assert re.sub(r"\s", "", whole).count("x") >= 200
+
+
+def test_programs_get_gpu_seconds_and_people_gpu_hours():
+    columns = [Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 2)]
+    of = Document("Time", [Table("time", "Time", columns, [[Decimal("5400.000001")]])])
+    assert "".join(csv_of(of)).split() == ["time", "gpu_seconds", "5400.000001"]
+    assert sheets(xlsx_of(of))["Time"][1] == [("n", "1.500000000277778")]
+    assert "1.50" in text_of(pdf_of(of))
 
 
 def test_json_has_objects_of_exact_figures():

@@ -52,6 +52,9 @@ mappings = st.fixed_dictionaries(
         "readiness_path": st.sampled_from(["", "/", "/health?deep=1"]),
         "readiness_period_seconds": st.integers(1, 300),
         "readiness_failures": st.integers(1, 100),
+        "labels": st.dictionaries(
+            st.sampled_from(["project", "example.org/run", "A_b.c-1"]), st.sampled_from(["", "a", "7.b_C-d"])
+        ),
     },
 )
 

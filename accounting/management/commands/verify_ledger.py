@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection, transaction
+from django.db import connection
 
 from accounting.archive import months_with_vouchers
 from accounting.models import LedgerSeal, LedgerTransaction
+from accounting.one_moment import one_moment
 from accounting.seals import first_broken
 
 # Each finds rows that must not exist; the first column names the first bad one. Months whose vouchers are archived
@@ -261,9 +262,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with transaction.atomic(), connection.cursor() as cursor:
-            # All checks see one state of the ledger, whatever is booked meanwhile.
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        # All checks see one state of the ledger, whatever is booked meanwhile.
+        with one_moment(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
             broken = first_broken()

@@ -55,6 +55,18 @@ SELECT id, cluster_id, 1, gen_random_uuid(), (%(generations)s::bigint[])[1 + id 
        'closed', first_started_at, first_started_at, first_started_at, ended_at, ended_at, ended_at, 'exit'
   FROM scheduling_job
 """
+# Of every second job; one key has a few values, the other a value for each job.
+LABELS = """
+INSERT INTO scheduling_joblabel (job_id, key, value)
+SELECT id, key, value
+  FROM scheduling_job
+  CROSS JOIN LATERAL (VALUES ('project', 'project-' || id %% 40), ('run', 'run-' || id)) label (key, value)
+ WHERE id %% 2 = 0
+"""
+LABEL_KEYS = """
+INSERT INTO scheduling_labelkey (tenant_id, key)
+SELECT DISTINCT tenant_id, key FROM scheduling_job JOIN scheduling_joblabel label ON label.job_id = scheduling_job.id
+"""
 SEGMENTS = """
 INSERT INTO accounting_usagesegment (
     transaction_id, book, month, lease_id, version, job_id, job_name, tenant_id, tenant_name, user_id, user_name,
@@ -176,6 +188,12 @@ def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], 
         yield f"usage by {by}, a month", lambda by=by: f"/usage/?by={by}&{month()}"  # type: ignore[misc]
         yield f"usage by {by}, this month", lambda by=by: f"/usage/?by={by}"  # type: ignore[misc]
         yield f"usage by {by}, a quarter", lambda by=by: f"/usage/?by={by}&{quarter()}"  # type: ignore[misc]
+    team = "&team=team-3-3" if user.is_operator else ""
+    yield "usage by label, a month", lambda: f"/usage/?by=label&label=project&{month()}"
+    yield "statement of a team, a month", lambda: f"/usage/statement/?{month()}{team}"
+    yield "statement of a team, this month", lambda: f"/usage/statement/?{team}"
+    if user.is_operator:
+        yield "statement of a tenth, a month", lambda: f"/usage/statement/?{month()}&team=department-3"
     yield "bill of a job", lambda: f"/jobs/{dice.choice(jobs)}/bill/"
     if user.is_operator:
         yield "capacity, a month", lambda: f"/usage/capacity/?{month()}"
@@ -224,6 +242,8 @@ class _Year:
             cursor.execute("SELECT setseed(0.5)")
             self._do(cursor, "jobs", JOBS, values)
             self._do(cursor, "leases", LEASES, values)
+            self._do(cursor, "labels", LABELS, values)
+            self._do(cursor, "keys of labels", LABEL_KEYS, values)
             cursor.execute("SELECT min(id), max(id) FROM scheduling_job")
             first, last = cursor.fetchone()
             for start in range(first, last + 1, 100_000):

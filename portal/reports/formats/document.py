@@ -11,7 +11,8 @@ from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
-Cell = str | int | float | Decimal | date | datetime | None
+Number = int | float | Decimal
+Cell = str | Number | date | datetime | None
 
 
 class Kind(StrEnum):
@@ -19,12 +20,16 @@ class Kind(StrEnum):
 
     TEXT = "text"
     NUMBER = "number"  # int, float or Decimal
+    GPU_TIME = "gpu_time"  # Decimal GPU-seconds, as programs get them; people see GPU-hours
+    MINUTES = "minutes"  # float seconds, as programs get them; people see minutes
     MONEY = "money"  # Decimal; the currency is a column of its own, as a table may have several
     DATE = "date"
     MOMENT = "moment"  # aware datetime
 
 
-NUMERIC = {Kind.NUMBER, Kind.MONEY}
+NUMERIC = {Kind.NUMBER, Kind.GPU_TIME, Kind.MINUTES, Kind.MONEY}
+# By how much people see numbers smaller than programs do.
+UNITS = {Kind.GPU_TIME: 3600, Kind.MINUTES: 60}
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,17 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
         return cell.isoformat()
     if isinstance(cell, str):
         return cell
+    cell = in_unit(column, cell)
     digits = column.digits if column.kind in NUMERIC else 0
     text = f"{cell:,.{digits}f}"
     if not text.strip("-0.,"):
         text = text.lstrip("-")
     return text.replace(",", "\N{NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
+
+
+def in_unit(column: Column, number: Number) -> Number:
+    """A number as people count it."""
+    return number / UNITS[column.kind] if column.kind in UNITS else number
 
 
 def told(cell: Cell) -> str | int | float | None:

@@ -109,7 +109,7 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
 
 
 def _widths(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, ...]:
-    """In mm: figures get what they need, text shares the rest by its length; all of them fill the page."""
+    """In mm: each gets what it needs, the first text all that is left; where space is short, texts share it."""
     pdf.set_font(FONT, "B", SIZE)
     wanted = []
     for place, column in enumerate(columns):
@@ -118,6 +118,9 @@ def _widths(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]])
         wanted.append(max(pdf.get_string_width(text) for text in [longest, *words]) + 2 * PADDING + 1)
     pdf.set_font(FONT, "", SIZE)
     text = [place for place, column in enumerate(columns) if column.kind not in NUMERIC]
+    if text and sum(wanted) <= pdf.epw:
+        wanted[text[0]] += pdf.epw - sum(wanted)
+        return tuple(wanted)
     rest = pdf.epw - sum(width for place, width in enumerate(wanted) if place not in text)
     asked = sum(wanted[place] for place in text)
     if text and rest >= LEAST_TEXT * len(text):

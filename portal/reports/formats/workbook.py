@@ -10,11 +10,19 @@ from xlsxwriter import Workbook
 from xlsxwriter.format import Format
 from xlsxwriter.worksheet import Worksheet
 
-from portal.reports.formats.document import Cell, Column, Document, Kind, Table
+from portal.reports.formats.document import Cell, Column, Document, Kind, Table, in_unit
 
 MOST_ROWS = 1_048_576  # what a sheet can have
 MOST_TEXT = 32_767  # what a cell can have
-WIDTHS = {Kind.TEXT: 28, Kind.NUMBER: 16, Kind.MONEY: 16, Kind.DATE: 12, Kind.MOMENT: 18}
+WIDTHS = {
+    Kind.TEXT: 28,
+    Kind.NUMBER: 16,
+    Kind.GPU_TIME: 16,
+    Kind.MINUTES: 16,
+    Kind.MONEY: 16,
+    Kind.DATE: 12,
+    Kind.MOMENT: 18,
+}
 # Not in the name of a sheet.
 FORBIDDEN = str.maketrans(dict.fromkeys("[]:*?/\\'", " "))
 
@@ -98,7 +106,7 @@ class _Writer:
             sheet.write_datetime(line, place, cell, style("yyyy-mm-dd", strong=strong))
         else:
             pattern = "#,##0" + (f".{'0' * column.digits}" if column.digits else "")
-            sheet.write_number(line, place, cell, style(pattern, strong=strong))
+            sheet.write_number(line, place, in_unit(column, cell), style(pattern, strong=strong))
 
 
 def _sheet_name(book: Workbook, title: str) -> str:

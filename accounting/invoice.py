@@ -1,0 +1,155 @@
+"""The lines of a bill: GPU time of each generation at each price, and what corrections took back of it.
+
+Lines are what stands: they sum to the ledger to the last digit, corrections included. A segment has one price, so a
+generation whose price did not change is read from the sums of closed time, and another one from its segments. What
+the prices of classes changed (accounting/class_prices.py) is a line of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db.models import F
+from django.db.models.functions import Coalesce
+
+from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_seconds_between, latest, moment
+from accounting.models import LedgerTransaction, Price, Tenant, UsageSegment, User
+from accounting.models.usage import UsageSegmentQuerySet
+from accounting.reports import By, usage_report
+
+FREE = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """GPU time of one generation at one price an hour. Each hour's part of `cost` is rounded by itself.
+
+    Without a price it is what all prices of classes charged or credited for time that stands in other lines.
+    """
+
+    generation: str
+    price: Decimal | None
+    gpu_seconds: Decimal
+    cost: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What a correction took back of a period. What it booked anew stands among the lines."""
+
+    at: datetime
+    reason: str
+    actor: str
+    gpu_seconds: Decimal
+    cost: Decimal
+    currency: str
+
+
+def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[Line]:
+    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see. Seven queries at most."""
+    prices = list(
+        Price.objects.filter(valid__overlap=(begins, ends)).values_list(
+            "generation_id", "valid", "per_gpu_hour"
+        )
+    )
+    changing = {
+        generation
+        for generation, valid, _ in prices
+        if any(edge is not None and begins < edge < ends for edge in (valid.lower, valid.upper))
+    }
+    steady = {generation: price for generation, _, price in prices if generation not in changing}
+    report = usage_report(viewer, begins, ends, by=[By.GENERATION], tenant=tenant)
+    charged = _charged(viewer, begins, ends, tenant)
+    lines = [
+        Line(
+            row.generation or "",
+            steady.get(row.generation_id or 0, FREE),
+            row.gpu_seconds,
+            row.cost - charged.get((row.generation or "", row.currency), FREE),
+            row.currency,
+        )
+        for row in report.rows
+        if row.generation_id not in changing
+    ]
+    if changing & {row.generation_id for row in report.rows}:
+        lines += _at_each_price(viewer, begins, ends, tenant, changing)
+    lines += [
+        Line(generation, None, FREE, amount, currency)
+        for (generation, currency), amount in charged.items()
+        if amount
+    ]
+    return sorted(
+        lines, key=lambda line: (line.currency, line.generation, line.price is None, line.price or FREE)
+    )
+
+
+def _charged(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
+) -> dict[tuple[str, str], Decimal]:
+    """By generation and currency, what the prices of classes added to what stands, or took off."""
+    segments = _within(_of(viewer, tenant).uncorrected().filter(class_charge__isnull=False), begins, ends)
+    sums = segments.values_list("generation__name", "currency").annotate(
+        full=_cost(begins, ends), plain=_cost(begins, ends, of="cost")
+    )
+    return {(generation, currency): full - plain for generation, currency, full, plain in sums}
+
+
+def _at_each_price(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, generations: set[int]
+) -> list[Line]:
+    found = _within(_of(viewer, tenant).uncorrected().filter(generation__in=generations), begins, ends)
+    return [
+        Line(generation, price, gpu_seconds, cost, currency)
+        for generation, price, currency, gpu_seconds, cost in found.values_list(
+            "generation__name", "price_per_gpu_hour", "currency"
+        ).annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost"))
+    ]
+
+
+def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:
+    """What corrections took from `tenant` and those below it of [begins, ends), latest first. Two queries."""
+    corrected = _within(_of(viewer, tenant).exclude(taken_back=None), begins, ends)
+    sums = list(
+        corrected.values_list("taken_back__transaction_id", "currency").annotate(
+            gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends)
+        )
+    )
+    ids = {number for number, *_ in sums}
+    told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
+    return [
+        TakenBack(
+            at=told[number].recorded_at,
+            reason=told[number].description,
+            actor=actor.get_username() if (actor := told[number].actor) else "Fairlot",
+            gpu_seconds=gpu_seconds,
+            cost=cost,
+            currency=currency,
+        )
+        for number, currency, gpu_seconds, cost in sorted(sums, reverse=True, key=lambda row: row[0])
+    ]
+
+
+def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:
+    visible: UsageSegmentQuerySet = UsageSegment.objects.with_charges().visible_to(viewer)
+    return visible.filter(tenant__in=Tenant.objects.subtree_of([tenant.pk]))
+
+
+def _within(segments: UsageSegmentQuerySet, begins: datetime, ends: datetime) -> UsageSegmentQuerySet:
+    within: UsageSegmentQuerySet = (
+        segments.overlapping(begins, ends)
+        .order_by()
+        .annotate(part_start=latest(LOWER, moment(begins)), part_end=earliest(UPPER, moment(ends)))
+        .filter(part_start__lt=F("part_end"))
+    )
+    return within
+
+
+def _gpu_seconds(begins: datetime, ends: datetime) -> Coalesce:
+    return gpu_seconds_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)))
+
+
+def _cost(begins: datetime, ends: datetime, *, of: str = "full_cost") -> Coalesce:
+    return cost_between(latest(LOWER, moment(begins)), earliest(UPPER, moment(ends)), of=of)

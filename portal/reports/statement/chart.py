@@ -1,0 +1,79 @@
+"""GPU-hours of each day as geometry. No HTML, no styles here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from accounting.reports import UsageRow
+from portal.share.chart import nice_step
+
+# Where the plot lies in the picture, in per cent of its height; the rest is for the time axis.
+TOP, BOTTOM = 5.0, 86.0
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Places in per cent of the plot."""
+
+    label: str
+    x: str
+    width: str
+    y: str
+    height: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    label: str
+    y: str  # in per cent of the plot
+    percent: str  # in per cent of the picture's height
+
+
+@dataclass(frozen=True)
+class DayChart:
+    bars: Sequence[Bar]
+    ticks: Sequence[Tick]
+    first: date
+    last: date
+
+
+def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | None:
+    """A bar for each day from `first` to `last`; None where there is nothing. Currencies share a day's bar."""
+    hours: dict[date, float] = {}
+    for row in rows:
+        assert row.begins is not None  # noqa: S101 - a report by day says of which
+        hours[row.begins.date()] = float(row.gpu_hours)
+    most = max(hours.values(), default=0.0)
+    if most <= 0:
+        return None
+    step = nice_step(most)
+    top = -(-most // step) * step
+    days = (last - first).days + 1
+    bars = [
+        _bar(
+            first + timedelta(days=number),
+            number,
+            days,
+            hours.get(first + timedelta(days=number), 0.0) / top,
+            top,
+        )
+        for number in range(days)
+    ]
+    marks = [step * count for count in range(round(top / step) + 1)]
+    ticks = [
+        Tick(f"{mark:g}", f"{100 - mark / top * 100:.2f}%", f"{TOP + (1 - mark / top) * (BOTTOM - TOP):.2f}%")
+        for mark in marks
+    ]
+    return DayChart([bar for bar in bars if bar.height != "0.000%"], ticks, first, last)
+
+
+def _bar(day: date, number: int, days: int, part: float, top: float) -> Bar:
+    return Bar(
+        label=f"{day:%a, %-d %b %Y}: {part * top:,.1f} GPU-h",
+        x=f"{(number + 0.1) / days * 100:.3f}%",
+        width=f"{0.8 / days * 100:.3f}%",
+        y=f"{(1 - part) * 100:.3f}%",
+        height=f"{part * 100:.3f}%",
+    )

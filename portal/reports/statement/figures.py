@@ -1,0 +1,182 @@
+"""A team's statement: every figure of it, computed once; each format is made of these (tables.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+from django.conf import settings
+
+from accounting.actions.budgets import Outlook
+from accounting.clock import now_from_database
+from accounting.held import Held, held_by_generation
+from accounting.invoice import Line, TakenBack, lines_of, taken_back
+from accounting.models import Membership, Tenant, User
+from accounting.one_moment import one_moment
+from accounting.reports import By, UsageRow, usage_report
+from portal.administration.outlooks import outlooks_of
+from portal.reports.periods import ReportPeriod
+from portal.reports.unbooked import Unbooked, unbooked
+from scheduling.amounts import Amounts
+from scheduling.fairness import Scope, fairness_rows
+from scheduling.job_waits import Expansion, Wait, expansions, waits
+from scheduling.job_waste import Waste, waste
+from scheduling.models import JobLabel, LabelKey
+
+MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
+# Of a longer time days are no picture any more.
+MOST_DAYS = 400
+
+
+@dataclass(frozen=True)
+class ByLabel:
+    """The largest values of one key; `rest` is what other values have."""
+
+    key: str
+    rows: Sequence[UsageRow]
+    rest: Sequence[UsageRow]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Of `tenant` with all below it, as far as `viewer` may see, for whole days of a time zone.
+
+    `totals` has a row a currency; each of them is what the ledger has of the period, and what `lines` sum to.
+    """
+
+    issuer: str
+    tenant: Tenant
+    viewer: User
+    period: ReportPeriod
+    at: datetime
+    lines: Sequence[Line]
+    taken_back: Sequence[TakenBack]
+    totals: Sequence[UsageRow]
+    held: Sequence[Held]
+    unbooked: Unbooked
+    budgets: Sequence[Outlook]
+    users: Sequence[UsageRow]
+    jobs: Sequence[UsageRow]
+    count_of_users: int
+    count_of_jobs: int
+    labels: Sequence[ByLabel]
+    generations: Sequence[UsageRow]
+    days: Sequence[UsageRow]
+    shares: Sequence[tuple[str, Amounts]]
+    waits: Sequence[Wait]
+    expansions: Sequence[Expansion]
+    waste: Waste
+
+    @property
+    def number(self) -> str:
+        """The same for the same team and days."""
+        return f"{self.tenant.slug.upper()}-{period_name(self.period)}"
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether more of the period will come."""
+        return self.at < self.period.ends or self.unbooked.leases > 0
+
+    @property
+    def gpu_seconds(self) -> Decimal:
+        return sum((row.gpu_seconds for row in self.totals), Decimal(0))
+
+
+def period_name(period: ReportPeriod) -> str:
+    """2026-03 for a whole month, else 2026-03-01-2026-03-15."""
+    after = period.last + timedelta(days=1)
+    whole = period.first.day == after.day == 1 and (after - period.first).days <= 31
+    return f"{period.first:%Y-%m}" if whole else f"{period.first}-{period.last}"
+
+
+def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
+    """As of one moment, so that all sums fit together whatever is booked meanwhile.
+
+    For who may see nothing there is nothing in it: callers look for the tenant first.
+    """
+    with one_moment():
+        return _statement(viewer, tenant, period)
+
+
+def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
+    bounds = period.begins, period.ends
+    report = partial(usage_report, viewer, *bounds, tenant=tenant, time_zone=period.zone.key)
+    now = now_from_database()
+    generations = report(by=[By.GENERATION])
+    users = report(by=[By.USER], largest=slice(0, MOST_USERS))
+    jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS))
+    is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
+    return Statement(
+        issuer=settings.FAIRLOT_ISSUER,
+        tenant=tenant,
+        viewer=viewer,
+        period=period,
+        at=now,
+        lines=lines_of(viewer, *bounds, tenant),
+        taken_back=taken_back(viewer, *bounds, tenant),
+        totals=generations.totals,
+        held=held_by_generation(viewer, *bounds, tenant=tenant),
+        unbooked=unbooked(viewer, *bounds, tenant=tenant),
+        budgets=_budgets(viewer, tenant, period, now),
+        users=users.rows,
+        jobs=jobs.rows,
+        count_of_users=users.count,
+        count_of_jobs=jobs.count,
+        labels=_labels(viewer, tenant, period, generations.totals),
+        generations=generations.rows,
+        days=() if is_long else report(by=[By.DAY]).rows,
+        shares=_shares(viewer, tenant, period),
+        waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
+        expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
+        waste=waste(viewer, *bounds, tenant=tenant, jobs=0),
+    )
+
+
+def _budgets(viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime) -> list[Outlook]:
+    """How they stand now, where that is part of the period; for those who may read budgets."""
+    if not period.begins <= now < period.ends + timedelta(days=1):
+        return []
+    manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
+    return outlooks_of(tenant) if viewer.is_operator or manages.exists() else []
+
+
+def _labels(viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow]) -> list[ByLabel]:
+    keys = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
+    return [
+        _by_label(viewer, tenant, period, key, totals)
+        for key in keys.order_by("key").values_list("key", flat=True).distinct()[:MOST_KEYS]
+    ]
+
+
+def _by_label(
+    viewer: User, tenant: Tenant, period: ReportPeriod, key: str, totals: Sequence[UsageRow]
+) -> ByLabel:
+    report = usage_report(
+        viewer,
+        period.begins,
+        period.ends,
+        by=[By.LABEL],
+        tenant=tenant,
+        largest=slice(0, MOST_LABELS),
+        job_names=JobLabel.objects.names(key),
+    )
+    rest = []
+    if report.count > len(report.rows):
+        for total in totals:
+            told = [row for row in report.rows if row.currency == total.currency]
+            seconds = total.gpu_seconds - sum(row.gpu_seconds for row in told)
+            cost = total.cost - sum(row.cost for row in told)
+            rest.append(UsageRow(seconds, cost, total.currency, 0))
+    return ByLabel(key, report.rows, rest)
+
+
+def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:
+    """By generation, of the tenant and all below it together."""
+    sums: dict[str, Amounts] = {}
+    for row in fairness_rows(Scope.of(viewer, period.begins, period.ends, tenant=tenant, cluster=None)):
+        name = row.generation.name
+        sums[name] = sums.get(name, Amounts()) + row.amounts
+    return list(sums.items())

@@ -1,0 +1,316 @@
+"""A statement as a document: the tables that every format and the page show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from accounting.reports import UsageRow
+from portal.reports.formats import Cell, Column, Document, Kind, Table
+from portal.reports.labels import label_name
+from portal.reports.statement.figures import Statement
+
+TIME = Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4)
+AMOUNT = Column("amount", "Amount", Kind.MONEY, 4)
+CURRENCY = Column("currency", "Currency")
+MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
+
+
+def document_of(statement: Statement) -> Document:
+    period = statement.period
+    facts = [
+        ("Issued by", statement.issuer),
+        ("Number", statement.number),
+        ("To", statement.tenant.name),
+        ("Period", f"{period.first:%-d %B %Y} to {period.last:%-d %B %Y} ({period.zone.key})"),
+        ("As of", f"{statement.at.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"),
+    ]
+    if statement.is_provisional:
+        facts.append(("State", "Provisional: more will be booked in this period."))
+    return Document(
+        title=f"Statement of {statement.tenant.name}",
+        tables=list(tables_of(statement)),
+        facts=facts,
+        zone=period.zone,
+    )
+
+
+def tables_of(statement: Statement) -> Iterator[Table]:
+    yield _lines(statement)
+    if statement.taken_back:
+        yield _taken_back(statement)
+    yield _held(statement)
+    if statement.budgets:
+        yield _budgets(statement)
+    yield _usage(
+        statement, "generations", statement.generations, by="generation", heading="GPU", title="By generation"
+    )
+    yield _people(statement)
+    yield _jobs(statement)
+    if statement.labels:
+        yield _labels(statement)
+    if statement.days:
+        yield _days(statement)
+    yield _shares(statement)
+    yield _waits(statement)
+    yield _expansions(statement)
+    yield _waste(statement)
+
+
+def _lines(statement: Statement) -> Table:
+    rows = [
+        (one.generation, one.gpu_seconds, one.price, one.cost, one.currency)
+        if one.price is not None
+        else (f"{one.generation}, by class", None, None, one.cost, one.currency)
+        for one in statement.lines
+    ]
+    totals = statement.totals
+    price = Column("price_per_gpu_hour", "Price per GPU-hour", Kind.MONEY, 6)
+    return Table(
+        "lines",
+        "GPU time",
+        [Column("generation", "GPU"), TIME, price, AMOUNT, CURRENCY],
+        rows,
+        totals=("Total", totals[0].gpu_seconds, None, totals[0].cost, totals[0].currency)
+        if len(totals) == 1
+        else None,
+        note="What the ledger has, corrections included. An amount is the sum of what single hours and jobs cost, each "
+        "rounded by itself, so it may differ from GPU-hours times price in its last digits. By class: what idle, "
+        "preemptible and borrowed time costs less or more.",
+    )
+
+
+def _taken_back(statement: Statement) -> Table:
+    return Table(
+        "corrections",
+        "Corrections",
+        [
+            Column("at", "Corrected at", Kind.MOMENT),
+            Column("by", "By"),
+            Column("reason", "Why"),
+            TIME,
+            AMOUNT,
+            CURRENCY,
+        ],
+        [
+            (one.at, one.actor, one.reason, -one.gpu_seconds, -one.cost, one.currency)
+            for one in statement.taken_back
+        ],
+        note="Taken back of this period; the lines above are without it. What was booked anew is in them.",
+    )
+
+
+def _held(statement: Statement) -> Table:
+    names = {"held": "Held", "busy": "Busy", "idle": "Idle", "assembling": "Assembling"}
+    columns = [
+        Column(f"{name}_gpu_seconds", f"{text}, GPU-h", Kind.GPU_TIME, 4) for name, text in names.items()
+    ]
+    rows = [(one.generation, *(getattr(one, name) for name in names)) for one in statement.held]
+    return Table(
+        "held",
+        "What the GPUs did",
+        [Column("generation", "GPU"), *columns],
+        rows,
+        totals=("Total", *_sums(rows, range(1, 5))),
+        note="Assembling: held by a gang of which not all workers ran yet. Idle: seen to be used by nobody.",
+    )
+
+
+def _budgets(statement: Statement) -> Table:
+    money = [
+        Column(name, heading, Kind.MONEY, 2)
+        for name, heading in (
+            ("budget", "Budget"),
+            ("spent", "Spent"),
+            ("left", "Left"),
+            ("forecast", "Forecast"),
+        )
+    ]
+    return Table(
+        "budgets",
+        "Budgets",
+        [
+            Column("period", "Period"),
+            Column("begins", "From", Kind.DATE),
+            Column("ends", "Before", Kind.DATE),
+            *money,
+        ],
+        [
+            (
+                one.budget.get_period_display(),
+                one.begins.date(),
+                one.ends.date(),
+                one.budget.amount,
+                one.spent,
+                one.budget.amount - one.spent,
+                one.forecast,
+            )
+            for one in statement.budgets
+        ],
+        note="As of now, with what is held and not booked yet. The forecast is for the end of the budget's period; in "
+        "its first two days there is none.",
+    )
+
+
+def _usage(
+    statement: Statement,
+    key: str,
+    rows: Sequence[UsageRow],
+    *,
+    by: str,
+    heading: str,
+    title: str,
+    note: str = "",
+) -> Table:
+    return Table(
+        key,
+        title,
+        [Column(by, heading), TIME, AMOUNT, CURRENCY],
+        [(getattr(row, by), row.gpu_seconds, row.cost, row.currency) for row in rows],
+        totals=_total(statement, "Total"),
+        note=note,
+    )
+
+
+def _total(statement: Statement, name: str | None) -> Sequence[Cell] | None:
+    """Nothing where there are several currencies, which are never added up."""
+    if len(statement.totals) != 1:
+        return None
+    (total,) = statement.totals
+    return name, total.gpu_seconds, total.cost, total.currency
+
+
+def _people(statement: Statement) -> Table:
+    more = statement.count_of_users > len(statement.users)
+    note = f"The largest of {statement.count_of_users}; the total is of all." if more else ""
+    return _usage(statement, "users", statement.users, by="user", heading="User", title="By user", note=note)
+
+
+def _jobs(statement: Statement) -> Table:
+    return Table(
+        "jobs",
+        "Largest jobs",
+        [Column("job_id", "Number", Kind.TEXT), Column("job", "Job"), TIME, AMOUNT, CURRENCY],
+        [(str(row.job_id), row.job, row.gpu_seconds, row.cost, row.currency) for row in statement.jobs],
+        note=f"The largest of {statement.count_of_jobs}."
+        if statement.count_of_jobs > len(statement.jobs)
+        else "",
+    )
+
+
+def _labels(statement: Statement) -> Table:
+    rows: list[Sequence[Cell]] = []
+    for one in statement.labels:
+        rows += [
+            (one.key, label_name(row.label), row.gpu_seconds, row.cost, row.currency) for row in one.rows
+        ]
+        rows += [(one.key, "(all others)", row.gpu_seconds, row.cost, row.currency) for row in one.rest]
+    return Table(
+        "labels",
+        "By label",
+        [Column("label", "Label"), Column("value", "Value"), TIME, AMOUNT, CURRENCY],
+        rows,
+        note="Each label sums to the total; (none) are jobs without it.",
+    )
+
+
+def _days(statement: Statement) -> Table:
+    return Table(
+        "days",
+        "By day",
+        [Column("day", "Day", Kind.DATE), TIME, AMOUNT, CURRENCY],
+        [
+            (row.begins.date() if row.begins else None, row.gpu_seconds, row.cost, row.currency)
+            for row in statement.days
+        ],
+        totals=_total(statement, None),
+    )
+
+
+def _shares(statement: Statement) -> Table:
+    columns = [Column(f"{name}_gpu_seconds", name.capitalize(), Kind.GPU_TIME, 2) for name in MEASURES]
+    rows = [
+        (generation, *(_exact(getattr(amounts, name)) for name in MEASURES))
+        for generation, amounts in statement.shares
+    ]
+    return Table(
+        "shares",
+        "Entitled and received",
+        [Column("generation", "GPU"), *columns],
+        rows,
+        note="In GPU-hours. due = entitled − lent − unused + borrowed − sold + bought; owed = due − received.",
+    )
+
+
+def _waits(statement: Statement) -> Table:
+    figures = (("p50", "Median"), ("p90", "90 %"), ("p95", "95 %"), ("most", "Longest"))
+    return Table(
+        "waits",
+        "Waits for GPUs",
+        [
+            Column("gpus", "GPUs of a job"),
+            Column("jobs", "Jobs", Kind.NUMBER),
+            *(Column(f"{name}_seconds", heading, Kind.MINUTES, 1) for name, heading in figures),
+        ],
+        [
+            (one.size or "All", one.jobs, *(getattr(one, name) for name, _ in figures))
+            for one in statement.waits
+        ],
+        note="Minutes from submit to the first GPUs, of jobs that got them in this period.",
+    )
+
+
+def _expansions(statement: Statement) -> Table:
+    names = {"weighted": "Weighted", "p50": "Median", "p90": "90 %", "p95": "95 %"}
+    return Table(
+        "expansions",
+        "Expansion factor",
+        [
+            Column("gpus", "GPUs of a job"),
+            Column("jobs", "Jobs", Kind.NUMBER),
+            *(Column(name, heading, Kind.NUMBER, 2) for name, heading in names.items()),
+        ],
+        [
+            (one.size or "All", one.jobs, *(getattr(one, name) for name in names))
+            for one in statement.expansions
+        ],
+        note="(Time running + time waiting) ÷ time running, of training jobs that ended in this period; 1 is never to "
+        "have waited.",
+    )
+
+
+def _waste(statement: Statement) -> Table:
+    total = statement.waste.total
+    causes = {
+        "failed": "Of jobs that failed",
+        "cancelled": "Of jobs that were cancelled",
+        "run_again": "Run again after a preemption",
+        "idle": "Idle",
+    }
+    part = Column("part", "Of what was held, %", Kind.NUMBER, 1)
+    rows = [
+        (text, seconds, _percent(seconds, total.held))
+        for name, text in causes.items()
+        if (seconds := getattr(total, name)) is not None
+    ]
+    return Table(
+        "waste",
+        "Held in vain",
+        [Column("cause", "Cause"), TIME, part],
+        rows,
+        totals=("Total", total.wasted, _percent(total.wasted, total.held)),
+    )
+
+
+def _percent(part: Decimal, whole: Decimal) -> Decimal | None:
+    return part / whole * 100 if whole else None
+
+
+def _exact(seconds: float) -> Decimal:
+    return Decimal(repr(float(seconds)))
+
+
+def _sums(rows: Sequence[Sequence[Cell]], places: Sequence[int]) -> list[Decimal]:
+    return [
+        sum((row[place] for row in rows if isinstance(row[place], Decimal)), Decimal(0)) for place in places
+    ]

@@ -1,0 +1,62 @@
+"""Labels of jobs as rows, so that lists and reports find them among a million jobs."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import QuerySet
+
+from accounting.models import Tenant, User
+from scheduling.labels import LONGEST_KEY, LONGEST_VALUE
+from scheduling.models.jobs import Job
+
+
+class JobLabelQuerySet(models.QuerySet["JobLabel"]):
+    def saying(self, text: str) -> Self:
+        """Labels that are `text`, which is key=value, or a key with any value."""
+        key, equals, value = text.partition("=")
+        return self.filter(key=key, value=value) if equals else self.filter(key=key)
+
+    def names(self, key: str) -> QuerySet[JobLabel, tuple[int, str]]:
+        """The value of `key` by job: rows of (job_id, value), which reports by label are made of."""
+        return self.filter(key=key).order_by().values_list("job_id", "value")
+
+
+class JobLabel(models.Model):
+    """One label of a job, as its spec has it. `value` may be empty."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="labels")
+    key = models.CharField(max_length=LONGEST_KEY)
+    value = models.CharField(max_length=LONGEST_VALUE, blank=True)
+
+    objects = JobLabelQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["key"]
+        indexes = [models.Index(fields=["key", "value", "job"], name="label_by_key_and_value")]
+        constraints = [models.UniqueConstraint(name="one_label_a_key_of_a_job", fields=["job", "key"])]
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}" if self.value else self.key
+
+
+class LabelKeyQuerySet(models.QuerySet["LabelKey"]):
+    def visible_to(self, user: User) -> Self:
+        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+
+
+class LabelKey(models.Model):
+    """A key that jobs of a tenant have had: what a report may be grouped by, without reading all jobs."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="label_keys")
+    key = models.CharField(max_length=LONGEST_KEY)
+
+    objects = LabelKeyQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["key"]
+        constraints = [models.UniqueConstraint(name="one_label_key_a_tenant", fields=["tenant", "key"])]
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,174 @@
+"""The lines of a bill sum to the ledger, at whatever prices, corrected or closed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounting import actions
+from accounting.class_prices import HeldHow
+from accounting.held import held_by_generation
+from accounting.invoice import Line, lines_of, taken_back
+from accounting.ledger import Payer, correct_usage
+from accounting.models import UsageSegment, User
+from accounting.reports import usage_report
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.accounting.test_class_prices import price_all, set_prices
+from tests.accounting.test_reports import in_ledger
+from tests.make import Cast
+
+
+@pytest.fixture
+def booked(cast: Cast) -> Cast:
+    """Two days of both teams, in which the price of one generation changes twice, once within an hour."""
+    odd = timedelta(minutes=37, microseconds=123457)
+    for lease in range(10):
+        if lease == 4:
+            actions.set_price(
+                actor=cast.ada,
+                generation=cast.a100,
+                per_gpu_hour=Decimal("3.333333"),
+                since=NOON + HOUR * 16.3,
+            )
+        if lease == 6:
+            actions.set_price(
+                actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal("2.5"), since=NOON + HOUR * 23
+            )
+        book(
+            cast,
+            lease_id=lease,
+            job_id=lease,
+            tenant=cast.astro if lease % 3 else cast.bio,
+            user=cast.bob if lease % 3 else cast.charlie,
+            generation=(cast.a100, cast.v100)[lease % 2],
+            gpus=lease + 1,
+            begins=NOON + lease * odd * 6,
+            ends=NOON + lease * odd * 6 + odd * 4,
+            running_from=NOON + lease * odd * 6 + minutes(10),
+        )
+    return cast
+
+
+def from_segments(cast: Cast) -> dict[tuple[str, Decimal], tuple[Decimal, Decimal]]:
+    """By generation and price, GPU-seconds and cost of Astro's segments that stand."""
+    sums: dict[tuple[str, Decimal], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 2)
+    for one in UsageSegment.objects.uncorrected().filter(tenant=cast.astro).select_related("generation"):
+        known = sums[one.generation.name, one.price_per_gpu_hour]
+        sums[one.generation.name, one.price_per_gpu_hour] = [known[0] + one.gpu_seconds, known[1] + one.cost]
+    return {key: (value[0], value[1]) for key, value in sums.items()}
+
+
+def as_told(lines: list[Line]) -> dict[tuple[str, Decimal], tuple[Decimal, Decimal]]:
+    return {(line.generation, line.price): (line.gpu_seconds, line.cost) for line in lines}
+
+
+@pytest.mark.parametrize("closed", [0, 15, 60])
+def test_lines_are_what_the_segments_say_and_sum_to_the_ledger(booked: Cast, closed: int) -> None:
+    close_hours(booked, NOON - 12 * HOUR, NOON + closed * HOUR)
+    wide = NOON - 48 * HOUR, NOON + 96 * HOUR
+    for corrected in (False, True):
+        if corrected:
+            wrong = UsageSegment.objects.filter(lease_id__in=[2, 4]).select_related("generation")
+            actions.take_back_usage(actor=booked.ada, segments=list(wrong), reason="a test")
+        lines = lines_of(booked.bob, *wide, booked.astro)
+        assert as_told(lines) == from_segments(booked)
+        sums = sum(line.gpu_seconds for line in lines), sum(line.cost for line in lines)
+        assert sums == in_ledger([booked.astro])
+        assert len({line.price for line in lines if line.generation == "A100"}) == (1 if corrected else 3)
+    assert lines_of(booked.charlie, *wide, booked.astro) == []
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.integers(-50_000, 200_000), st.integers(1, 200_000), st.integers(0, 60), st.booleans())
+def test_in_any_period_lines_and_what_gpus_did_sum_to_the_report(
+    booked: Cast, first: int, length: int, closed: int, corrected: bool
+) -> None:
+    begins = NOON + timedelta(seconds=first, microseconds=77)
+    ends = begins + timedelta(seconds=length)
+    with transaction.atomic():
+        close_hours(booked, NOON - 12 * HOUR, NOON + closed * HOUR)
+        if corrected:
+            segments = list(UsageSegment.objects.filter(lease_id__in=[3, 5]).select_related("generation"))
+            payer = Payer(booked.astro, booked.alice)
+            correct_usage(actor=None, segments=segments, reason="a test", payer=payer)
+        lines = lines_of(booked.olga, begins, ends, booked.uni)
+        held = held_by_generation(booked.olga, begins, ends, tenant=booked.uni)
+        (total,) = usage_report(booked.olga, begins, ends, tenant=booked.uni).totals
+        transaction.set_rollback(True)
+    assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds == sum(one.held for one in held)
+    assert sum(line.cost for line in lines) == total.cost
+    assert all(one.busy >= 0 and one.idle == 0 for one in held)
+
+
+def test_the_time_before_all_workers_ran_is_told(booked: Cast) -> None:
+    held = held_by_generation(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, tenant=booked.astro)
+    segments = list(UsageSegment.objects.filter(tenant=booked.astro))
+    assert sum(one.assembling for one in held) == sum(one.assembling for one in segments) > 0
+    assert sum(one.busy for one in held) == sum(one.gpu_seconds - one.assembling for one in segments)
+
+
+def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -> None:
+    wrong = list(UsageSegment.objects.filter(lease_id=4).select_related("generation"))
+    actions.take_back_usage(actor=booked.ada, segments=wrong, reason="a broken node")
+    (one,) = taken_back(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
+    assert (one.actor, one.reason.startswith("a broken node") or "a broken node" in one.reason) == (
+        "ada",
+        True,
+    )
+    assert (one.gpu_seconds, one.cost) == (
+        sum(segment.gpu_seconds for segment in wrong), sum(segment.cost for segment in wrong),
+    )  # fmt: skip
+    middle = wrong[1].period.lower + minutes(1)
+    (part,) = taken_back(booked.bob, middle, middle + minutes(1), booked.astro)
+    assert part.gpu_seconds == 60 * wrong[1].gpus
+    assert taken_back(booked.charlie, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro) == []
+
+
+def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
+    with django_assert_max_num_queries(7):
+        lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
+
+
+def test_whoever_sees_no_team_sees_no_line(booked: Cast) -> None:
+    stranger = User.objects.create_user(username="stranger")
+    assert lines_of(stranger, NOON, NOON + HOUR, booked.astro) == []
+
+
+def test_what_prices_of_classes_change_is_a_line_of_its_own(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=3, borrowed=1)
+    book(cast, lease_id=1, gpus=4)
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)
+    book(cast, lease_id=3, gpus=1, generation=cast.v100)
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+    for begins, ends in ((NOON, NOON + HOUR), (NOON + minutes(7), NOON + minutes(41))):
+        lines = lines_of(cast.bob, begins, ends, cast.astro)
+        assert [(line.generation, line.price) for line in lines] == [
+            ("A100", 3),
+            ("A100", None),
+            ("V100", Decimal("1.2")),
+        ]
+        (total,) = usage_report(cast.bob, begins, ends, tenant=cast.astro).totals
+        assert sum(line.cost for line in lines) == total.cost
+        assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
+    whole = lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)
+    assert [line.cost for line in whole] == [12, -2, Decimal("0.6")]
+    wrong = UsageSegment.objects.filter(lease_id=1).select_related("generation")
+    actions.take_back_usage(actor=cast.ada, segments=list(wrong), reason="a test")
+    assert [line.cost for line in lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)] == [
+        6,
+        -1,
+        Decimal("0.6"),
+    ]
+    (one,) = taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)
+    assert (one.gpu_seconds, one.cost) == (7200, 5)

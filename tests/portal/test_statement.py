@@ -1,0 +1,206 @@
+"""A team's statement: every format says the same figures, and they are the ledger's."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import date, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.test import Client
+
+from accounting import actions
+from accounting.models import Budget, UsageSegment, User
+from accounting.reports import usage_report
+from portal.reports.formats.document import Kind, in_unit, shown
+from portal.reports.periods import GIVEN, ReportPeriod
+from portal.reports.statement import figures
+from portal.reports.statement.figures import period_name, statement_of
+from portal.reports.statement.tables import document_of
+from tests.accounting.test_at_once import at_once
+from tests.portal.reading import sheets, text_of
+from tests.portal.scene import Scene, book
+from tests.portal.scene import scene as new_scene
+from tests.portal.test_budgets import shown as page_text
+
+# What the scene has is of the last hours.
+FIRST, LAST = (str(date.today() + timedelta(days=days)) for days in (-30, 2))
+WIDE = f"period=dates&from={FIRST}&to={LAST}"
+ASTRO = f"team=astro&{WIDE}"
+
+
+@pytest.fixture
+def rich(scene: Scene) -> Scene:
+    """With labels, a budget, a correction, and names that are no harmless cells."""
+    cast = scene.people
+    job = scene.world.submit(
+        cast.bob, cast.astro, name="=HYPERLINK(1)", labels={"project": "apollo", "bare": ""}
+    )
+    book(job, cast.bob, cast.v100, gpus=3, minutes=20, lease=9201)
+    book(job, cast.bob, cast.a100, gpus=1, minutes=10, lease=9202)
+    wrong = UsageSegment.objects.filter(lease_id=9202).select_related("generation")
+    actions.take_back_usage(actor=cast.ada, segments=list(wrong), reason="a broken node")
+    actions.set_budget(actor=cast.ada, tenant=cast.astro, amount=Decimal(500), percentages=[80])
+    return scene
+
+
+def period(first: str = FIRST, last: str = LAST, zone: str = "UTC") -> ReportPeriod:
+    return ReportPeriod(GIVEN, date.fromisoformat(first), date.fromisoformat(last), ZoneInfo(zone), {})
+
+
+def tables_of_csv(text: str) -> dict[str, list[dict[str, str]]]:
+    """Of each table by its key its rows, a total among them."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        key, rest = block.split("\n", 1)
+        found[key] = list(csv.DictReader(io.StringIO(rest)))
+    return found
+
+
+def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
+    alice = browser_of(rich.people.alice)
+    told = alice.get(f"/api/v1/statement?{ASTRO}").json()
+    in_csv = tables_of_csv(alice.get(f"/usage/statement.csv?{ASTRO}").content.decode())
+    in_xlsx = sheets(alice.get(f"/usage/statement.xlsx?{ASTRO}").content)
+    in_pdf = text_of(alice.get(f"/usage/statement.pdf?{ASTRO}").content)
+    on_page = page_text(alice.get(f"/usage/statement/?{ASTRO}"))
+    document = document_of(statement_of(rich.people.alice, rich.people.astro, period()))
+    assert set(told["tables"]) == set(in_csv) == {table.key for table in document.tables}
+    assert set(in_xlsx) == {table.title for table in document.tables} | {"Summary"}
+    compared = 0
+    for table in document.tables:
+        rows = [*table.rows, *([table.totals] if table.totals else [])]
+        of_json = [*told["tables"][table.key]["rows"], told["tables"][table.key]["totals"]]
+        for at, row in enumerate(rows):
+            cells = [cell for cell in in_xlsx[table.title][at + 1] if cell != ("n", "")]
+            known = [pair for pair in zip(table.columns, row, strict=True) if pair[1] is not None]
+            for (column, cell), (_, text) in zip(known, cells, strict=True):
+                if column.kind not in {Kind.NUMBER, Kind.MONEY, Kind.GPU_TIME, Kind.MINUTES}:
+                    continue
+                if isinstance(cell, str):
+                    continue
+                moving = table.key == "budgets"  # what runs costs more from one request to the next
+                if not moving:
+                    assert Decimal(str(of_json[at][column.key])) == Decimal(str(cell))
+                    assert Decimal(in_csv[table.key][at][column.key]) == Decimal(str(cell))
+                    assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)
+                    assert shown(column, cell) in in_pdf
+                    assert shown(column, cell).replace("\N{NO-BREAK SPACE}", " ") in on_page
+                compared += 1
+    assert compared > 60
+
+
+def test_the_total_is_the_ledgers_and_the_sum_of_the_lines(rich: Scene) -> None:
+    cast = rich.people
+    for viewer, tenant in ((cast.alice, cast.astro), (cast.bob, cast.astro), (cast.olga, cast.uni)):
+        statement = statement_of(viewer, tenant, period())
+        (total,) = usage_report(viewer, None, None, tenant=tenant).totals
+        assert sum(line.cost for line in statement.lines) == total.cost == statement.totals[0].cost > 0
+        assert sum(line.gpu_seconds for line in statement.lines) == total.gpu_seconds == statement.gpu_seconds
+        for rows in (statement.users, statement.jobs, statement.days, statement.generations):
+            assert sum(row.cost for row in rows) == total.cost
+        for label in statement.labels:
+            assert sum(row.cost for row in (*label.rows, *label.rest)) == total.cost
+        assert sum(one.held for one in statement.held) == total.gpu_seconds == statement.waste.total.held
+
+
+def test_many_values_of_a_label_are_told_together(rich: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    cast = rich.people
+    for number in range(3):
+        job = rich.world.submit(cast.bob, cast.astro, labels={"project": f"p{number}"})
+        book(job, cast.bob, cast.v100, gpus=1, minutes=5 + number, lease=9300 + number)
+    monkeypatch.setattr("portal.reports.statement.figures.MOST_LABELS", 2)
+    statement = statement_of(cast.alice, cast.astro, period())
+    project = next(one for one in statement.labels if one.key == "project")
+    assert [row.label for row in project.rows] == [None, "apollo"]
+    assert sum(row.gpu_seconds for row in project.rest) == 60 * (5 + 6 + 7)
+
+
+def test_an_invoice_names_issuer_number_prices_and_corrections(rich: Scene, browser_of, settings) -> None:
+    settings.FAIRLOT_ISSUER = "Centre for <GPUs>, 1 Main Street"
+    html = page_text(browser_of(rich.people.alice).get(f"/usage/statement/?{ASTRO}"))
+    for part in (
+        "Centre for <GPUs>, 1 Main Street",
+        f"ASTRO-{FIRST}-{LAST}",
+        "Provisional",
+        "3.000000",
+        "1.200000",
+        "a broken node",
+        "−0.5000",
+        "of 500.00",
+        "(none)",
+        "Held in vain",
+    ):
+        assert part in html, part
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "name"),
+    [("2026-02-01", "2026-02-28", "2026-02"), ("2026-02-01", "2026-02-27", "2026-02-01-2026-02-27"),
+     ("2026-01-01", "2026-02-28", "2026-01-01-2026-02-28"), ("2026-12-01", "2026-12-31", "2026-12")],
+)  # fmt: skip
+def test_a_statement_of_a_month_is_named_by_it(first: str, last: str, name: str) -> None:
+    assert period_name(period(first, last)) == name
+
+
+def test_one_table_comes_as_a_plain_csv(rich: Scene, browser_of) -> None:
+    alice = browser_of(rich.people.alice)
+    response = alice.get(f"/usage/statement.csv?{ASTRO}&part=users")
+    assert f"fairlot-statement-astro-{FIRST}-{LAST}-users.csv" in response["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(response.content.decode())))
+    assert {row["user"] for row in rows} == {"alice", "bob"}
+    assert alice.get(f"/usage/statement.csv?{ASTRO}&part=nonsense").status_code == 404
+    by_api = alice.get(f"/api/v1/statement?{ASTRO}&format=csv&part=users")
+    assert by_api.content == response.content
+
+
+def test_strangers_see_nothing_of_a_team(rich: Scene, browser_of) -> None:
+    charlie = browser_of(rich.people.charlie)
+    for url in ("/usage/statement/", "/usage/statement.csv", "/usage/statement.pdf", "/api/v1/statement"):
+        assert charlie.get(f"{url}?{ASTRO}").status_code == 404
+        assert "supernova" not in charlie.get(f"{url}?{WIDE}&team=bio").content.decode("latin1").lower()
+        assert charlie.get(f"{url}?team=uni").status_code == 404
+    assert Client().get(f"/api/v1/statement?{ASTRO}").status_code == 401
+
+
+def test_members_see_no_budget(rich: Scene, browser_of) -> None:
+    assert Budget.objects.exists()
+    for who, seen in ((rich.people.bob, False), (rich.people.alice, True), (rich.people.olga, True)):
+        tables = browser_of(who).get(f"/api/v1/statement?{ASTRO}").json()["tables"]
+        assert ("budgets" in tables) == seen
+
+
+def test_whoever_is_in_no_team_is_told_so(rich: Scene, browser_of) -> None:
+    stranger = browser_of(User.objects.create_user(username="stranger"))
+    assert "No team yet" in page_text(stranger.get("/usage/statement/"))
+    assert stranger.get("/usage/statement.csv").status_code == 404
+
+
+def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
+    html = browser_of(rich.people.bob).get("/usage/statement/?period=dates&from=soon").content.decode()
+    assert 'id="from-problem"' in html
+
+
+def test_how_many_queries_a_statement_takes(rich: Scene, django_assert_max_num_queries) -> None:
+    with django_assert_max_num_queries(60):
+        statement_of(rich.people.alice, rich.people.astro, period())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_booked_meanwhile_is_in_all_figures_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = new_scene()
+    cast = made.people
+    read = figures.lines_of
+
+    def book_first(*args: object) -> object:
+        assert at_once(lambda: book(made.job, cast.bob, cast.v100, gpus=4, minutes=9, lease=9400)) == [None]
+        return read(*args)
+
+    monkeypatch.setattr(figures, "lines_of", book_first)
+    statement = statement_of(cast.alice, cast.astro, period())
+    assert UsageSegment.objects.filter(lease_id=9400).exists()
+    assert sum(line.gpu_seconds for line in statement.lines) == statement.gpu_seconds
+    monkeypatch.setattr(figures, "lines_of", read)
+    assert statement_of(cast.alice, cast.astro, period()).gpu_seconds == statement.gpu_seconds + 4 * 540

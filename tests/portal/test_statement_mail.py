@@ -1,0 +1,215 @@
+"""Statements by mail: once for each period, to whom may still see the team, with the file that was asked for."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core import mail as outgoing
+from django.db import IntegrityError, transaction
+from pypdf import PdfReader
+
+from accounting import actions
+from accounting import tasks as accounting_tasks
+from accounting.clock import now_from_database
+from accounting.models import (
+    AuditEvent,
+    Letter,
+    LetterAttachment,
+    Membership,
+    StatementDelivery,
+    StatementSubscription,
+    User,
+)
+from accounting.statements import due_subscriptions
+from portal import tasks
+from portal.reports.statement import posting
+from tests.accounting.test_at_once import at_once
+from tests.portal.reading import sheets
+from tests.portal.scene import Scene
+from tests.portal.scene import scene as new_scene
+
+SPRING = datetime(2031, 3, 3, 7, tzinfo=UTC)  # a Monday
+
+
+@pytest.fixture(autouse=True)
+def _server(settings) -> None:
+    settings.EMAIL_HOST = "mail.example.org"
+
+
+@pytest.fixture
+def alice(scene: Scene) -> User:
+    User.objects.filter(username__in=["alice", "bob"]).update(email="alice@example.org")
+    return User.objects.get(username="alice")
+
+
+def subscribed(scene: Scene, user: User, rhythm: str = "monthly", form: str = "pdf") -> StatementSubscription:
+    return actions.subscribe_to_statement(actor=user, tenant=scene.people.astro, rhythm=rhythm, form=form)
+
+
+def send(subscription: StatementSubscription, now: datetime = SPRING) -> bool:
+    return posting.send_statement(subscription_id=subscription.pk, now=now)
+
+
+def test_one_subscribes_on_the_page_and_ends_it_there(scene: Scene, alice: User, browser_of) -> None:
+    browser = browser_of(alice)
+    post = {"team": "astro", "rhythm": "weekly", "form": "xlsx"}
+    assert browser.post("/usage/statement/subscribe/", post).status_code == 302
+    subscription = StatementSubscription.objects.get()
+    assert (subscription.user, subscription.rhythm, subscription.form) == (alice, "weekly", "xlsx")
+    html = browser.get("/usage/statement/?team=astro").content.decode()
+    assert f"/usage/statement/unsubscribe/{subscription.pk}/" in html
+    assert browser.post("/usage/statement/subscribe/", post | {"form": "pdf"}).status_code == 302
+    assert StatementSubscription.objects.get().form == "pdf"
+    stranger = browser_of(scene.people.bob)
+    assert stranger.post(f"/usage/statement/unsubscribe/{subscription.pk}/").status_code == 404
+    assert browser.post(f"/usage/statement/unsubscribe/{subscription.pk}/").status_code == 302
+    assert not StatementSubscription.objects.exists()
+    verbs = AuditEvent.objects.order_by("-pk").values_list("verb", flat=True)[:3]
+    assert list(verbs) == ["statement.unsubscribe", "statement.subscribe", "statement.subscribe"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"rhythm": "hourly"}, "weekly or monthly"), ({"form": "docx"}, "pdf, xlsx, link")],
+)
+def test_what_makes_no_sense_is_refused(
+    scene: Scene, alice: User, browser_of, changes: dict[str, str], said: str
+) -> None:
+    post = {"team": "astro", "rhythm": "weekly", "form": "pdf"} | changes
+    html = browser_of(alice).post("/usage/statement/subscribe/", post, follow=True).content.decode()
+    assert said in html
+    assert not StatementSubscription.objects.exists()
+
+
+def test_without_an_address_or_a_server_one_is_told_so(
+    scene: Scene, alice: User, browser_of, settings
+) -> None:
+    post = {"team": "astro", "rhythm": "weekly", "form": "pdf"}
+    olga = browser_of(scene.people.olga)
+    assert "no mail address" in olga.post("/usage/statement/subscribe/", post, follow=True).content.decode()
+    settings.EMAIL_HOST = ""
+    html = browser_of(alice).post("/usage/statement/subscribe/", post, follow=True).content.decode()
+    assert "sends no mail" in html
+    assert not StatementSubscription.objects.exists()
+
+
+def test_strangers_subscribe_to_nothing(scene: Scene, browser_of) -> None:
+    post = {"team": "astro", "rhythm": "weekly", "form": "pdf"}
+    assert browser_of(scene.people.charlie).post("/usage/statement/subscribe/", post).status_code == 404
+
+
+def test_the_statement_of_a_month_comes_once_with_its_file(scene: Scene, alice: User) -> None:
+    subscription = subscribed(scene, alice)
+    assert due_subscriptions(SPRING) == [subscription.pk]
+    assert send(subscription) is True
+    assert send(subscription) is False
+    assert send(subscription, SPRING + timedelta(days=27)) is False
+    assert due_subscriptions(SPRING) == []
+    for _ in range(2):
+        accounting_tasks.send_letters()
+    [letter] = outgoing.outbox
+    assert letter.subject == "[Fairlot] Statement of Astro, 2031-02-01 to 2031-02-28"
+    assert "/usage/statement/?team=astro&period=dates&from=2031-02-01&to=2031-02-28" in letter.body
+    [(name, content, kind)] = letter.attachments
+    assert (name, kind) == ("fairlot-statement-astro-2031-02.pdf", "application/pdf")
+    assert "ASTRO-2031-02" in PdfReader(io.BytesIO(content)).pages[0].extract_text()
+    assert send(subscription, SPRING + timedelta(days=31)) is True
+    assert StatementDelivery.objects.count() == 2
+
+
+def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> None:
+    """What the scene booked today is of the week that is over a week later."""
+    subscription = subscribed(scene, alice, "weekly", "xlsx")
+    now = now_from_database() + timedelta(days=7, hours=6)
+    assert send(subscription, now) is True
+    letter = Letter.objects.get()
+    statement = posting.statement_of(alice, scene.people.astro, period_of(subscription))
+    (total,) = statement.totals
+    assert f"{total.cost:.2f} EUR" in letter.text
+    rows = sheets(bytes(letter.attachments.get().content))["GPU time"]
+    [last] = [row for row in rows if row[0][1] == "Total"]
+    assert float(last[-2][1]) == float(total.cost)
+
+
+def period_of(subscription: StatementSubscription):
+    from zoneinfo import ZoneInfo  # noqa: PLC0415
+
+    first = subscription.deliveries.get().first
+    return posting.ReportPeriod("dates", first, first + timedelta(days=6), ZoneInfo("UTC"), {})
+
+
+def test_a_link_brings_no_file_and_neither_does_what_is_too_large(
+    scene: Scene, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert send(subscribed(scene, alice, form="link"))
+    monkeypatch.setattr(posting, "MOST_ATTACHED", 10)
+    assert send(subscribed(scene, alice, "weekly"))
+    assert Letter.objects.count() == 2
+    assert not LetterAttachment.objects.exists()
+
+
+def test_who_dies_on_the_way_leaves_nothing_and_the_next_one_sends_it(
+    scene: Scene, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription = subscribed(scene, alice)
+    with monkeypatch.context() as patched:
+        patched.setattr(posting.mail, "write", die)
+        with pytest.raises(KeyboardInterrupt):
+            send(subscription)
+    assert not StatementDelivery.objects.exists()
+    assert send(subscription) is True
+    assert Letter.objects.count() == 1
+
+
+def die(*_args: object, **_rest: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_database_lets_no_period_in_twice(scene: Scene, alice: User) -> None:
+    subscription = subscribed(scene, alice)
+    send(subscription)
+    first = subscription.deliveries.get().first
+    with pytest.raises(IntegrityError, match="one_statement_a_period"), transaction.atomic():
+        StatementDelivery.objects.create(subscription=subscription, first=first)
+
+
+def test_none_is_sent_of_what_was_over_before_one_asked(scene: Scene, alice: User) -> None:
+    for rhythm in ("weekly", "monthly"):
+        subscribed(scene, alice, rhythm)
+    tasks.send_statements()
+    assert not Letter.objects.exists()
+
+
+def test_beats_task_sends_what_is_due(scene: Scene, alice: User) -> None:
+    subscribed(scene, alice)
+    long_ago = now_from_database() - timedelta(days=100)
+    StatementSubscription.objects.update(created_at=long_ago)
+    for _ in range(2):
+        tasks.send_statements()
+    assert Letter.objects.count() == 1
+
+
+@pytest.mark.parametrize("left", ["team", "company"])
+def test_who_may_see_the_team_no_more_gets_nothing_more(scene: Scene, alice: User, left: str) -> None:
+    bob = User.objects.get(username="bob")
+    subscription = subscribed(scene, bob)
+    if left == "team":
+        Membership.objects.filter(user=bob).delete()
+    else:
+        User.objects.filter(pk=bob.pk).update(is_active=False)
+    assert send(subscription) is False
+    assert not StatementSubscription.objects.exists()
+    assert not Letter.objects.exists()
+    event = AuditEvent.objects.latest("pk")
+    assert (event.verb, event.actor_name) == ("statement.unsubscribe", "Fairlot")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_workers_send_one(settings) -> None:
+    made = new_scene()
+    User.objects.filter(username="alice").update(email="alice@example.org")
+    subscription = subscribed(made, User.objects.get(username="alice"))
+    assert at_once(*[lambda: send(subscription)] * 4) == [None] * 4
+    assert (Letter.objects.count(), StatementDelivery.objects.count()) == (1, 1)
