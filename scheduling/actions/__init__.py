@@ -22,6 +22,7 @@ from scheduling.actions.clusters import (
     update_cluster,
 )
 from scheduling.actions.discovery import declare_local_gpus
+from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
@@ -80,6 +81,7 @@ __all__ = [
     "grant_volume",
     "import_history",
     "keep_session",
+    "note_gpu_use",
     "note_remarks",
     "note_use",
     "overlong",

@@ -2,6 +2,7 @@
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
+from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.leases import HeldGpu, Lease
 from scheduling.models.outbox import Operation
@@ -19,13 +20,17 @@ __all__ = [
     "Cluster",
     "ClusterAccess",
     "FinishTime",
+    "GpuUse",
     "HeldGpu",
+    "IdleRule",
+    "IdleStretch",
     "Job",
     "JobEvent",
     "JobSecret",
     "JobSpeed",
     "JobVolume",
     "Lease",
+    "MetricsSource",
     "Node",
     "NodeChange",
     "Operation",
