@@ -174,6 +174,7 @@ CELERY_BEAT_SCHEDULE = {
     "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
     "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
+    "idle": {"task": "scheduling.tasks.step_idle_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},

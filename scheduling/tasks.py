@@ -153,6 +153,13 @@ def end_overlong_jobs() -> None:
 
 
 @shared_task
+def step_idle_jobs() -> None:
+    """Warns of GPUs that nobody uses, or stops what holds them."""
+    found = actions.idle_to_step(now_from_database())
+    _each(found, lambda job_id: actions.step_idle(job_id=job_id))
+
+
+@shared_task
 def end_grants() -> None:
     """Puts back what was granted until a moment that has come."""
     ids = requests_to_end().values_list("pk", flat=True)

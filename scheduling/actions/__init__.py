@@ -24,6 +24,7 @@ from scheduling.actions.clusters import (
 from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
+from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idle_rule, snooze_idle, step_idle
 from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
@@ -79,6 +80,7 @@ __all__ = [
     "end_grant",
     "end_overlong",
     "grant_volume",
+    "idle_to_step",
     "import_history",
     "keep_session",
     "note_gpu_use",
@@ -90,6 +92,7 @@ __all__ = [
     "perform_operations",
     "prune",
     "remove_files",
+    "remove_idle_rule",
     "remove_node",
     "remove_service",
     "replace_kubeconfig",
@@ -104,9 +107,12 @@ __all__ = [
     "run_schedule",
     "run_schedule_now",
     "set_bare_pods",
+    "set_idle_rule",
     "set_reachable",
     "set_trade_limits",
+    "snooze_idle",
     "start_session",
+    "step_idle",
     "step_service",
     "step_session",
     "stop_session",

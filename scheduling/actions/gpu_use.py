@@ -20,6 +20,7 @@ from scheduling.locks import lock_schedule
 from scheduling.models import GpuUse, IdleStretch, Lease
 
 NOTHING = timedelta(0)
+MEASURED = ("lease", "measured_until", "measure", "percent", "used_at", "idle_since", "idle_for")
 Stretch = tuple[datetime, datetime]
 
 
@@ -106,7 +107,8 @@ def _write(known: Mapping[int, GpuUse]) -> None:
             held[job_id] += max(NOTHING, during.upper - max(during.lower, idle[job_id]))
     for pk, use in known.items():
         use.idle_for = held[pk]
-        use.save()
+        # Others change the rest: who warns, and who puts that off.
+        use.save(update_fields=None if use._state.adding else MEASURED)
 
 
 def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[int, list[Stretch]]:

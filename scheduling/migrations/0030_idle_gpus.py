@@ -70,6 +70,7 @@ class Migration(migrations.Migration):
                 ('used_at', models.DateTimeField(help_text='When its GPUs were last seen in use.', null=True)),
                 ('idle_since', models.DateTimeField(null=True)),
                 ('idle_for', models.DurationField(help_text='Held without use since then, all turns together.')),
+                ('first_told_at', models.DateTimeField(help_text='When it was first warned, or put that off.', null=True)),
                 ('warned_at', models.DateTimeField(help_text='Void when they were used since.', null=True)),
                 ('snoozed_until', models.DateTimeField(null=True)),
                 ('snooze_reason', models.CharField(blank=True, db_default='', default='', max_length=300)),

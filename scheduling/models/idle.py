@@ -71,6 +71,7 @@ class GpuUse(models.Model):
     # Since then they were held and not used, as often as that was measured; None: the last look saw a use.
     idle_since = models.DateTimeField(null=True)
     idle_for = models.DurationField(help_text="Held without use since then, all turns together.")
+    first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
     warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
     snoozed_until = models.DateTimeField(null=True)
     snooze_reason = models.CharField(max_length=300, blank=True, default="", db_default="")

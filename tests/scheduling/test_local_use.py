@@ -57,9 +57,7 @@ def test_what_computes_is_not_and_what_its_children_compute_counts(rig: Rig) -> 
 
 def test_who_begins_to_compute_is_idle_no_longer(rig: Rig) -> None:
     program = (
-        "import os, time\n"
-        "while not os.path.exists('go'): time.sleep(0.5)\n"
-        "while True: sum(range(100_000))\n"
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.5)\nwhile True: sum(range(100_000))\n"
     )
     gang = rig.start(rig.python(program))
     rig.wait(gang, Phase.RUNNING)
