@@ -28,6 +28,7 @@ from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idl
 from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
+from scheduling.actions.metrics import measure_cluster, set_metrics_source
 from scheduling.actions.operations import perform_operations
 from scheduling.actions.overlong import end_overlong, overlong
 from scheduling.actions.remarks import note_remarks
@@ -83,6 +84,7 @@ __all__ = [
     "idle_to_step",
     "import_history",
     "keep_session",
+    "measure_cluster",
     "note_gpu_use",
     "note_remarks",
     "note_use",
@@ -108,6 +110,7 @@ __all__ = [
     "run_schedule_now",
     "set_bare_pods",
     "set_idle_rule",
+    "set_metrics_source",
     "set_reachable",
     "set_trade_limits",
     "snooze_idle",
