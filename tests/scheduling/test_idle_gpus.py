@@ -178,7 +178,11 @@ def test_only_admins_set_rules_and_senseless_ones_are_refused(lab: World) -> Non
     remove_idle_rule(actor=people.ada, rule=made)
     with pytest.raises(Refused):
         remove_idle_rule(actor=people.ada, rule=made)
-    trail = AuditEvent.objects.filter(verb__startswith="idle_rule").values_list("verb", "actor_name").order_by("pk")
+    trail = (
+        AuditEvent.objects.filter(verb__startswith="idle_rule")
+        .values_list("verb", "actor_name")
+        .order_by("pk")
+    )
     assert list(trail) == [("idle_rule.set", "ada"), ("idle_rule.remove", "ada")]
 
 
