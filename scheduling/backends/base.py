@@ -171,7 +171,7 @@ class Use:
     token: UUID
     unused_for: float  # seconds without a moment of use, all of them measured; 0: they are used
     percent: float  # how busy they were when last seen: of the GPUs' time, or of one processor's
-    by_gpus: bool  # measured at the GPUs; else by the processors' time that the processes took
+    by_gpus: bool  # measured at the GPUs; else by the processors' time that the processes took, and progress
     age: float = 0.0
 
 

@@ -55,6 +55,21 @@ def test_what_computes_is_not_and_what_its_children_compute_counts(rig: Rig) -> 
     assert not [one for one in rig.backend.use() if one.unused_for]
 
 
+def test_what_reports_progress_is_not_however_little_it_takes(rig: Rig) -> None:
+    """As programs do on declared GPUs, which wait for as long as a GPU of that speed would take."""
+    gang = rig.start(rig.gang("i=0; while sleep 0.5; do i=$((i+1)); echo step $i; done"))
+    rig.wait(gang, Phase.RUNNING)
+    rig.wait_for_log("step 1")
+    told: list[Use] = []
+
+    def look() -> bool:
+        told.extend(rig.backend.use())
+        return len(told) > 2
+
+    until(look, "some windows")
+    assert [one for one in told if one.unused_for] == []
+
+
 def test_who_begins_to_compute_is_idle_no_longer(rig: Rig) -> None:
     program = (
         "import os, time\nwhile not os.path.exists('go'): time.sleep(0.5)\nwhile True: sum(range(100_000))\n"

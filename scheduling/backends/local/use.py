@@ -1,7 +1,7 @@
 """How much gangs on this machine use their GPUs: by NVML, or by processor time where GPUs tell nothing.
 
-Declared GPUs, and parts of GPUs, have no measure of their own. A gang on them that takes less than one percent of a
-processor computes nothing; one without any process takes none.
+Declared GPUs, and parts of GPUs, have no measure of their own. A gang on them uses them while it reports progress
+or takes one percent of a processor; one without any process does neither.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,21 @@ EVERY = 1.5  # seconds; supervisors say each second what their processes took
 WAITING = 0.01  # of a processor, is what programs take that wait for something
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a gang's supervisor said last."""
+
+    at: float  # on the boot clock
+    cpu: float  # processor seconds until then
+    steps: float | None  # of the progress that its program reports
+
+    def used_since(self, before: _Known) -> float:
+        # What a process took is forgotten with it unless somebody waited for it: something has ended then.
+        if self.steps != before.steps or self.cpu < before.cpu:
+            return ANY
+        return self.cpu - before.cpu
+
+
 class Gauge:
     """Looks again and again, in one process; what is missed in between, or before, counts as not measured."""
 
@@ -33,9 +49,7 @@ class Gauge:
         self._by_gpus: Meter[str] = Meter()
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
         self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the gang's token
-        self._taken: dict[
-            str, tuple[float, float]
-        ] = {}  # when (boot clock), and processor seconds until then
+        self._known: dict[str, _Known] = {}
 
     def look(self) -> list[Use]:
         """What there is to tell since the last look; nothing when that was a moment ago."""
@@ -66,7 +80,7 @@ class Gauge:
 
     def _forget_others(self, running: Mapping[str, object]) -> None:
         self._uuids = {token: uuids for token, uuids in self._uuids.items() if token in running}
-        self._taken = {token: taken for token, taken in self._taken.items() if token in running}
+        self._known = {token: known for token, known in self._known.items() if token in running}
         self._by_gpus.keep(set(running))
         self._by_processors.keep(set(running))
 
@@ -84,17 +98,14 @@ class Gauge:
         beat = JobFiles(self._root, int(status["job_id"])).last_beat(status["epoch"])
         if "cpu" not in beat or beat["at"][0] != processes.boot_id():
             return None
-        at, taken = float(beat["at"][1]), float(beat["cpu"])
-        since, before = self._taken.get(token, (at, taken))
-        self._taken[token] = (at, taken)
-        if at <= since:
-            self._by_processors.sample(token, at, 0.0)
-            return None
-        # What a process took is forgotten with it unless somebody waited for it: something has ended then.
-        amount = taken - before if taken >= before else ANY
-        unused = self._by_processors.sample(token, at, amount)
-        percent = 100 * max(0.0, taken - before) / (at - since)
-        return _told(token, unused, percent, by_gpus=False, age=max(0.0, _clock() - at))
+        known = _Known(float(beat["at"][1]), float(beat["cpu"]), beat.get("steps"))
+        before = self._known.get(token, known)
+        self._known[token] = known
+        unused = self._by_processors.sample(token, known.at, known.used_since(before))
+        passed = known.at - before.at
+        percent = 100 * max(0.0, known.cpu - before.cpu) / passed if passed > 0 else 0.0
+        age = max(0.0, _clock() - known.at)
+        return _told(token, unused, percent, by_gpus=False, age=age)
 
 
 def _told(token: str, unused: float | None, percent: float, *, by_gpus: bool, age: float = 0.0) -> Use | None:
