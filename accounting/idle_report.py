@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from django.db.models import Sum
 
-from accounting.models import User
+from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
 
 
@@ -27,10 +27,16 @@ class IdleRow:
         return float(self.idle / self.held) if self.held else 0.0
 
 
-def idle_report(viewer: User, begins: datetime, ends: datetime) -> list[IdleRow]:
-    """Of teams that `viewer` may see and that held something idle between two full hours (UTC); most idle first."""
+def idle_report(
+    viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
+) -> list[IdleRow]:
+    """Of teams that `viewer` may see and that held something idle between two full hours (UTC); most idle first.
+
+    `tenant` narrows it down to a tenant with all below it.
+    """
+    narrow = {} if tenant is None else {"tenant__in": Tenant.objects.subtree_of([tenant.pk])}
     sums: dict[tuple[int, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    sources = Sources(Scope(viewer, begins, ends), Row(None, "UTC"), by_job=False)
+    sources = Sources(Scope(viewer, begins, ends, narrow), Row(None, "UTC"), by_job=False)
     for part in [*sources.sums(), sources.segments()]:
         grouped = part.values_list("tenant__pk", "tenant__name")
         for pk, name, idle, held in grouped.annotate(unused=Sum("idle"), time=Sum("gpu_seconds")):

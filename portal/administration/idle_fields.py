@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accounting.models import Tenant
 from scheduling.actions.idle_gpus import IdleRules
 from scheduling.models import Cluster, IdleRule
 
@@ -14,6 +15,7 @@ class IdleForm:
 
     rule: IdleRule | None
     holds: IdleRule | None
+    above: str  # what it is to have none of its own
 
     @property
     def shown(self) -> IdleRule:
@@ -23,9 +25,22 @@ class IdleForm:
 
     @property
     def actions(self) -> list[tuple[str, str]]:
-        above = f"as {self.holds.whose}" if self.holds else "no rule"
-        return [("above", above), *IdleRule.Action.choices]
+        return [("above", self.above), *IdleRule.Action.choices]
 
 
 def form_of_cluster(rules: IdleRules, cluster: Cluster) -> IdleForm:
-    return IdleForm(rules.of_clusters.get(cluster.pk), rules.of_all)
+    return IdleForm(rules.of_clusters.get(cluster.pk), rules.of_all, "as all teams")
+
+
+def form_of_tenant(rules: IdleRules, tenant: Tenant) -> IdleForm:
+    holds = rules.rule_of(tenant.parent, None) if tenant.parent else rules.of_all
+    is_of_team = holds is not None and holds.tenant is not None
+    return IdleForm(
+        rules.of_tenants.get(tenant.pk),
+        holds,
+        f"as {holds}" if is_of_team else "as the cluster, or all teams",
+    )
+
+
+def form_of_all(rules: IdleRules) -> IdleForm:
+    return IdleForm(rules.of_all, None, "no rule")

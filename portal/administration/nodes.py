@@ -11,7 +11,7 @@ from accounting.errors import Refused
 from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
-from portal.administration.idle_fields import IdleForm, form_of_cluster
+from portal.administration.idle_fields import form_of_all, form_of_cluster
 from portal.fragments import render_page
 from scheduling.actions import clusters
 from scheduling.actions.idle_gpus import IdleRules
@@ -158,7 +158,7 @@ def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> Ht
     context = {
         "tab": "settings",
         "clusters": found,
-        "idle_of_all": IdleForm(rules.of_all, None),
+        "idle_of_all": form_of_all(rules),
         "idle_of_clusters": [(one, form_of_cluster(rules, one)) for one in found],
         "draws": Cluster.Draw.choices,
         "slicings": Cluster.Slicing.choices,

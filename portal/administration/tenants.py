@@ -13,7 +13,7 @@ from accounting import actions
 from accounting.models import Membership, Tenant, User
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
-from portal.administration.idle_fields import IdleForm
+from portal.administration.idle_fields import form_of_tenant
 from portal.administration.limit_fields import limit_fields, limits_of
 from portal.administration.outlooks import outlooks_of
 from portal.administration.tree import read_tree, share_of
@@ -63,12 +63,6 @@ def tickets(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
-def idle_form_of(tenant: Tenant) -> IdleForm:
-    rules = IdleRules.read()
-    above = rules.rule_of(tenant.parent, None) if tenant.parent else rules.of_all
-    return IdleForm(rules.of_tenants.get(tenant.pk), above)
-
-
 def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
     tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
     members = tenant.memberships.select_related("user").order_by("user__username")
@@ -83,7 +77,7 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
         .order_by("username"),
         "limits": limits_of(tenant),
         "outlooks": outlooks_of(tenant),
-        "idle": idle_form_of(tenant),
+        "idle": form_of_tenant(IdleRules.read(), tenant),
         "currency": settings.FAIRLOT_CURRENCY,
         "limit_fields": limit_fields(tenant),
         "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),

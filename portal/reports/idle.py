@@ -40,7 +40,7 @@ def idle(request: HttpRequest) -> HttpResponse:
     now = now_from_database()
     begins, ends = period_of("month", None, now)
     page = Paginator(idle_now(request.user, tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    rows = idle_report(request.user, begins, ends or now)
+    rows = idle_report(request.user, begins, ends or now, tenant=tenant)
     context = {
         "tenants": list(Tenant.objects.visible_to(request.user).order_by("name")),
         "tenant": tenant,

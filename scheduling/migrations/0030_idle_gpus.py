@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('job', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='gpu_use', serialize=False, to='scheduling.job')),
                 ('measured_until', models.DateTimeField()),
-                ('measure', models.CharField(choices=[('gpu', 'GPUs'), ('cpu', 'processors')], max_length=3)),
+                ('measure', models.CharField(choices=[('gpu', 'the use of its GPUs'), ('cpu', 'what its processes do')], max_length=3)),
                 ('percent', models.FloatField(help_text="Of its GPUs' time, or of one processor's.")),
                 ('used_at', models.DateTimeField(help_text='When its GPUs were last seen in use.', null=True)),
                 ('idle_since', models.DateTimeField(null=True)),
@@ -85,7 +85,7 @@ class Migration(migrations.Migration):
             name='IdleRule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('action', models.CharField(choices=[('nothing', 'nothing'), ('warn', 'warn'), ('stop', 'warn, then stop')], max_length=10)),
+                ('action', models.CharField(choices=[('nothing', 'do nothing'), ('warn', 'warn'), ('stop', 'warn, then stop')], max_length=10)),
                 ('after_minutes', models.PositiveIntegerField(help_text='Held without use for so long: a warning.')),
                 ('grace_minutes', models.PositiveIntegerField(help_text='From the warning on.')),
                 ('snooze_hours', models.PositiveIntegerField(help_text='For so long owners may put it off; 0: not at all.')),

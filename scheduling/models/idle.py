@@ -59,8 +59,8 @@ class GpuUse(models.Model):
     """Of one job: what was last seen of the use of its GPUs, and of the warning that nobody uses them."""
 
     class Measure(models.TextChoices):
-        GPU = "gpu", "GPUs"  # how busy they were
-        CPU = "cpu", "processors"  # of its processes, where GPUs tell nothing
+        GPU = "gpu", "the use of its GPUs"
+        CPU = "cpu", "what its processes do"  # where GPUs tell nothing
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use")
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last that was measured
@@ -95,7 +95,7 @@ class IdleRule(models.Model):
     """
 
     class Action(models.TextChoices):
-        NOTHING = "nothing", "nothing"
+        NOTHING = "nothing", "do nothing"
         WARN = "warn", "warn"
         STOP = "stop", "warn, then stop"
 

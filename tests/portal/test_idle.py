@@ -133,7 +133,9 @@ def test_the_month_by_team_is_what_was_booked_as_idle(scene: Scene, browser_of) 
                 running_from=begins, unused=[(begins, begins + (now - begins) / 2)],
             )
         )  # fmt: skip
-    assert "Astro" in text(browser_of(people.bob), PAGE)
+    assert "Astro</th>" in text(browser_of(people.bob), PAGE)
+    assert "Astro</th>" in text(browser_of(people.olga), f"{PAGE}?team=uni")
+    assert "Astro</th>" not in text(browser_of(people.olga), f"{PAGE}?team=bio")
     assert "Nothing that was held idle" in text(browser_of(people.charlie), PAGE)
 
 
@@ -149,7 +151,7 @@ def test_admins_set_rules_of_all_of_a_cluster_and_of_teams(scene: Scene, browser
     assert {rule.whose for rule in IdleRule.objects.all()} == {"all teams", "lab", "Astro"}
     html = text(ada, "/admin/tenants/astro/")
     assert 'value="20"' in html
-    assert "as all teams" in html
+    assert "as the cluster, or all teams" in html
     assert "as Astro" not in html
     assert ada.post("/admin/tenants/astro/idle/", {"action": "above"}).status_code == 302
     assert not IdleRule.objects.filter(tenant=scene.people.astro).exists()
