@@ -7,12 +7,13 @@ bills and closed hours always count the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
+from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
 from scheduling import live
 from scheduling.backends.base import Use
@@ -44,39 +45,65 @@ def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> 
         use.job_id: use for use in GpuUse.objects.filter(job__in=[one.job_id for one in leases.values()])
     }
     before = {pk: use.idle_since is None for pk, use in known.items()}
-    for seen in uses:
-        if seen.token in leases:
-            lease, until = leases[seen.token], min(seen_at - timedelta(seconds=seen.age), now)
-            since = until - timedelta(seconds=seen.unused_for)
-            _add(lease, since, until)
-            known[lease.job_id] = _noted(known.get(lease.job_id), lease, seen, since, until)
-    _write(known)
+    told = [
+        (leases[seen.token], seen, until - timedelta(seconds=seen.unused_for), until)
+        for seen in uses
+        if seen.token in leases
+        for until in [min(seen_at - timedelta(seconds=seen.age), now)]
+    ]
+    if not told:
+        return
+    book = _Stretches(leases.values(), since=min(since for _, _, since, _ in told))
+    for lease, seen, since, until in told:
+        book.add(lease, since, until)
+        known[lease.job_id] = _noted(known.get(lease.job_id), lease, seen, since, until)
+    book.save()
+    _write(known, new=known.keys() - before.keys())
     for lease in leases.values():
         is_used = known[lease.job_id].idle_since is None
         if before.get(lease.job_id) is not is_used:
             live.publish(f"job:{lease.job_id}", f"jobs:{lease.job.tenant_id}")
 
 
-def _add(lease: Lease, since: datetime, until: datetime) -> None:
-    """One stretch with all that it touches; without what is billed, or was before all workers ran."""
-    begins = max(filter(None, [since, lease.running_from, lease.billed_until]))
-    if begins >= until:
-        return
-    touched = list(
-        IdleStretch.objects.filter(
-            lease=lease, during__startswith__lte=until, during__endswith__gte=begins
-        ).order_by("during")
-    )
-    if not touched:
-        IdleStretch.objects.create(lease=lease, during=DateTimeTZRange(begins, until))
-        return
-    first = touched[0]
-    whole = DateTimeTZRange(
-        min(begins, first.during.lower), max(until, *(one.during.upper for one in touched))
-    )
-    IdleStretch.objects.filter(pk__in=[one.pk for one in touched[1:]]).delete()
-    if whole != first.during:
-        IdleStretch.objects.filter(pk=first.pk).update(during=whole)
+class _Stretches:
+    """The stretches of some leases from a moment on; what is added is put together with all that it touches."""
+
+    def __init__(self, leases: Iterable[Lease], *, since: datetime) -> None:
+        self._known: dict[int, list[IdleStretch]] = defaultdict(list)
+        for one in IdleStretch.objects.filter(lease__in=leases, during__endswith__gte=since):
+            self._known[one.lease_id].append(one)
+        self._changed: dict[int, IdleStretch] = {}
+        self._gone: list[int] = []
+
+    def add(self, lease: Lease, since: datetime, until: datetime) -> None:
+        """Leaves out what is billed, and what was before all workers ran."""
+        begins = max(filter(None, [since, lease.running_from, lease.billed_until]))
+        if begins >= until:
+            return
+        known = self._known[lease.pk]
+        touched = [one for one in known if one.during.lower <= until and one.during.upper >= begins]
+        if not touched:
+            known.append(IdleStretch(lease=lease, during=DateTimeTZRange(begins, until)))
+            return
+        first = min(touched, key=lambda one: one.during.lower)
+        whole = DateTimeTZRange(
+            min(begins, first.during.lower), max(until, *(one.during.upper for one in touched))
+        )
+        if whole != first.during:
+            first.during = whole
+            if first.pk is not None:
+                self._changed[first.pk] = first
+        for one in touched:
+            if one is not first:
+                known.remove(one)
+                self._gone += [one.pk] if one.pk is not None else []
+
+    def save(self) -> None:
+        """What goes makes room first."""
+        if self._gone:
+            IdleStretch.objects.filter(pk__in=self._gone).delete()
+        update_rows([one for pk, one in self._changed.items() if pk not in self._gone], ["during"])
+        insert_rows([one for some in self._known.values() for one in some if one.pk is None])
 
 
 def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: datetime) -> GpuUse:
@@ -95,7 +122,7 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
     return use
 
 
-def _write(known: Mapping[int, GpuUse]) -> None:
+def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
     """Saves the rows, with how long each job has held its GPUs without use."""
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)
@@ -107,8 +134,9 @@ def _write(known: Mapping[int, GpuUse]) -> None:
             held[job_id] += max(NOTHING, during.upper - max(during.lower, idle[job_id]))
     for pk, use in known.items():
         use.idle_for = held[pk]
-        # Others change the rest: who warns, and who puts that off.
-        use.save(update_fields=None if use._state.adding else MEASURED)
+    insert_rows([use for pk, use in known.items() if pk in new])
+    # Others change the rest: who warns, and who puts that off.
+    update_rows([use for pk, use in known.items() if pk not in new], MEASURED)
 
 
 def unused_of(leases: Iterable[int], begins: datetime, ends: datetime) -> dict[int, list[Stretch]]:

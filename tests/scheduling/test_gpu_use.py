@@ -9,20 +9,29 @@ from itertools import pairwise
 
 import pytest
 from django.core.management import call_command
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Sum
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.clock import now_from_database
 from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour, UsageSegment
 from accounting.sums import start_of_hour
-from scheduling.actions import bill_running, close_hours, note_gpu_use
+from scheduling.actions import (
+    bill_running,
+    close_hours,
+    gpu_use,
+    note_gpu_use,
+    set_idle_rule,
+    snooze_idle,
+)
 from scheduling.actions.gpu_use import end_with
 from scheduling.actions.leases import MEASURE_PATIENCE, _being_measured, bill
 from scheduling.backends.base import End, Phase, Use
 from scheduling.models import GpuUse, IdleStretch, Lease
+from tests.accounting.test_at_once import at_once
 from tests.scheduling.test_closing import ran, there_since
 from tests.scheduling.world import World, start, world
 
@@ -210,6 +219,65 @@ def test_idleness_lasts_over_turns_until_a_use(lab: World, hour: datetime) -> No
     assert (use.idle_since, use.idle_for, use.used_at) == (None, timedelta(0), hour + 26 * MINUTE)
     idle(lab, lease, hour + 20 * MINUTE, hour + 25 * MINUTE)  # again
     assert GpuUse.objects.get().idle_since is None
+
+
+def test_many_gangs_are_written_down_with_few_queries(lab: World, hour: datetime) -> None:
+    """And in one message what is told twice, in pieces, or of several gangs."""
+    leases = [lab.lease(start(lab)) for _ in range(6)]
+    for lease in leases:
+        ran(lease, hour)
+
+    def note(some: Sequence[Lease], minute: int) -> int:
+        at = hour + minute * MINUTE
+        pieces = [(0, 60), (0, 60), (120, 60), (60, 60), (30, 45)]  # seconds ago, and for how long
+        uses = [
+            Use(token=one.token, unused_for=lasted, percent=0.0, by_gpus=True, age=ago)
+            for one in some
+            for ago, lasted in pieces
+        ]
+        with CaptureQueriesContext(connection) as asked:
+            note_gpu_use(cluster_id=lab.cluster.pk, uses=uses, seen_at=at)
+        return len(asked)
+
+    few = note(leases[:1], 10)
+    assert note(leases[1:], 10) == few
+    assert note(leases, 20) == note(leases[:2], 30)
+    for lease in leases[:2]:
+        assert stretches(lease) == [
+            (hour + (minute - 3) * MINUTE, hour + minute * MINUTE) for minute in (10, 20, 30)
+        ]
+    # What is heard late of the time before does not make anybody idle for longer.
+    assert {use.idle_for for use in GpuUse.objects.all()} == {7 * MINUTE, 4 * MINUTE}
+
+
+def test_a_gang_may_be_idle_for_days(lab: World, hour: datetime) -> None:
+    lease = lab.lease(start(lab))
+    ran(lease, hour - 50 * HOUR)
+    for until in (hour, hour + MINUTE):
+        idle(lab, lease, hour - 50 * HOUR, until)
+    assert GpuUse.objects.get().idle_for == 50 * HOUR + MINUTE
+
+
+def test_what_is_put_off_meanwhile_stays_put_off(lab: World, hour: datetime, monkeypatch) -> None:
+    """Who measures does not write over what the owner has just said."""
+    job = start(lab)
+    lease = lab.lease(job)
+    ran(lease, hour)
+    set_idle_rule(actor=None, action="stop", after_minutes=1, grace_minutes=1, snooze_hours=9)
+    idle(lab, lease, hour, hour + 5 * MINUTE)
+    until = now_from_database() + HOUR
+    save = gpu_use._Stretches.save
+
+    def put_off_meanwhile(book: gpu_use._Stretches) -> None:
+        save(book)
+        put_off = lambda: snooze_idle(actor=lab.people.bob, job=job, until=until, reason="waits")  # noqa: E731
+        assert at_once(put_off) == [None]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gpu_use._Stretches, "save", put_off_meanwhile)
+        idle(lab, lease, hour, hour + 6 * MINUTE)
+    use = GpuUse.objects.get()
+    assert (use.snoozed_until, use.idle_for) == (until, 6 * MINUTE)
 
 
 SAMPLES = st.lists(
