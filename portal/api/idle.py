@@ -30,7 +30,7 @@ def idle(request: HttpRequest, team: str | None = None) -> list[dict[str, Any]]:
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
 def gpu_use(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
-    """How the job uses its GPUs, as last measured; null for what does not run or was never measured."""
+    """How the job uses its GPUs, as last measured; null for what has ended or was never measured."""
     told = use_of(visible_job(request, job_id))
     return None if told is None else _use(told)
 

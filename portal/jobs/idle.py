@@ -14,11 +14,11 @@ from scheduling.models import GpuUse, Job
 
 @dataclass(frozen=True)
 class Told:
-    """Of a job that runs. `terms` is what a rule says of it when it is idle; None: nothing."""
+    """Of a job in play. `terms` is what a rule says of it when it is idle; None: nothing."""
 
     use: GpuUse
     terms: Terms | None
-    is_present: bool  # whether it was measured lately
+    is_present: bool  # whether it was measured lately, as far as it could
     is_warned: bool = False
     acts_at: datetime | None = None  # when it is stopped unless somebody uses its GPUs
     is_snoozed: bool = False
@@ -40,7 +40,8 @@ def told_of(uses: Iterable[GpuUse]) -> list[Told]:
 
 
 def _told(use: GpuUse, rules: IdleRules | None, now: datetime) -> Told:
-    is_present = now - use.measured_until <= STALE
+    # What waits for its next turn is as it was in its last one.
+    is_present = now - use.measured_until <= STALE or use.job.state in Job.WAITING
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
     if terms is None:
         return Told(use, None, is_present)
@@ -58,8 +59,8 @@ def _told(use: GpuUse, rules: IdleRules | None, now: datetime) -> Told:
 
 
 def use_of(job: Job) -> Told | None:
-    """None for what does not run, or was never measured."""
-    if job.state != Job.State.RUNNING:
+    """None for what has ended, or was never measured."""
+    if job.has_ended or job.state == Job.State.CANCELLING:
         return None
     use = GpuUse.objects.filter(job=job).select_related("snoozed_by").first()
     if use is None:

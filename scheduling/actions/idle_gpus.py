@@ -215,7 +215,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
         raise NotAllowed("Only the owner, a manager of the team or an operator may put this off.")
     reason = reason.strip()
     use = (
-        GpuUse.objects.idle()
+        GpuUse.objects.unused()
         .select_for_update(of=("self",))
         .select_related("job__tenant")
         .filter(job=job)

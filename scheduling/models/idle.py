@@ -50,9 +50,14 @@ class GpuUseQuerySet(models.QuerySet["GpuUse"]):
         """Of jobs of tenants that `user` may see."""
         return self.filter(job__in=Job.objects.visible_to(user))
 
+    def unused(self) -> Self:
+        """Of jobs in play whose GPUs were not used when that was last measured, though they may wait for a turn."""
+        out = (*Job.ENDED, Job.State.CANCELLING)
+        return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
+
     def idle(self) -> Self:
-        """Of jobs that run and whose GPUs were not used when that was last measured."""
-        return self.filter(idle_since__isnull=False, job__state=Job.State.RUNNING)
+        """Of these the jobs that run."""
+        return self.unused().filter(job__state=Job.State.RUNNING)
 
 
 class GpuUse(models.Model):

@@ -59,6 +59,18 @@ def test_a_jobs_page_says_that_it_is_idle_and_what_follows(scene: Scene, warned:
     assert "87 <small>%</small>" in html
 
 
+def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
+    scene: Scene, warned: Job, browser_of
+) -> None:
+    Job.objects.filter(pk=warned.pk).update(state=Job.State.SUSPENDED)
+    GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
+    html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
+    assert "Nobody used its GPUs when it had some. It is stopped" in html
+    assert f"/jobs/{warned.pk}/snooze/" in html
+    Job.objects.filter(pk=warned.pk).update(state=Job.State.CANCELLED)
+    assert "its GPUs when" not in text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
+
+
 def test_what_was_not_measured_lately_is_not_said(scene: Scene, warned: Job, browser_of) -> None:
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")

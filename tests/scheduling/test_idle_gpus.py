@@ -325,6 +325,21 @@ def test_after_that_the_warning_comes_anew_before_anything_is_done(lab: World) -
     assert idleness_of(use).acts_at(terms) == use.warned_at + 10 * MINUTE
 
 
+def test_it_is_put_off_also_while_it_waits_for_its_next_turn(lab: World) -> None:
+    """Where many want GPUs a turn may be too short for anybody to answer."""
+    rule()
+    job = start(lab)
+    idle(lab, job)
+    tick()
+    Job.objects.filter(pk=job.pk).update(state=Job.State.SUSPENDED)
+    until = now_from_database() + HOUR
+    assert snooze_idle(actor=lab.people.bob, job=job, until=until, reason="x").snoozed_until == until
+    for state in (Job.State.CANCELLING, Job.State.CANCELLED):
+        Job.objects.filter(pk=job.pk).update(state=state)
+        with pytest.raises(Refused, match="not idle"):
+            snooze_idle(actor=lab.people.bob, job=job, until=until, reason="x")
+
+
 def test_without_a_rule_there_is_nothing_to_put_off(lab: World) -> None:
     job = start(lab)
     idle(lab, job)
