@@ -40,8 +40,9 @@ def told_of(uses: Iterable[GpuUse]) -> list[Told]:
 
 
 def _told(use: GpuUse, rules: IdleRules | None, now: datetime) -> Told:
-    # What waits for its next turn is as it was in its last one.
-    is_present = now - use.measured_until <= STALE or use.job.state in Job.WAITING
+    # Until its next turn, and until that is measured, it is as it was in its last one.
+    since = max(use.measured_until, use.job.state_since)
+    is_present = use.job.state != Job.State.RUNNING or now - since <= STALE
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
     if terms is None:
         return Told(use, None, is_present)

@@ -73,6 +73,7 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
 
 def test_what_was_not_measured_lately_is_not_said(scene: Scene, warned: Job, browser_of) -> None:
     GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
+    Job.objects.filter(pk=warned.pk).update(state_since=now_from_database() - 10 * MINUTE)
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
     assert "Nobody uses its GPUs" not in html
     assert "No GPU is held idle now" in text(browser_of(scene.people.bob), PAGE)
