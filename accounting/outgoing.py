@@ -1,4 +1,4 @@
-"""POST to an address that somebody else chose: never to this machine or a private network, unless told so.
+"""Calls to an address that somebody else chose: never to this machine or a private network, unless told so.
 
 The name is looked up once and the connection made to an address that was found and checked, so that a
 name which answers otherwise a moment later leads nowhere else. Redirects are not followed.
@@ -22,14 +22,17 @@ class NotReachable(Exception):
     """Nothing was sent, or not taken; `str(error)` says why in plain words."""
 
 
-def check_url(url: str) -> SplitResult:
-    """The parts of an address that may be called; NotReachable for one that never may."""
+def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
+    """The parts of an address that may be called; NotReachable for one that never may.
+
+    With `to_private`, which is FAIRLOT_WEBHOOKS_TO_PRIVATE unless said, it may be called without TLS.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         raise NotReachable("This is no address.") from None
-    schemes = {"https", "http"} if settings.FAIRLOT_WEBHOOKS_TO_PRIVATE else {"https"}
+    schemes = {"https", "http"} if _may(to_private) else {"https"}
     if parts.scheme not in schemes or not parts.hostname or port == 0:
         raise NotReachable("An address begins with https:// and a host name.")
     if parts.username or parts.password:
@@ -39,9 +42,34 @@ def check_url(url: str) -> SplitResult:
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> None:
     """Raises NotReachable unless it was answered with 2xx."""
-    parts = check_url(url)
+    _call("POST", check_url(url), body=body, headers=headers, to_private=_may(None), most=MOST_ANSWER)
+
+
+def get(url: str, *, to_private: bool, most: int) -> bytes:
+    """What it answers. Raises NotReachable unless that is 2xx with at most so many bytes."""
+    answer = _call(
+        "GET", check_url(url, to_private=to_private), headers={}, to_private=to_private, most=most + 1
+    )
+    if len(answer) > most:
+        raise NotReachable("It answers more than it should.")
+    return answer
+
+
+def _may(to_private: bool | None) -> bool:
+    return bool(settings.FAIRLOT_WEBHOOKS_TO_PRIVATE) if to_private is None else to_private
+
+
+def _call(
+    method: str,
+    parts: SplitResult,
+    *,
+    headers: dict[str, str],
+    to_private: bool,
+    most: int,
+    body: bytes | None = None,
+) -> bytes:
     host = parts.hostname or ""
-    address, port = _address(host, parts.port or (443 if parts.scheme == "https" else 80))
+    address, port = _address(host, parts.port or (443 if parts.scheme == "https" else 80), to_private)
     pool: urllib3.HTTPConnectionPool
     if parts.scheme == "https":
         pool = urllib3.HTTPSConnectionPool(
@@ -53,25 +81,37 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> None:
     try:
         with pool:
             answer = pool.request(
-                "POST", path, body=body, headers=headers | {"Host": parts.netloc},
+                method, path, body=body, headers=headers | {"Host": parts.netloc},
                 redirect=False, preload_content=False,
             )  # fmt: skip
-            answer.read(MOST_ANSWER)
+            content = _read(answer, most)
             status = answer.status
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         raise NotReachable(str(error)[:300]) from error
     if not 200 <= status < 300:
         raise NotReachable(f"It answered with {status}.")
+    return content
 
 
-def _address(host: str, port: int) -> tuple[str, int]:
+def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
+    """The first so many bytes of an answer; it may come in pieces."""
+    content = b""
+    while len(content) < most:
+        piece = answer.read(most - len(content))
+        if not piece:
+            break
+        content += piece
+    return content
+
+
+def _address(host: str, port: int, to_private: bool) -> tuple[str, int]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotReachable(f"{host} has no address.") from error
     addresses = [str(one[4][0]) for one in found]
     # One that is private would do for an attack: whoever is asked may pick it.
-    if not settings.FAIRLOT_WEBHOOKS_TO_PRIVATE and not all(_is_public(one) for one in addresses):
+    if not to_private and not all(_is_public(one) for one in addresses):
         raise NotReachable(f"{host} is in a private network.")
     return addresses[0], port
 

@@ -175,6 +175,8 @@ CELERY_BEAT_SCHEDULE = {
     "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
     "statements": {"task": "portal.tasks.send_statements", "schedule": 60.0, "options": {"expires": 60}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
+    "idle": {"task": "scheduling.tasks.step_idle_jobs", "schedule": 10.0, "options": {"expires": 20}},
+    "use": {"task": "scheduling.tasks.measure_use", "schedule": 30.0, "options": {"expires": 30}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
@@ -255,6 +257,8 @@ DEFAULT_FROM_EMAIL = env.str("FAIRLOT_MAIL_FROM", f"Fairlot <fairlot@{FAIRLOT_MA
 
 # Webhooks go to public addresses by TLS, unless others within the own network shall be called.
 FAIRLOT_WEBHOOKS_TO_PRIVATE = env.bool("FAIRLOT_WEBHOOKS_TO_PRIVATE", False)
+# The same for where the metrics of attached clusters are asked for.
+FAIRLOT_METRICS_TO_PRIVATE = env.bool("FAIRLOT_METRICS_TO_PRIVATE", False)
 
 # --- the rest ----------------------------------------------------------------------------------
 USE_TZ = True

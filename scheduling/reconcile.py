@@ -11,6 +11,7 @@ from django.db import transaction
 
 from accounting.bulk import update_rows
 from accounting.clock import now_from_database
+from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.actions.offers import apply_offers
 from scheduling.actions.remarks import note_remarks
@@ -54,6 +55,13 @@ def follow(cluster: Cluster, backend: Backend) -> None:
         backend.tend()
     except BackendError as error:  # what could not be done now is found again at the next look
         logger.warning("%s: %s", cluster.name, error)
+
+
+def note_use(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what there is to tell of the use of GPUs."""
+    uses = backend.use()
+    if uses:
+        note_gpu_use(cluster_id=cluster.pk, uses=uses, seen_at=now_from_database())
 
 
 def _note_heard(cluster: Cluster, heard: datetime) -> None:

@@ -19,6 +19,7 @@ from accounting.seals import seal_book
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.actions.announcements import services_to_announce
+from scheduling.actions.metrics import clusters_to_measure
 from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
 from scheduling.limits import unbooked
@@ -156,6 +157,20 @@ def end_overlong_jobs() -> None:
     """Stops what has run for as long as it may, or warns of it."""
     found = actions.overlong(now_from_database())
     _each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
+
+
+@shared_task
+def measure_use() -> None:
+    """Asks the metrics of attached clusters how much held GPUs are used."""
+    clusters = clusters_to_measure().values_list("id", flat=True)
+    _each(clusters, lambda cluster_id: actions.measure_cluster(cluster_id=cluster_id))
+
+
+@shared_task
+def step_idle_jobs() -> None:
+    """Warns of GPUs that nobody uses, or stops what holds them."""
+    found = actions.idle_to_step(now_from_database())
+    _each(found, lambda job_id: actions.step_idle(job_id=job_id))
 
 
 @shared_task

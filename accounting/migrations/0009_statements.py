@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0010_prices_of_classes'),
+        ('accounting', '0008_weights'),
     ]
 
     operations = [

@@ -186,7 +186,7 @@ def price(**told):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounting", "0008_weights")]
+    dependencies = [("accounting", "0009_statements")]
 
     operations = [
         migrations.RemoveConstraint("LedgerAccount", "an_account_has_the_parties_of_its_kind"),

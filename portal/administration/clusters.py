@@ -20,8 +20,9 @@ from portal.administration.forms import Refusal, decimal, perform, show, whole
 from portal.fragments import render_page
 from scheduling import actions
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
+from scheduling.backends.kubernetes.metrics import USUAL_QUERY
 from scheduling.backends.kubernetes.rights import EVERYWHERE, IN_TEAMS, Need
-from scheduling.models import Cluster, ClusterAccess
+from scheduling.models import Cluster, ClusterAccess, MetricsSource
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
         "tab": "clusters",
         "cluster": found,
         "access": access,
+        "metrics": MetricsSource.objects.filter(cluster=found).first(),
+        "usual_query": USUAL_QUERY,
         "groups": [
             ("In the whole cluster", [row for row in rows if not row.need.in_team]),
             ("In the namespaces of teams", [row for row in rows if row.need.in_team]),

@@ -11,8 +11,10 @@ from accounting.errors import Refused
 from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
+from portal.administration.idle_fields import form_of_all, form_of_cluster
 from portal.fragments import render_page
 from scheduling.actions import clusters
+from scheduling.actions.idle_gpus import IdleRules
 from scheduling.models import Cluster, Node
 
 OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
@@ -150,10 +152,14 @@ def _amount(post: QueryDict, field: str) -> float | None:
     return float(decimal(post, field)) if post.get(field, "").strip() else None
 
 
-def _settings(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    rules = IdleRules.read()
+    found = list(Cluster.objects.attached().order_by("name"))
     context = {
         "tab": "settings",
-        "clusters": Cluster.objects.attached().order_by("name"),
+        "clusters": found,
+        "idle_of_all": form_of_all(rules),
+        "idle_of_clusters": [(one, form_of_cluster(rules, one)) for one in found],
         "draws": Cluster.Draw.choices,
         "slicings": Cluster.Slicing.choices,
     }
@@ -163,7 +169,7 @@ def _settings(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRe
 @admins_only
 @require_safe
 def cluster_settings(request: HttpRequest) -> HttpResponse:
-    return _settings(request)
+    return settings_page(request)
 
 
 @admins_only
@@ -186,5 +192,5 @@ def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         done=f"{cluster.name} is scheduled so from the next round on.",
         to=("admin_settings",),
-        page=_settings,
+        page=settings_page,
     )

@@ -25,6 +25,7 @@ EVENTS_PER_PAGE = 50
 KINDS = {
     "tenant": "team",
     "apitoken": "API token",
+    "idlerule": "rule for idle GPUs",
     "clusteraccess": "access to a cluster",
     "ledgertransaction": "booking",
 }

@@ -879,6 +879,48 @@ class Budget(Schema):
     forecast: Decimal | None = Field(description="By the end of the period; none in its first two days.")
 
 
+class GpuUse(Schema):
+    measured_until: datetime
+    measure: Literal["gpu", "cpu"] = Field(description="cpu: where GPUs tell nothing, its processes' time.")
+    percent: float = Field(description="Of its GPUs' time, or of one processor's, when last seen.")
+    idle_since: datetime | None = Field(description="Null: its GPUs are used.")
+    idle_seconds: float = Field(description="Held without use since then, as measured.")
+    warned_at: datetime | None
+    stops_at: datetime | None = Field(description="Unless somebody uses its GPUs.")
+    snoozed_until: datetime | None
+    snooze_reason: str
+    snooze_at_most: datetime | None = Field(description="Until when it may be put off; null: not at all.")
+
+
+class IdleJob(GpuUse):
+    job: int
+    name: str
+    team: str
+    owner: str
+    cluster: str
+    gpus: int
+    generation: str
+
+
+class Snooze(Schema):
+    until: AwareDatetime
+    reason: str
+
+
+class NewIdleRule(Schema):
+    team: str = Field("", description="With all below it that have no rule of their own.")
+    cluster: str = Field("", description="By its name; where no team has a rule.")
+    action: Literal["nothing", "warn", "stop"]
+    after_minutes: int
+    grace_minutes: int = 30
+    snooze_hours: int = Field(24, description="For so long owners may put it off; 0: not at all.")
+    services: bool = Field(False, description="Warn of replicas of services, too; they are never stopped.")
+
+
+class IdleRule(NewIdleRule):
+    id: int
+
+
 class NewRequest(Schema):
     team: str = Field(description="Of a new team the one above it.")
     kind: Literal["tickets", "limit", "extension", "team"]

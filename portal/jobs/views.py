@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant
+from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import render_page
 from portal.jobs import story
 from portal.jobs.filters import GROUPS, JobFilter
+from portal.jobs.idle import use_of
 from portal.live.topics import topics_of_jobs
-from scheduling.actions import cancel_job
+from scheduling.actions import cancel_job, snooze_idle
 from scheduling.explain import explain
 from scheduling.models import Job, LabelKey
 
@@ -52,6 +55,10 @@ def jobs(request: HttpRequest) -> HttpResponse:
 @require_safe
 def job(request: HttpRequest, pk: int) -> HttpResponse:
     """How it is and what it had: state, speed, cost, leases."""
+    return overview(request, pk)
+
+
+def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
     leases = Paginator(story.leases_of(shown), LEASES_PER_PAGE).get_page(request.GET.get("page"))
     context = frame(request, shown, "overview") | {
@@ -63,6 +70,8 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
         "generation_names": story.generation_names(shown),
         "labels": shown.labels.all(),
     }
+    if refusal is not None:
+        return show(request, "jobs/overview.html", context, refusal=refusal)
     return render_page(request, "jobs/overview.html", context, parts=("job-body",), includes=HEAD)
 
 
@@ -95,6 +104,27 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("job", pk=pk)
 
 
+@require_POST
+def snooze(request: HttpRequest, pk: int) -> HttpResponse:
+    """Puts off what follows where nobody uses its GPUs."""
+    shown = visible_job(request, pk)
+
+    def act(post: QueryDict) -> None:
+        until = moment(post, "until")
+        if until is None:
+            raise Refused("Say until when.", "until")
+        snooze_idle(actor=request.user, job=shown, until=until, reason=post.get("reason", ""))
+
+    return perform(
+        request,
+        "snooze",
+        act,
+        done="Nobody is warned and nothing is stopped until then.",
+        to=("job", pk),
+        page=partial(overview, pk=pk),
+    )
+
+
 def visible_job(request: HttpRequest, pk: int) -> Job:
     """The job, or 404 for who may not see it."""
     seen = Job.objects.visible_to(request.user).select_related(
@@ -113,6 +143,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "explanation": explain(shown),
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": story.present_lease(shown),
+        "gpu_use": use_of(shown),
         "may_cancel": not shown.has_ended
         and shown.state != Job.State.CANCELLING
         and Job.objects.changeable_by(user).filter(pk=shown.pk).exists(),

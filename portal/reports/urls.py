@@ -1,6 +1,6 @@
 from django.urls import path, re_path
 
-from portal.reports import capacity, exports, fairness, views
+from portal.reports import capacity, exports, fairness, idle, views
 from portal.reports.operations import views as operations
 from portal.reports.statement import subscribing
 from portal.reports.statement import views as statement
@@ -18,6 +18,7 @@ urlpatterns = [
     ),
     path("usage/capacity/", capacity.capacity, name="usage_capacity"),
     path("usage/capacity.csv", capacity.capacity_csv, name="usage_capacity_csv"),
+    path("usage/idle/", idle.idle, name="usage_idle"),
     path("usage/fairness/", fairness.fairness, name="usage_fairness"),
     path("usage/fairness.csv", fairness.fairness_csv, name="usage_fairness_csv"),
     path("usage/fairness/weights/<int:pk>/", fairness.set_weight, name="usage_generation_weight"),

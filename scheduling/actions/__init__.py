@@ -22,10 +22,13 @@ from scheduling.actions.clusters import (
     update_cluster,
 )
 from scheduling.actions.discovery import declare_local_gpus
+from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
+from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idle_rule, snooze_idle, step_idle
 from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
+from scheduling.actions.metrics import measure_cluster, set_metrics_source
 from scheduling.actions.operations import perform_operations
 from scheduling.actions.overlong import end_overlong, overlong
 from scheduling.actions.pricing import price_classes, price_next_hour
@@ -79,8 +82,11 @@ __all__ = [
     "end_grant",
     "end_overlong",
     "grant_volume",
+    "idle_to_step",
     "import_history",
     "keep_session",
+    "measure_cluster",
+    "note_gpu_use",
     "note_remarks",
     "note_use",
     "overlong",
@@ -91,6 +97,7 @@ __all__ = [
     "price_next_hour",
     "prune",
     "remove_files",
+    "remove_idle_rule",
     "remove_node",
     "remove_service",
     "replace_kubeconfig",
@@ -105,9 +112,13 @@ __all__ = [
     "run_schedule",
     "run_schedule_now",
     "set_bare_pods",
+    "set_idle_rule",
+    "set_metrics_source",
     "set_reachable",
     "set_trade_limits",
+    "snooze_idle",
     "start_session",
+    "step_idle",
     "step_service",
     "step_session",
     "stop_session",

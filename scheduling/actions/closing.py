@@ -14,6 +14,7 @@ from accounting.clock import now_from_database
 from accounting.closing import NodeStory, close_empty_days, close_hour, open_book
 from accounting.sums import HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
+from scheduling.actions.gpu_use import Stretch, unused_of
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, HeldGpu, Lease, Node, NodeChange
 from scheduling.models.leases import LeaseQuerySet
@@ -130,13 +131,14 @@ def _holdings(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, li
     )
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")
+    unused = unused_of(held, begins, ends)
     found: dict[int, list[Holding]] = defaultdict(list)
     for lease, node, gpus in places.annotate(gpus=Count("pk")):
-        found[node].append(_holding(held[lease], gpus, begins, ends))
+        found[node].append(_holding(held[lease], gpus, unused.get(lease, ()), begins, ends))
     return found
 
 
-def _holding(lease: Lease, gpus: int, begins: datetime, ends: datetime) -> Holding:
+def _holding(lease: Lease, gpus: int, unused: Iterable[Stretch], begins: datetime, ends: datetime) -> Holding:
     def since(moment: datetime | None, otherwise: datetime) -> int:
         return ((moment or otherwise) - begins) // MICROSECOND
 
@@ -146,4 +148,5 @@ def _holding(lease: Lease, gpus: int, begins: datetime, ends: datetime) -> Holdi
         begins=since(lease.held_from, begins),
         ends=since(lease.held_until, ends),
         assembled=None if lease.running_from is None else since(lease.running_from, ends),
+        unused=[(since(start, begins), since(end, ends)) for start, end in unused],
     )

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, models, transaction
 from django.db.models import Prefetch
 
 from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
+from scheduling.actions.gpu_use import end_with, unused_of
 from scheduling.actions.promises import advance, withdraw, write_times
 from scheduling.actions.shares import Closing, take_back
 from scheduling.backends.base import End, Observation, Phase
@@ -22,7 +23,7 @@ from scheduling.history import History
 from scheduling.lifecycle import Event, IllegalTransition
 from scheduling.locks import lock_schedule
 from scheduling.lost_work import write_lost_work
-from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, Operation
+from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
 from scheduling.models.leases import FROZEN
 from scheduling.wake import wake_operations, wake_rounds
 
@@ -43,6 +44,8 @@ STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
 UNFIT = (IntegrityError, DataError, BookedOtherwise, IllegalTransition)
 # How much one new measurement moves the smoothed cost of a switch.
 SMOOTHING = 0.2
+# For so long after a full hour its bill waits for what is measured of the use of GPUs until then.
+MEASURE_PATIENCE = timedelta(seconds=100)
 # last_seen_at and progress are written at most this often, to spare the disk.
 SEEN_EVERY = timedelta(seconds=2)
 LEASE_FIELDS = [
@@ -135,11 +138,20 @@ def bill_running(*, cluster_id: int) -> int:
             cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=hour, last_seen_at__gte=hour
         )
         .exclude(billed_until__gte=hour)
+        .exclude(pk__in=_being_measured(hour, now))
         .select_related("job__owner", "job__tenant", "generation")
     )
     bill(leases, until=hour)
     update_rows(leases, ["billed_until"])
     return len(leases)
+
+
+def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
+    """Leases of whose use the last that counts in the hour before `hour` is still to come, it seems."""
+    if now >= hour + MEASURE_PATIENCE:
+        return GpuUse.objects.none().values_list("lease_id", flat=True)
+    soon = GpuUse.objects.filter(measured_until__gte=hour - MEASURE_PATIENCE, measured_until__lt=hour)
+    return soon.values_list("lease_id", flat=True)
 
 
 @transaction.atomic(durable=True)
@@ -401,6 +413,7 @@ class _Desk:
         closed = [closing.lease for closing in self._closed]
         if closed:
             bill(closed, until=None)
+            end_with(closed)
         update_rows(self._touched.values(), LEASE_FIELDS)
         write_lost_work(self._resumed)
         self._save_progress()
@@ -485,10 +498,18 @@ def _cancelled(job: Job) -> dict[str, str]:
 def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
     """Books each lease from where the ledger stands up to `until`, or to its end; sets billed_until."""
     usages = []
-    for lease in leases:
-        begins, ends = lease.billed_until or lease.held_from, until or lease.held_until
-        if begins is None or ends is None or ends <= begins:
-            continue
+    stretches = [
+        (lease, begins, ends)
+        for lease in leases
+        if (begins := lease.billed_until or lease.held_from) is not None
+        and (ends := until or lease.held_until) is not None
+        and begins < ends
+    ]
+    if not stretches:
+        return
+    first, last = min(begins for _, begins, _ in stretches), max(ends for _, _, ends in stretches)
+    unused = unused_of([lease.pk for lease, _, _ in stretches], first, last)
+    for lease, begins, ends in stretches:
         usages.append(
             Usage(
                 book=lease.cluster_id,
@@ -502,6 +523,7 @@ def bill(leases: Sequence[Lease], *, until: datetime | None) -> None:
                 begins=begins,
                 ends=ends,
                 running_from=lease.running_from,
+                unused=unused.get(lease.pk, ()),
             )
         )
         lease.billed_until = ends

@@ -165,6 +165,17 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What was seen of the use of a gang's GPUs until `age` seconds ago. Said again it has no effect."""
+
+    token: UUID
+    unused_for: float  # seconds without a moment of use, all of them measured; 0: they are used
+    percent: float  # how busy they were when last seen: of the GPUs' time, or of one processor's
+    by_gpus: bool  # measured at the GPUs; else by the processors' time that the processes took, and progress
+    age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """GPUs of one kind on one machine of a cluster that tells by itself what it has."""
 
@@ -237,6 +248,9 @@ class Backend(Protocol):
 
     def staleness(self) -> float:
         """Seconds since what `observe` tells was surely true."""
+
+    def use(self) -> Sequence[Use]:
+        """What there is to tell of the use of GPUs since this was last asked; nothing where others measure it."""
 
     def tend(self) -> None:
         """Goes on with what orders have begun, as far as the cluster has come; asked for at every change."""

@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0008_weights'),
-        ('scheduling', '0033_lost_work'),
+        ('scheduling', '0031_preemptible_time'),
     ]
 
     operations = [

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounting', '0008_weights'),
-        ('scheduling', '0035_preemptible_time'),
+        ('scheduling', '0032_labels_of_jobs'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

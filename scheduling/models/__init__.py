@@ -2,6 +2,7 @@
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
+from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
@@ -20,7 +21,10 @@ __all__ = [
     "Cluster",
     "ClusterAccess",
     "FinishTime",
+    "GpuUse",
     "HeldGpu",
+    "IdleRule",
+    "IdleStretch",
     "Job",
     "JobEvent",
     "JobLabel",
@@ -29,6 +33,7 @@ __all__ = [
     "JobVolume",
     "LabelKey",
     "Lease",
+    "MetricsSource",
     "Node",
     "NodeChange",
     "Operation",

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kubernetes.config import ConfigException
 
-from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered
+from scheduling.backends.base import BackendError, Gang, LogChunk, Observation, Offer, Remark, Unanswered, Use
 from scheduling.backends.kubernetes import answering, claims, objects
 from scheduling.backends.kubernetes.answering import NameTaken
 from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized, Unreachable
@@ -244,6 +244,10 @@ class KubernetesBackend:
     def news(self) -> Sequence[Observation]:
         """What has changed since this was last asked, where this process watches."""
         return self._watch.view.news() if self._watch else self.observe()
+
+    def use(self) -> Sequence[Use]:
+        """Nothing: a cluster's metrics tell it (scheduling/metrics.py)."""
+        return ()
 
     def remarks(self) -> Sequence[Remark]:
         """What events of the cluster say, where this process watches."""

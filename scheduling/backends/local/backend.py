@@ -1,4 +1,4 @@
-"""Gives orders to supervisors and reads what they report. Holds no state of its own."""
+"""Gives orders to supervisors and reads what they report. Holds no state of its own but samples of use."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends.base import BackendError, End, Endpoint, Gang, LogChunk, Observation, Remark, Worker
+from scheduling.backends.base import (
+    BackendError,
+    End,
+    Endpoint,
+    Gang,
+    LogChunk,
+    Observation,
+    Remark,
+    Use,
+    Worker,
+)
 from scheduling.backends.local import folders, hidden, processes, removal, reports
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
+from scheduling.backends.local.use import Gauge
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
@@ -39,6 +50,7 @@ class LocalBackend:
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
+        self._gauge = Gauge(self.root)
 
     def learn(self, job_id: int) -> None:
         """Nothing: all is in the order."""
@@ -152,6 +164,10 @@ class LocalBackend:
     def remarks(self) -> Sequence[Remark]:
         """Supervisors say all in their reports."""
         return ()
+
+    def use(self) -> Sequence[Use]:
+        """As this process has measured it by asking again and again."""
+        return self._gauge.look()
 
     def tend(self) -> None:
         """Supervisors go on by themselves."""

@@ -64,6 +64,19 @@ def look(pid: int) -> Process | None:
     return Process(pid, int(fields[19]), fields[0].decode(), int(fields[1]), int(fields[2]))
 
 
+def cpu_seconds(counted: Iterable[Process]) -> float:
+    """Processor time that these have taken, with that of their children that ended and were waited for."""
+    ticks = 0
+    for process in counted:
+        try:
+            with open(f"/proc/{process.pid}/stat", "rb") as file:
+                line = file.read()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(map(int, line[line.rindex(b")") + 2 :].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def is_alive(pid: int, start: int) -> bool:
     """Whether this very process exists and is no zombie."""
     process = look(pid)

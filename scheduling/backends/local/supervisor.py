@@ -96,8 +96,15 @@ class Supervisor:
         if self.unreported:
             self._report()
         self.workers[0].read_progress_file()
-        alive = [(process.pid, process.start) for process in processes.descendants(os.getpid())]
-        beat = {"epoch": self.status["epoch"], "at": processes.stamp(), "processes": alive}
+        below = processes.descendants(os.getpid())
+        ours = os.times()  # with those of orphans, whom this process waits for
+        cpu = processes.cpu_seconds(below) + ours.children_user + ours.children_system
+        beat = {
+            "epoch": self.status["epoch"],
+            "at": processes.stamp(),
+            "processes": [(process.pid, process.start) for process in below],
+            "cpu": cpu,
+        }
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
             write_json(self.files.beat, beat | self._steps(), durable=False)
 

@@ -15,7 +15,7 @@ from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
 from scheduling.locks import try_lock_watch
 from scheduling.models import Cluster
-from scheduling.reconcile import follow, reconcile
+from scheduling.reconcile import follow, note_use, reconcile
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def _watch(cluster_id: int, stop: threading.Event) -> None:
                 reconcile(cluster)
                 reconciled_at = time.monotonic()
             follow(cluster, backend)
+            note_use(cluster, backend)
     except (DatabaseError, BackendError, OSError) as error:
         logger.warning("watching cluster %s broke off and starts again: %s", cluster_id, error)
     finally:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0029_share_hours'),
+        ('scheduling', '0030_idle_gpus'),
     ]
 
     operations = [

@@ -1,0 +1,113 @@
+"""Use of held GPUs, rules for idle ones, and putting off what follows from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+from ninja.responses import Status
+
+from accounting.models import Tenant
+from portal.api import schemas
+from portal.api.jobs import visible_job
+from portal.jobs.idle import Told, told_of, use_of
+from portal.reports.idle import idle_now
+from scheduling import actions
+from scheduling.models import Cluster, IdleRule
+
+router = Router(tags=["Idle GPUs"])
+MOST = 500
+
+
+@router.get("/idle", response=list[schemas.IdleJob], url_name="idle")
+def idle(request: HttpRequest, team: str | None = None) -> list[dict[str, Any]]:
+    """Jobs of the caller's teams, or of one with all below, whose GPUs nobody uses; longest first, 500 at most."""
+    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
+    return [_show(told) for told in told_of(idle_now(request.auth, tenant)[:MOST])]
+
+
+@router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
+def gpu_use(request: HttpRequest, job_id: int) -> dict[str, Any] | None:
+    """How the job uses its GPUs, as last measured; null for what has ended or was never measured."""
+    told = use_of(visible_job(request, job_id))
+    return None if told is None else _use(told)
+
+
+@router.post("/jobs/{int:job_id}/snooze", response=schemas.GpuUse, url_name="job_snooze")
+def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str, Any] | None:
+    """Puts warning and stopping of a job with idle GPUs off; for its owner, managers of its team, and operators."""
+    job = visible_job(request, job_id)
+    actions.snooze_idle(actor=request.auth, job=job, until=asked.until, reason=asked.reason)
+    told = use_of(job)
+    return None if told is None else _use(told)
+
+
+@router.get("/idle-rules", response=list[schemas.IdleRule], url_name="idle_rules")
+def rules(request: HttpRequest) -> list[dict[str, Any]]:
+    """All rules. For operators."""
+    if not request.auth.is_operator:
+        raise Http404
+    found = IdleRule.objects.select_related("tenant", "cluster").order_by("pk")
+    return [_rule(rule) for rule in found]
+
+
+@router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
+def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
+    """Sets the rule of a team, of a cluster, or without both of all. For admins."""
+    _admins_only(request)
+    tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
+    cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
+    told = new.dict(exclude={"team", "cluster"})
+    return _rule(actions.set_idle_rule(actor=request.auth, tenant=tenant, cluster=cluster, **told))
+
+
+@router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
+def remove_rule(request: HttpRequest, rule_id: int) -> Status:
+    """Removes a rule; what is above it holds again. For admins."""
+    _admins_only(request)
+    actions.remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
+    return Status(204, None)
+
+
+def _admins_only(request: HttpRequest) -> None:
+    if not request.auth.is_admin:
+        raise Http404
+
+
+def _show(told: Told) -> dict[str, Any]:
+    job, lease = told.use.job, told.use.lease
+    return _use(told) | {
+        "job": job.pk,
+        "name": job.name,
+        "team": job.tenant.slug,
+        "owner": job.owner.get_username(),
+        "cluster": job.cluster.name,
+        "gpus": lease.gpus,
+        "generation": lease.generation.name,
+    }
+
+
+def _use(told: Told) -> dict[str, Any]:
+    use = told.use
+    return {
+        "measured_until": use.measured_until,
+        "measure": use.measure,
+        "percent": use.percent,
+        "idle_since": use.idle_since,
+        "idle_seconds": use.idle_for.total_seconds(),
+        "warned_at": use.warned_at if told.is_warned else None,
+        "stops_at": told.acts_at,
+        "snoozed_until": use.snoozed_until if told.is_snoozed else None,
+        "snooze_reason": use.snooze_reason if told.is_snoozed else "",
+        "snooze_at_most": told.snooze_ends,
+    }
+
+
+def _rule(rule: IdleRule) -> dict[str, Any]:
+    names = ("id", "action", "after_minutes", "grace_minutes", "snooze_hours", "services")
+    return {name: getattr(rule, name) for name in names} | {
+        "team": rule.tenant.slug if rule.tenant else "",
+        "cluster": rule.cluster.name if rule.cluster else "",
+    }

@@ -1,0 +1,136 @@
+"""How much gangs on this machine use their GPUs: by NVML, or by processor time where GPUs tell nothing.
+
+Declared GPUs, and parts of GPUs, have no measure of their own. A gang on them uses them while it reports progress
+or takes one percent of a processor; one without any process does neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from scheduling.backends.base import Use
+from scheduling.backends.local import gpus, processes
+from scheduling.backends.local.files import JobFiles, read_json
+from scheduling.backends.metering import ANY, WINDOW, Meter
+
+logger = logging.getLogger(__name__)
+
+EVERY = 1.5  # seconds; supervisors say each second what their processes took
+WAITING = 0.01  # of a processor, is what programs take that wait for something
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a gang's supervisor said last."""
+
+    at: float  # on the boot clock
+    cpu: float  # processor seconds until then
+    steps: float | None  # of the progress that its program reports
+
+    def used_since(self, before: _Known) -> float:
+        # What a process took is forgotten with it unless somebody waited for it: something has ended then.
+        if self.steps != before.steps or self.cpu < before.cpu:
+            return ANY
+        return self.cpu - before.cpu
+
+
+class Gauge:
+    """Looks again and again, in one process; what is missed in between, or before, counts as not measured."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._looked_at = 0.0
+        self._by_gpus: Meter[str] = Meter()
+        self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
+        self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the gang's token
+        self._known: dict[str, _Known] = {}
+
+    def look(self) -> list[Use]:
+        """What there is to tell since the last look; nothing when that was a moment ago."""
+        now = _clock()
+        if now - self._looked_at < EVERY:
+            return []
+        self._looked_at = now
+        running = dict(self._running())
+        self._forget_others(running)
+        busy = _busy() if any(self._uuids.values()) else {}
+        found = [self._sample(token, status, busy) for token, status in running.items()]
+        return [use for use in found if use is not None]
+
+    def _running(self) -> list[tuple[str, dict[str, Any]]]:
+        found = []
+        for path in sorted((self._root / ".status").glob("[0-9]*.json")):
+            try:
+                status = read_json(path)
+                if status is None or status["phase"] != "running":
+                    continue
+                token = status["token"]
+                if token not in self._uuids:
+                    self._uuids[token] = _uuids(JobFiles(self._root, int(status["job_id"])), token)
+                found.append((token, status))
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                logger.warning("how much is used is not known for %s: %r", path.name, error)
+        return found
+
+    def _forget_others(self, running: Mapping[str, object]) -> None:
+        self._uuids = {token: uuids for token, uuids in self._uuids.items() if token in running}
+        self._known = {token: known for token, known in self._known.items() if token in running}
+        self._by_gpus.keep(set(running))
+        self._by_processors.keep(set(running))
+
+    def _sample(self, token: str, status: dict[str, Any], busy: Mapping[str, int] | None) -> Use | None:
+        uuids = self._uuids[token]
+        if uuids and busy is None:
+            return None  # the driver does not answer just now
+        if uuids and busy is not None and busy.keys() >= set(uuids):
+            percents = [busy[uuid] for uuid in uuids]
+            unused = self._by_gpus.sample(token, _clock(), ANY if any(percents) else 0.0)
+            return _told(token, unused, sum(percents) / len(percents), by_gpus=True)
+        return self._sample_processors(token, status)
+
+    def _sample_processors(self, token: str, status: dict[str, Any]) -> Use | None:
+        beat = JobFiles(self._root, int(status["job_id"])).last_beat(status["epoch"])
+        if "cpu" not in beat or beat["at"][0] != processes.boot_id():
+            return None
+        known = _Known(float(beat["at"][1]), float(beat["cpu"]), beat.get("steps"))
+        before = self._known.get(token, known)
+        self._known[token] = known
+        unused = self._by_processors.sample(token, known.at, known.used_since(before))
+        passed = known.at - before.at
+        percent = 100 * max(0.0, known.cpu - before.cpu) / passed if passed > 0 else 0.0
+        age = max(0.0, _clock() - known.at)
+        return _told(token, unused, percent, by_gpus=False, age=age)
+
+
+def _told(token: str, unused: float | None, percent: float, *, by_gpus: bool, age: float = 0.0) -> Use | None:
+    if unused is None:
+        return None
+    return Use(token=UUID(token), unused_for=unused, percent=percent, by_gpus=by_gpus, age=age)
+
+
+def _busy() -> dict[str, int] | None:
+    """Percent by UUID, of GPUs that tell; None while the driver does not answer."""
+    try:
+        return {one.uuid: one.busy_percent for one in gpus.utilization()}
+    except gpus.NvmlError as error:
+        logger.warning("%s", error)
+        return None
+
+
+def _uuids(files: JobFiles, token: str) -> tuple[str, ...]:
+    """Of a gang's GPUs; none where they are declared."""
+    gang = read_json(files.gang)
+    if gang is None or gang["token"] != token:
+        return ()
+    named = [name for worker in gang["workers"] for name in worker["gpus"][1:]]  # a node's name comes first
+    return tuple(name for name in named if isinstance(name, str))
+
+
+def _clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,152 @@
+"""What is seen of the use of GPUs that gangs hold, and what is to be done where nobody uses them."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
+from django.db import models
+
+from accounting.models import Tenant, User
+from scheduling.models.clusters import Cluster
+from scheduling.models.jobs import Job
+from scheduling.models.leases import Lease
+
+LONGEST_MINUTES = 366 * 24 * 60
+
+
+class IdleStretch(models.Model):
+    """From when to when nobody used the GPUs of a lease, as seen; all of them, without a moment of use.
+
+    What lies in billed time never changes: the database refuses it (scheduling/migrations/0030), for bills and
+    closed hours count it.
+    """
+
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="idle_stretches")
+    during = DateTimeRangeField()
+
+    class Meta:
+        constraints = [
+            ExclusionConstraint(
+                name="idle_stretches_of_a_lease_are_apart",
+                expressions=[("lease", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
+            ),
+            models.CheckConstraint(
+                name="an_idle_stretch_has_both_ends",
+                condition=models.Q(
+                    during__isempty=False, during__lower_inf=False, during__upper_inf=False,
+                    during__lower_inc=True, during__upper_inc=False,
+                ),
+            ),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.during.lower} to {self.during.upper}"
+
+
+class GpuUseQuerySet(models.QuerySet["GpuUse"]):
+    def visible_to(self, user: User) -> Self:
+        """Of jobs of tenants that `user` may see."""
+        return self.filter(job__in=Job.objects.visible_to(user))
+
+    def unused(self) -> Self:
+        """Of jobs in play whose GPUs were not used when that was last measured, though they may wait for a turn."""
+        out = (*Job.ENDED, Job.State.CANCELLING)
+        return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
+
+    def idle(self) -> Self:
+        """Of these the jobs that run."""
+        return self.unused().filter(job__state=Job.State.RUNNING)
+
+
+class GpuUse(models.Model):
+    """Of one job: what was last seen of the use of its GPUs, and of the warning that nobody uses them."""
+
+    class Measure(models.TextChoices):
+        GPU = "gpu", "the use of its GPUs"
+        CPU = "cpu", "what its processes do"  # where GPUs tell nothing
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="gpu_use")
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="+")  # the last that was measured
+    measured_until = models.DateTimeField()
+    measure = models.CharField(max_length=3, choices=Measure)
+    percent = models.FloatField(help_text="Of its GPUs' time, or of one processor's.")
+    used_at = models.DateTimeField(null=True, help_text="When its GPUs were last seen in use.")
+    # Since then they were held and not used, as often as that was measured; None: the last look saw a use.
+    idle_since = models.DateTimeField(null=True)
+    idle_for = models.DurationField(help_text="Held without use since then, all turns together.")
+    first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
+    warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
+    snoozed_until = models.DateTimeField(null=True)
+    snooze_reason = models.CharField(max_length=300, blank=True, default="", db_default="")
+    snoozed_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")
+
+    objects = GpuUseQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["idle_since"], condition=models.Q(idle_since__isnull=False), name="idle_now")
+        ]
+
+    def __str__(self) -> str:
+        return self.job.name
+
+
+class IdleRule(models.Model):
+    """What happens to jobs whose GPUs nobody uses: of a tenant with all below it, of a cluster, or of all.
+
+    The nearest rule on a tenant's way up holds; without one the cluster's, else that of all.
+    """
+
+    class Action(models.TextChoices):
+        NOTHING = "nothing", "do nothing"
+        WARN = "warn", "warn"
+        STOP = "stop", "warn, then stop"
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="idle_rule")
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, null=True, related_name="idle_rule")
+    action = models.CharField(max_length=10, choices=Action)
+    after_minutes = models.PositiveIntegerField(help_text="Held without use for so long: a warning.")
+    grace_minutes = models.PositiveIntegerField(help_text="From the warning on.")
+    snooze_hours = models.PositiveIntegerField(help_text="For so long owners may put it off; 0: not at all.")
+    services = models.BooleanField(help_text="Warn of replicas of services, too; they are never stopped.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                name="one_idle_rule_of_each", fields=["tenant", "cluster"], nulls_distinct=False
+            ),
+            models.CheckConstraint(
+                name="an_idle_rule_is_of_a_tenant_or_a_cluster",
+                condition=models.Q(tenant=None) | models.Q(cluster=None),
+            ),
+            models.CheckConstraint(
+                name="an_idle_rule_waits",
+                condition=models.Q(
+                    after_minutes__range=(1, LONGEST_MINUTES), grace_minutes__range=(1, LONGEST_MINUTES)
+                ),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.whose
+
+    @property
+    def whose(self) -> str:
+        return str(self.tenant or self.cluster or "all teams")
+
+
+class MetricsSource(models.Model):
+    """Where a Kubernetes cluster's use of GPUs is asked for: an address that speaks Prometheus' HTTP API."""
+
+    cluster = models.OneToOneField(
+        Cluster, on_delete=models.CASCADE, primary_key=True, related_name="metrics_source"
+    )
+    url = models.CharField(max_length=500)
+    query = models.CharField(max_length=1000)
+    asked_at = models.DateTimeField(null=True)
+    trouble = models.CharField(max_length=300, blank=True, default="", db_default="")  # empty: it answered
+
+    def __str__(self) -> str:
+        return self.url

@@ -1,0 +1,144 @@
+"""What the local backend measures, of real processes; and of GPUs, by the library that stands in for the driver's."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from scheduling.backends.base import Phase, Use, Worker
+from scheduling.backends.local import gpus, use
+from scheduling.backends.local.backend import LocalBackend
+from scheduling.backends.metering import WINDOW
+from tests.scheduling.local_rig import Rig, rig, until
+
+__all__ = ["rig"]
+SHORT = 3.0
+
+
+@pytest.fixture(autouse=True)
+def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of some seconds; the rule's own length is a test of the meter's."""
+    monkeypatch.setattr("scheduling.backends.metering.WINDOW", SHORT)
+    monkeypatch.setattr(use, "EVERY", 0.2)
+    # A machine that is busy with other tests may let supervisors wait.
+    monkeypatch.setattr("scheduling.backends.metering.LONGEST_GAP", 60.0)
+
+
+def first_of(backend: LocalBackend, *, idle: bool) -> Use:
+    found: list[Use] = []
+
+    def look() -> bool:
+        found.extend(one for one in backend.use() if (one.unused_for > 0) is idle)
+        return bool(found)
+
+    until(look, "idle" if idle else "in use")
+    return found[0]
+
+
+def test_what_sleeps_is_idle(rig: Rig) -> None:
+    gang = rig.start(rig.gang("sleep 1000"))
+    rig.wait(gang, Phase.RUNNING)
+    seen = first_of(rig.backend, idle=True)
+    assert seen.token == gang.token
+    assert seen.unused_for >= SHORT
+    assert not seen.by_gpus
+    assert seen.percent < 100 * use.WAITING * WINDOW / SHORT
+
+
+def test_what_computes_is_not_and_what_its_children_compute_counts(rig: Rig) -> None:
+    gang = rig.start(rig.gang("while true; do python -c 'sum(range(3_000_000))'; done"))
+    rig.wait(gang, Phase.RUNNING)
+    seen = first_of(rig.backend, idle=False)
+    assert seen.token == gang.token
+    assert seen.percent >= 0
+    assert not [one for one in rig.backend.use() if one.unused_for]
+
+
+def test_what_reports_progress_is_not_however_little_it_takes(rig: Rig) -> None:
+    """As programs do on declared GPUs, which wait for as long as a GPU of that speed would take."""
+    gang = rig.start(rig.gang("i=0; while sleep 0.5; do i=$((i+1)); echo step $i; done"))
+    rig.wait(gang, Phase.RUNNING)
+    rig.wait_for_log("step 1")
+    told: list[Use] = []
+
+    def look() -> bool:
+        told.extend(rig.backend.use())
+        return len(told) > 2
+
+    until(look, "some windows")
+    assert [one for one in told if one.unused_for] == []
+
+
+def test_who_begins_to_compute_is_idle_no_longer(rig: Rig) -> None:
+    program = (
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.5)\nwhile True: sum(range(100_000))\n"
+    )
+    gang = rig.start(rig.python(program))
+    rig.wait(gang, Phase.RUNNING)
+    first_of(rig.backend, idle=True)
+    (rig.files().folder / "work" / "rank-0" / "go").touch()
+    assert first_of(rig.backend, idle=False).token == gang.token
+
+
+def test_what_is_frozen_or_has_ended_is_not_measured(rig: Rig) -> None:
+    gang = rig.start(rig.gang("sleep 1000"))
+    rig.wait(gang, Phase.RUNNING)
+    first_of(rig.backend, idle=True)
+    rig.freeze(gang)
+    rig.wait(gang, Phase.FROZEN)
+    gauge = use.Gauge(rig.root)
+    assert gauge.look() == []
+    assert gauge._uuids == {}
+
+
+def real(*uuids: str) -> list[Worker]:
+    return [Worker(0, "k1", tuple(range(len(uuids))), uuids, None)]
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """What the driver tells of each GPU."""
+    percents = {"GPU-a": 0, "GPU-b": 0}
+    told = lambda: [gpus.Utilization(uuid, percent, 0) for uuid, percent in percents.items()]  # noqa: E731
+    monkeypatch.setattr(gpus, "utilization", told)
+    return percents
+
+
+def test_gpus_that_tell_are_asked_whatever_the_processors_do(rig: Rig, busy: dict[str, int]) -> None:
+    gang = rig.start(rig.python("while True: sum(range(100_000))", gpus=real("GPU-a", "GPU-b")))
+    rig.wait(gang, Phase.RUNNING)
+    seen = first_of(rig.backend, idle=True)
+    assert (seen.token, seen.by_gpus, seen.percent) == (gang.token, True, 0)
+    busy["GPU-b"] = 40
+    seen = first_of(rig.backend, idle=False)
+    assert (seen.by_gpus, seen.percent) == (True, 20)
+
+
+def test_of_gpus_that_do_not_tell_the_processes_are_measured(rig: Rig, busy: dict[str, int]) -> None:
+    del busy["GPU-b"]  # a slice, as MIG cuts them, tells no utilisation
+    gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a", "GPU-b")))
+    rig.wait(gang, Phase.RUNNING)
+    assert not first_of(rig.backend, idle=True).by_gpus
+
+
+def test_a_driver_that_does_not_answer_measures_nothing(
+    rig: Rig, busy: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def broken() -> list[gpus.Utilization]:
+        asked.append(time.monotonic())
+        raise gpus.NvmlError("the NVIDIA driver does not answer: Unknown Error")
+
+    monkeypatch.setattr(gpus, "utilization", broken)
+    gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a")))
+    rig.wait(gang, Phase.RUNNING)
+    told: list[Use] = []
+
+    def look() -> bool:
+        told.extend(rig.backend.use())
+        return len(asked) > 2 and asked[-1] - asked[0] > 2 * SHORT
+
+    until(look, "some windows")
+    assert told == []
