@@ -8,8 +8,7 @@ an hour is spread evenly over what it held otherwise than preemptible.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
@@ -37,8 +36,9 @@ class HeldHow:
 
     # GPU-seconds by tenant and generation, of its own members alone.
     borrowed: Mapping[tuple[int, int], Decimal]
-    # By lease, when it ran only because nobody else wanted its GPUs, and was not idle; in order, apart.
+    # By lease, when it ran only because nobody else wanted its GPUs, and when it was idle; in order, apart.
     preemptible: Mapping[int, Sequence[Stretch]]
+    idle: Mapping[int, Sequence[Stretch]]
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
@@ -111,55 +111,78 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
         )
         .order_by("pk")
     )
-    preemptible = {one.pk: _preemptible(one, how) for one in segments}
-    borrowed = _borrowed_parts(segments, preemptible, how)
+    preemptible = {one.pk: _held_in(one, how.preemptible.get(one.lease_id, ())) for one in segments}
+    teams = _teams(segments, preemptible, how)
     for one in segments:
         valid = (price for price in prices if price.generation_id == one.generation_id)
         price = next((price for price in valid if one.period.lower in price.valid), None)
-        if price is not None:
-            charge = _charge(one, price, preemptible[one.pk], borrowed[one.tenant_id, one.generation_id])
-            if charge.amount:
-                yield charge
+        if price is None:
+            continue
+        both = _held_in(one, _in_both(how.preemptible, how.idle, one.lease_id))
+        charge = _charge(one, price, preemptible[one.pk], both, teams[one.tenant_id, one.generation_id])
+        if charge.amount:
+            yield charge
 
 
-def _preemptible(segment: UsageSegment, how: HeldHow) -> Decimal:
-    begins, ends = segment.period.lower, segment.period.upper
-    cut = [(max(a, begins), min(z, ends)) for a, z in how.preemptible.get(segment.lease_id, ())]
-    held = sum((gpu_seconds(segment.gpus, a, z) for a, z in cut if a < z), Decimal(0))
-    return min(held, segment.gpu_seconds - segment.idle)
+@dataclass(slots=True)
+class _Team:
+    """What a tenant held of one generation in the hour, in GPU-seconds."""
+
+    borrowed: Decimal
+    held: Decimal = Decimal(0)
+    preemptible: Decimal = Decimal(0)  # of it
+
+    def borrowed_part(self, *, without_preemptible: bool) -> Decimal:
+        """Of what it held; or of what it held otherwise than preemptible, all of which is borrowed."""
+        less = self.preemptible if without_preemptible else Decimal(0)
+        held = self.held - less
+        return min(Decimal(1), max(Decimal(0), self.borrowed - less) / held) if held else Decimal(0)
 
 
-def _borrowed_parts(
+def _teams(
     segments: Iterable[UsageSegment], preemptible: Mapping[int, Decimal], how: HeldHow
-) -> Mapping[tuple[int, int], Decimal]:
-    """Of each tenant and generation, which part of what it held otherwise than preemptible was borrowed."""
-    held: dict[tuple[int, int], Decimal] = defaultdict(Decimal)
-    wanted_by_none: dict[tuple[int, int], Decimal] = defaultdict(Decimal)
+) -> Mapping[tuple[int, int], _Team]:
+    """By tenant and generation."""
+    found: dict[tuple[int, int], _Team] = {}
     for one in segments:
         key = one.tenant_id, one.generation_id
-        held[key] += one.gpu_seconds - preemptible[one.pk]
-        wanted_by_none[key] += preemptible[one.pk]
-    return {
-        key: min(Decimal(1), max(Decimal(0), how.borrowed.get(key, Decimal(0)) - wanted_by_none[key]) / total)
-        if total
-        else Decimal(0)
-        for key, total in held.items()
-    }
+        team = found.setdefault(key, _Team(how.borrowed.get(key, Decimal(0))))
+        team.held += one.gpu_seconds
+        team.preemptible += preemptible[one.pk]
+    return found
 
 
-def _charge(segment: UsageSegment, price: Price, preemptible: Decimal, borrowed_part: Decimal) -> ClassCharge:
-    idle = Decimal(0) if price.idle is None else segment.idle
-    only_wanted_here = Decimal(0) if price.preemptible is None else preemptible
-    otherwise = segment.gpu_seconds - preemptible - idle
-    borrowed = (
-        Decimal(0) if price.borrowed is None else (otherwise * borrowed_part).quantize(MICRO, ROUND_DOWN)
-    )
+def _in_both(
+    one: Mapping[int, Sequence[Stretch]], other: Mapping[int, Sequence[Stretch]], lease: int
+) -> Iterator[Stretch]:
+    for a, z in one.get(lease, ()):
+        for b, y in other.get(lease, ()):
+            yield max(a, b), min(z, y)
+
+
+def _held_in(segment: UsageSegment, stretches: Iterable[Stretch]) -> Decimal:
+    begins, ends = segment.period.lower, segment.period.upper
+    cut = [(max(a, begins), min(z, ends)) for a, z in stretches]
+    return sum((gpu_seconds(segment.gpus, a, z) for a, z in cut if a < z), Decimal(0))
+
+
+def _charge(
+    segment: UsageSegment, price: Price, preemptible: Decimal, preemptible_and_idle: Decimal, team: _Team
+) -> ClassCharge:
+    """In each class what is in none before it that has a price."""
+    nothing = Decimal(0)
+    idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
+    if price.preemptible is None:
+        preemptible = both = nothing
+    otherwise = segment.gpu_seconds - preemptible - (idle - both)
+    part = team.borrowed_part(without_preemptible=price.preemptible is not None)
+    borrowed = nothing if price.borrowed is None else (otherwise * part).quantize(MICRO, ROUND_DOWN)
     charge = ClassCharge(
         segment=segment,
         month=segment.month,
         idle=idle,
         idle_price=price.of_class("idle"),
-        preemptible=only_wanted_here,
+        preemptible=preemptible - both,
         preemptible_price=price.of_class("preemptible"),
         borrowed=borrowed,
         borrowed_price=price.of_class("borrowed"),

@@ -12,8 +12,9 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.class_prices import MICRO, HeldHow, Stretch, next_hour_to_price, price_hour
 from accounting.sums import HOUR
+from scheduling.actions.gpu_use import unused_of
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, PreemptibleTime, ShareBook, ShareHour, ShareInterval
+from scheduling.models import Cluster, Lease, PreemptibleTime, ShareBook, ShareHour, ShareInterval
 
 
 def price_classes(*, cluster_id: int, at_most: int = 200) -> int:
@@ -31,7 +32,8 @@ def price_next_hour(*, cluster_id: int) -> bool:
     hour = next_hour_to_price(book=cluster_id)
     if hour is None or not _shares_are_known(cluster_id, hour):
         return False
-    how = HeldHow(_borrowed(cluster_id, hour), _preemptible(cluster_id, hour))
+    preemptible = _preemptible(cluster_id, hour)
+    how = HeldHow(_borrowed(cluster_id, hour), preemptible, _idle(list(preemptible), hour))
     price_hour(book=cluster_id, hour=hour, how=how)
     return True
 
@@ -61,4 +63,14 @@ def _preemptible(cluster_id: int, hour: datetime) -> Mapping[int, Sequence[Stret
     found: dict[int, list[Stretch]] = defaultdict(list)
     for lease, during in rows.order_by("lease", "during").values_list("lease_id", "during"):
         found[lease].append((during.lower, during.upper or hour + HOUR))
+    return found
+
+
+def _idle(leases: Sequence[int], hour: datetime) -> Mapping[int, Sequence[Stretch]]:
+    """Of these leases, as it was billed: not before all workers ran."""
+    ran = dict(Lease.objects.filter(pk__in=leases).values_list("pk", "running_from"))
+    found: dict[int, list[Stretch]] = defaultdict(list)
+    for lease, stretches in unused_of(leases, hour, hour + HOUR).items():
+        if running_from := ran[lease]:
+            found[lease] = [(max(begins, running_from), ends) for begins, ends in stretches]
     return found

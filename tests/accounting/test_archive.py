@@ -5,18 +5,21 @@ from __future__ import annotations
 import gzip
 import hashlib
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
+from accounting import actions
 from accounting.archive import archive_month, bring_back_month, months_with_vouchers
 from accounting.capacity_report import capacity_report
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.clock import now_from_database
 from accounting.closing import close_empty_days, open_book
 from accounting.errors import Refused
+from accounting.invoice import lines_of
 from accounting.ledger import correct_usage
 from accounting.models import AuditEvent, Price, UsageSegment
 from accounting.months import first_of_month
@@ -40,6 +43,13 @@ def cast(transactional_db: None) -> Cast:
 def past(cast: Cast) -> Cast:
     """A closed May, with a correction and a class that had its price, and what was held in June."""
     Price.objects.filter(generation=cast.a100).update(preemptible=1)
+    actions.set_price(
+        actor=cast.ada,
+        generation=cast.a100,
+        per_gpu_hour=Decimal(4),
+        preemptible=Decimal(1),
+        since=NOON + 8 * HOUR,
+    )
     for lease in range(3):
         begins = NOON + lease * 7 * HOUR
         book(cast, lease_id=lease, job_id=lease, begins=begins, ends=begins + minutes(90))
@@ -48,7 +58,7 @@ def past(cast: Cast) -> Cast:
     everything = {lease: [(FIRST, LAST)] for lease in range(2)}
     with transaction.atomic():
         while hour := next_hour_to_price(book=1):
-            price_hour(book=1, hour=hour, how=HeldHow({}, everything))
+            price_hour(book=1, hour=hour, how=HeldHow({}, everything, {}))
     with transaction.atomic():
         wrong = UsageSegment.objects.filter(lease_id=2).select_related("generation")
         correct_usage(actor=cast.ada, segments=list(wrong), reason="a test")
@@ -115,6 +125,19 @@ def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Ca
     ):
         report = usage_report(past.olga, begins, None, by=by, time_zone=zone)
         assert (report.lacks_before == LAST) == lacks, (begins, by, zone)
+
+
+def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
+    past: Cast, tmp_path: Path
+) -> None:
+    def lines() -> dict[Decimal | None, Decimal]:
+        return {line.price: line.gpu_seconds for line in lines_of(past.alice, FIRST, LAST, past.astro)}
+
+    assert lines() == {3: Decimal(4 * 9000), 4: Decimal(4 * 1800), None: 0}
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    assert lines() == {3: Decimal(4 * 9000), 4: Decimal(4 * 1800)}
+    (total,) = usage_report(past.alice, FIRST, LAST, tenant=past.astro).totals
+    assert sum(line.cost for line in lines_of(past.alice, FIRST, LAST, past.astro)) == total.cost > 0
 
 
 def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, tmp_path: Path) -> None:

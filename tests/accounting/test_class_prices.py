@@ -26,7 +26,7 @@ from accounting.spending import spent
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
 
-NOTHING = HeldHow({}, {})
+NOTHING = HeldHow({}, {}, {})
 
 
 def set_prices(cast: Cast, **prices: object) -> None:
@@ -54,7 +54,7 @@ def test_what_a_team_borrowed_costs_less_and_the_identity_says_so(cast: Cast) ->
     book(cast, lease_id=3, gpus=2, tenant=cast.bio, user=cast.charlie)  # one, and nothing of it borrowed
     close_hours(cast, NOON, NOON + HOUR)
     assert cost(cast) == 15
-    (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+    (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     assert (booked.kind, booked.key) == ("pricing", "pricing:1:2026-05-04T12:00:00+00:00:credits")
     charges = ClassCharge.objects.order_by("segment")
     assert [(one.borrowed, one.borrowed_price, one.amount) for one in charges] == [
@@ -73,21 +73,38 @@ def test_a_moment_is_in_the_first_class_that_has_a_price(cast: Cast) -> None:
     unused = [(NOON, NOON + minutes(10))]
     book(cast, gpus=6, ends=NOON + HOUR, unused=unused)  # one GPU-hour idle, five busy
     close_hours(cast, NOON, NOON + HOUR)
-    how = HeldHow(
-        {(cast.astro.pk, cast.a100.pk): Decimal(4 * 3600)}, {1: [(NOON + minutes(20), NOON + minutes(40))]}
-    )
-    price_all(how)
+    preemptible = [(NOON + minutes(5), NOON + minutes(25))]
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(4 * 3600)}, {1: preemptible}, {1: unused}))
     charge = ClassCharge.objects.get()
-    # Two of six are preemptible; of the four borrowed these are two, the others half of what else was held.
-    assert (charge.idle, charge.preemptible, charge.borrowed) == (3600, 7200, 5400)
-    assert cost(cast) == 5 + 2 + Decimal("0.75") + 3
+    # Two of six are preemptible, half of one of these idle; of the four borrowed they are two, the others half of
+    # what else was held.
+    assert (charge.idle, charge.preemptible, charge.borrowed) == (3600, 5400, 6300)
+    assert cost(cast) == 5 + Decimal("1.5") + Decimal("0.875") + Decimal("3.5")
+
+
+def test_idle_time_without_a_price_of_its_own_is_preemptible_or_borrowed(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=2, preemptible=1)
+    everything = [(NOON, NOON + HOUR)]
+    book(cast, gpus=2, ends=NOON + HOUR, unused=everything)
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(HeldHow({}, {1: everything}, {1: everything}))
+    assert (ClassCharge.objects.get().preemptible, cost(cast)) == (7200, 2)
+
+
+def test_preemptible_time_without_a_price_of_its_own_is_borrowed(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=2, borrowed=1)
+    book(cast, gpus=2, ends=NOON + HOUR)
+    close_hours(cast, NOON, NOON + HOUR)
+    borrowed = {(cast.astro.pk, cast.a100.pk): Decimal(5400)}
+    price_all(HeldHow(borrowed, {1: [(NOON, NOON + HOUR / 2)]}, {}))
+    assert (ClassCharge.objects.get().borrowed, cost(cast)) == (5400, Decimal("2.5"))
 
 
 def test_a_class_without_a_price_is_none(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=2, borrowed=1)
     book(cast, gpus=2, ends=NOON + HOUR, unused=[(NOON, NOON + minutes(30))])
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}))
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
     assert ClassCharge.objects.get().idle == 0
     assert cost(cast) == 2
 
@@ -104,7 +121,7 @@ def test_hours_in_which_no_class_has_a_price_are_settled_at_once(cast: Cast) -> 
 def test_an_hour_is_priced_once_in_order_and_only_when_it_is_closed(cast: Cast) -> None:
     set_prices(cast, borrowed=1)
     book(cast)
-    how = HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {})
+    how = HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {})
     close_hours(cast, NOON, NOON + HOUR)
     price_all(how)
     for hour in (NOON, NOON + HOUR, NOON - HOUR):
@@ -117,7 +134,7 @@ def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     segments = book(cast, gpus=2)
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}))
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
     assert cost(cast, tenant=cast.astro) == 2
     with transaction.atomic():
         correct_usage(actor=None, segments=segments, reason="a test", payer=Payer(cast.bio, cast.charlie))
@@ -165,9 +182,11 @@ def test_whatever_was_held_how_the_books_close_and_all_reports_agree(cast: Cast,
     with transaction.atomic():
         set_prices(cast, **past.prices)
         stretches: dict[int, list[tuple[datetime, datetime]]] = {}
+        unused: dict[int, list[tuple[datetime, datetime]]] = {}
         for number, (a, z, gpus, ours, c, d) in enumerate(past.leases):
             begins, ends = at(min(a, z)), at(max(a, z) + 1)
             stretches[number] = [(at(min(c, d)), at(max(c, d)))]
+            unused[number] = [(begins, begins + (ends - begins) / 3)]
             who = (cast.astro, cast.bob) if ours else (cast.bio, cast.charlie)
             book(
                 cast,
@@ -178,6 +197,7 @@ def test_whatever_was_held_how_the_books_close_and_all_reports_agree(cast: Cast,
                 gpus=gpus,
                 begins=begins,
                 ends=ends,
+                unused=unused[number],
             )
         first = NOON - 12 * HOUR  # so that whole days are closed, too
         close_hours(cast, first, first + 24 * HOUR)
@@ -188,6 +208,7 @@ def test_whatever_was_held_how_the_books_close_and_all_reports_agree(cast: Cast,
                 for one, some in zip((cast.astro, cast.bio), past.borrowed, strict=True)
             },
             stretches,
+            unused,
         )
         price_all(how)
         correct(cast, past.after)
@@ -275,7 +296,7 @@ class TestTheDatabase:
     def test_never_changes_a_charge_and_seals_show_who_did(self, cast: Cast, segment: UsageSegment) -> None:
         set_prices(cast, borrowed=1)
         close_hours(cast, NOON, NOON + HOUR)
-        price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+        price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
         for command in (
             "UPDATE accounting_classcharge SET amount = -1",
             "DELETE FROM accounting_classcharge",

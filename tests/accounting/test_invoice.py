@@ -135,7 +135,7 @@ def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -
 
 
 def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
-    with django_assert_max_num_queries(7):
+    with django_assert_max_num_queries(8):
         lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
 
 
@@ -150,7 +150,7 @@ def test_what_prices_of_classes_change_is_a_line_of_its_own(cast: Cast) -> None:
     book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)
     book(cast, lease_id=3, gpus=1, generation=cast.v100)
     close_hours(cast, NOON, NOON + HOUR)
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}))
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     for begins, ends in ((NOON, NOON + HOUR), (NOON + minutes(7), NOON + minutes(41))):
         lines = lines_of(cast.bob, begins, ends, cast.astro)
         assert [(line.generation, line.price) for line in lines] == [
