@@ -11,7 +11,8 @@ from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.clock import now_from_database
-from accounting.models import ClassCharge, ClosedBook, Price, Quota, UsageHour
+from accounting.closing import open_book
+from accounting.models import ClassCharge, Price, Quota, UsageHour
 from accounting.sums import HOUR, start_of_hour
 from scheduling.actions import bill_running, close_hours, price_classes, price_next_hour, sum_share_hours
 from scheduling.models import Cluster, Lease, NodeChange, PreemptibleTime, ShareInterval
@@ -72,9 +73,7 @@ def hour(lab: World) -> datetime:
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=last - HOUR)
     with transaction.atomic():
-        ClosedBook.objects.create(
-            book=lab.cluster.pk, **dict.fromkeys(("since", "until", "priced_until"), last)
-        )
+        open_book(book=lab.cluster.pk, since=last)
     Price.objects.filter(generation=lab.people.a100).delete()
     Price.objects.create(
         generation=lab.people.a100,

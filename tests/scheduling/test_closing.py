@@ -11,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 
 from accounting.clock import now_from_database
+from accounting.closing import open_book
 from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour
 from accounting.sums import start_of_hour
 from scheduling.actions import (
@@ -43,7 +44,7 @@ def hour(lab: World) -> datetime:
     last = start_of_hour(now_from_database()) - HOUR
     there_since(last - HOUR)
     with transaction.atomic():
-        ClosedBook.objects.create(book=lab.cluster.pk, since=last, until=last, priced_until=last)
+        open_book(book=lab.cluster.pk, since=last)
     return last
 
 

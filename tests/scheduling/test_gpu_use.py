@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.clock import now_from_database
-from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour, UsageSegment
+from accounting.closing import open_book
+from accounting.models import CapacitySegment, NodeHour, UsageHour, UsageSegment
 from accounting.sums import start_of_hour
 from scheduling.actions import (
     bill_running,
@@ -50,7 +51,7 @@ def hour(lab: World) -> datetime:
     last = start_of_hour(now_from_database()) - 2 * HOUR
     there_since(last - HOUR)
     with transaction.atomic():
-        ClosedBook.objects.create(book=lab.cluster.pk, since=last, until=last)
+        open_book(book=lab.cluster.pk, since=last)
     return last
 
 
@@ -327,7 +328,7 @@ def test_the_books_close_over_random_tellings(lab: World) -> None:
     first = start_of_hour(now_from_database()) - 2 * HOUR
     there_since(first - HOUR)
     with transaction.atomic():
-        ClosedBook.objects.create(book=lab.cluster.pk, since=first, until=first)
+        open_book(book=lab.cluster.pk, since=first)
     leases = [lab.lease(start(lab, gpus=gpus)) for gpus in (1, 2, 4)]
     for number, lease in enumerate(leases):
         ran(lease, first + number * 7 * MINUTE, running_from=first + (5 + number * 7) * MINUTE)
