@@ -39,6 +39,12 @@ class Archived:
     digests: dict[str, str]  # SHA-256 by file
 
 
+def archived_until() -> datetime | None:
+    """Of what was held before it only sums are in the database."""
+    until: datetime | None = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
+    return until
+
+
 def months_with_vouchers() -> list[date]:
     """Those of which the vouchers are in the database, the oldest first."""
     with connection.cursor() as cursor:

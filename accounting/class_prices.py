@@ -15,7 +15,7 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
 
 from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
-from django.db.models import Q
+from django.db.models import Min, Q
 
 from accounting.entries import Booking, entries_of_charges, insert
 from accounting.errors import BookedOtherwise
@@ -56,6 +56,15 @@ def next_hour_to_price(*, book: int) -> datetime | None:
     hour = closed.until if first is None else max(closed.priced_until, start_of_hour(begins or closed.since))
     ClosedBook.objects.filter(book=book).update(priced_until=hour)
     return None if first is None else hour
+
+
+def is_priced(begins: datetime, ends: datetime) -> bool:
+    """Whether all is settled that classes of the time in [begins, ends) may cost otherwise."""
+    waiting = ClosedBook.objects.filter(priced_until__lt=ends).aggregate(first=Min("priced_until"))["first"]
+    if waiting is None:
+        return True
+    left = DateTimeTZRange(max(waiting, begins), ends)
+    return not Price.objects.filter(HAS_CLASSES, valid__overlap=left).exists()
 
 
 def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:

@@ -7,6 +7,7 @@ the prices of classes changed (accounting/class_prices.py) is a line of its own.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,7 +19,7 @@ from django.db.models.functions import Coalesce
 from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_seconds_between, latest, moment
 from accounting.models import ClosedBook, LedgerTransaction, Price, Tenant, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
-from accounting.reports import By, usage_report
+from accounting.reports import By, UsageRow, usage_report
 
 FREE = Decimal(0)
 
@@ -27,7 +28,8 @@ FREE = Decimal(0)
 class Line:
     """GPU time of one generation at one price an hour. Each hour's part of `cost` is rounded by itself.
 
-    Without a price it is what all prices of classes charged or credited for time that stands in other lines.
+    Without a price it is what all prices of classes charged or credited for time that stands in other lines; or
+    time of archived hours at several prices, if it has any.
     """
 
     generation: str
@@ -63,7 +65,9 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
     }
     steady = {generation: price for generation, _, price in prices if generation not in changing}
     report = usage_report(viewer, begins, ends, by=[By.GENERATION], tenant=tenant)
-    charged = _charged(viewer, begins, ends, tenant)
+    changed = [row for row in report.rows if row.generation_id in changing]
+    archived = bool(changed) and ClosedBook.objects.filter(details_since__gt=begins).exists()
+    charged = _charged(viewer, begins, ends, tenant, without=changing if archived else set())
     lines = [
         Line(
             row.generation or "",
@@ -75,9 +79,10 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
         for row in report.rows
         if row.generation_id not in changing
     ]
-    if changing & {row.generation_id for row in report.rows}:
-        archived = ClosedBook.objects.filter(details_since__gt=begins).exists()
-        lines += (_of_each_piece if archived else _at_each_price)(viewer, begins, ends, tenant, changing)
+    if archived:
+        lines += _of_each_piece(viewer, begins, ends, tenant, changed)
+    elif changed:
+        lines += _at_each_price(viewer, begins, ends, tenant, changing)
     lines += [
         Line(generation, None, FREE, amount, currency)
         for (generation, currency), amount in charged.items()
@@ -89,10 +94,11 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
 
 
 def _charged(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, without: Collection[int]
 ) -> dict[tuple[str, str], Decimal]:
     """By generation and currency, what the prices of classes added to what stands, or took off."""
-    segments = _within(_of(viewer, tenant).uncorrected().filter(class_charge__isnull=False), begins, ends)
+    charged = _of(viewer, tenant).uncorrected().filter(class_charge__isnull=False)
+    segments = _within(charged.exclude(generation__in=without), begins, ends)
     sums = segments.values_list("generation__name", "currency").annotate(
         full=_cost(begins, ends), plain=_cost(begins, ends, of="cost")
     )
@@ -112,22 +118,34 @@ def _at_each_price(
 
 
 def _of_each_piece(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, generations: set[int]
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, rows: Sequence[UsageRow]
 ) -> list[Line]:
-    """The same where only sums are left, piece by piece between changes of prices; those of classes are in it."""
+    """The same where only sums are left, piece by piece between changes of prices; what classes changed is in it.
+
+    An hour within which a price changed is in no piece: a line without a price has it.
+    """
+    generations = {row.generation_id for row in rows}
     prices = list(Price.objects.filter(generation__in=generations, valid__overlap=(begins, ends)))
     edges = {edge for price in prices for edge in (price.valid.lower, price.valid.upper) if edge is not None}
     cuts = sorted({begins, ends} | {edge for edge in edges if begins < edge < ends})
-    lines: dict[tuple[str, Decimal, str], Line] = {}
+    found: dict[tuple[str, Decimal | None, str], Line] = {}
+
+    def add(row: UsageRow, price: Decimal | None, sign: int = 1) -> None:
+        key = row.generation or "", price, row.currency
+        old = found.get(key, Line(key[0], price, FREE, FREE, row.currency))
+        found[key] = replace(
+            old, gpu_seconds=old.gpu_seconds + sign * row.gpu_seconds, cost=old.cost + sign * row.cost
+        )
+
+    for row in rows:
+        add(row, None)
     for piece in pairwise(cuts):
         at = {price.generation_id: price.per_gpu_hour for price in prices if piece[0] in price.valid}
         for row in usage_report(viewer, *piece, by=[By.GENERATION], tenant=tenant).rows:
-            if row.generation_id not in generations:
-                continue
-            key = row.generation or "", at.get(row.generation_id or 0, FREE), row.currency
-            old = lines.get(key, Line(key[0], key[1], FREE, FREE, key[2]))
-            lines[key] = replace(old, gpu_seconds=old.gpu_seconds + row.gpu_seconds, cost=old.cost + row.cost)
-    return list(lines.values())
+            if row.generation_id in generations:
+                add(row, at.get(row.generation_id or 0, FREE))
+                add(row, None, -1)
+    return [line for line in found.values() if line.gpu_seconds or line.cost]
 
 
 def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting import actions
 from accounting.archive import archive_month, bring_back_month, months_with_vouchers
@@ -138,6 +139,30 @@ def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(
     assert lines() == {3: Decimal(4 * 9000), 4: Decimal(4 * 1800)}
     (total,) = usage_report(past.alice, FIRST, LAST, tenant=past.astro).totals
     assert sum(line.cost for line in lines_of(past.alice, FIRST, LAST, past.astro)) == total.cost > 0
+
+
+def test_no_line_is_missing_or_twice_where_a_price_changed_within_an_archived_hour(
+    past: Cast, tmp_path: Path
+) -> None:
+    """And where what classes changed since then is settled in the vouchers that stay."""
+    Price.objects.filter(generation=past.a100, valid__endswith=NOON + 8 * HOUR).update(
+        valid=DateTimeTZRange(make.LONG_AGO, NOON + 7.5 * HOUR)
+    )
+    Price.objects.filter(generation=past.a100, valid__startswith=NOON + 8 * HOUR).update(
+        valid=DateTimeTZRange(NOON + 7.5 * HOUR, None)
+    )
+    close_hours(past, LAST, LAST + HOUR)
+    with transaction.atomic():
+        price_hour(book=1, hour=LAST, how=HeldHow({}, {9: [(LAST, LAST + HOUR)]}, {}))
+    seal_book(1)
+    period = FIRST, LAST + HOUR
+    (total,) = usage_report(past.alice, *period, tenant=past.astro).totals
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    lines = lines_of(past.alice, *period, past.astro)
+    assert sum(line.cost for line in lines) == total.cost
+    assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
+    # The hour of the change, in which one lease ran.
+    assert [line.gpu_seconds for line in lines if line.price is None] == [4 * 3600]
 
 
 def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, tmp_path: Path) -> None:

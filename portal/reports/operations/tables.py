@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from django.conf import settings
 
+from accounting.archive import archived_until
 from accounting.chargeback import Charge, chargeback
 from accounting.models import Price
 from accounting.price_history import price_history
@@ -241,6 +242,10 @@ def jobs_document(asked: Asked) -> Document:
         " Weighted by GPUs × time running.",
     )
     told = asked.waste
+    archived = archived_until()
+    lacks = ""
+    if archived and asked.period.begins < archived:
+        lacks = f" What was held before {archived:%-d %B %Y} is archived, and counted by whole days (UTC)."
     users = [one for one in told.users if one.wasted][:TOP]
     tables = [
         _waste_table(
@@ -257,7 +262,8 @@ def jobs_document(asked: Asked) -> Document:
             told.jobs, lambda one: [str(one.job_id), one.job, one.tenant, one.user],
         ),
     ]  # fmt: skip
-    return _document("Jobs and waste", asked, [waited, expanded, *tables])
+    noted = [replace(table, note=table.note + lacks) for table in tables]
+    return _document("Jobs and waste", asked, [waited, expanded, *noted])
 
 
 def _generation(one: Wasted) -> list[Cell]:

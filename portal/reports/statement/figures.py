@@ -11,6 +11,7 @@ from functools import partial
 from django.conf import settings
 
 from accounting.actions.budgets import Outlook
+from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.held import Held, held_by_generation
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
@@ -69,6 +70,8 @@ class Statement:
     waits: Sequence[Wait]
     expansions: Sequence[Expansion]
     waste: Waste
+    is_priced: bool  # whether what prices of classes change in the period is settled
+    lacks_before: datetime | None  # bills until then are archived, and some figures lack parts of them
 
     @property
     def number(self) -> str:
@@ -78,7 +81,7 @@ class Statement:
     @property
     def is_provisional(self) -> bool:
         """Whether more of the period will come."""
-        return self.at < self.period.ends or self.unbooked.leases > 0
+        return self.at < self.period.ends or self.unbooked.leases > 0 or not self.is_priced
 
     @property
     def gpu_seconds(self) -> Decimal:
@@ -109,6 +112,8 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
     users = report(by=[By.USER], largest=slice(0, MOST_USERS))
     jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS))
     is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
+    days = None if is_long else report(by=[By.DAY])
+    asked = [generations, users, jobs, *([days] if days else [])]
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,
@@ -127,11 +132,13 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
         count_of_jobs=jobs.count,
         labels=_labels(viewer, tenant, period, generations.totals),
         generations=generations.rows,
-        days=() if is_long else report(by=[By.DAY]).rows,
+        days=days.rows if days else (),
         shares=_shares(viewer, tenant, period),
         waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
         expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
         waste=waste(viewer, *bounds, tenant=tenant, jobs=0),
+        is_priced=is_priced(*bounds),
+        lacks_before=max((one.lacks_before for one in asked if one.lacks_before), default=None),
     )
 
 

@@ -16,6 +16,9 @@ CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
 
+LACKS = "parts of hours of it, and by job, label and day parts of days (UTC), are not counted."
+
+
 def document_of(statement: Statement) -> Document:
     period = statement.period
     facts = [
@@ -27,6 +30,9 @@ def document_of(statement: Statement) -> Document:
     ]
     if statement.is_provisional:
         facts.append(("State", "Provisional: more will be booked in this period."))
+    if statement.lacks_before:
+        until = f"{statement.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+        facts.append(("Archived", f"What was held before {until}; {LACKS}"))
     return Document(
         title=f"Statement of {statement.tenant.name}",
         tables=list(tables_of(statement)),
@@ -61,6 +67,8 @@ def _lines(statement: Statement) -> Table:
     rows = [
         (one.generation, one.gpu_seconds, one.price, one.cost, one.currency)
         if one.price is not None
+        else (f"{one.generation}, at several prices", one.gpu_seconds, None, one.cost, one.currency)
+        if one.gpu_seconds
         else (f"{one.generation}, by class", None, None, one.cost, one.currency)
         for one in statement.lines
     ]
