@@ -16,19 +16,23 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import Max
 
 from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
+from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
 from accounting.months import first_of_month, months_after
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
 
 VOUCHERS = ("usagesegment", "correctedsegment", "classcharge")
 SUMS_FILE = "SHA256SUMS"
+# What vouchers refer to: dropping them changes these tables, too. Others lock them in this order.
+REFERENCED = ("accounting_tenant", "accounting_user", "accounting_generation")
+IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
+MOST_TRIES = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,15 @@ def archived_until() -> datetime | None:
     """Of what was held before it only sums are in the database."""
     until: datetime | None = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
     return until
+
+
+def was_archived(month: date) -> bool:
+    """Whether the last that the audit trail says of the month's vouchers is that they were archived."""
+    told = AuditEvent.objects.filter(
+        verb__in=["ledger.archive", "ledger.bring_back"], after__month=str(month)
+    )
+    last = told.order_by("-pk").first()
+    return last is not None and last.verb == "ledger.archive"
 
 
 def months_with_vouchers() -> list[date]:
@@ -63,9 +76,10 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
     with connection.cursor() as cursor:
-        for name in VOUCHERS:
-            cursor.execute(f"LOCK TABLE {_part(name, month)} IN ACCESS EXCLUSIVE MODE")
-    folder.mkdir(parents=True, exist_ok=True)
+        for name in VOUCHERS:  # who reads goes on
+            cursor.execute(f"LOCK TABLE {_part(name, month)} IN SHARE MODE")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _sync(folder.parent)
     rows, digests = 0, {}
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
@@ -73,10 +87,7 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
         digests[file.name] = _digest(file)
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     _keep(folder / SUMS_FILE, sums.encode())
-    with connection.cursor() as cursor:
-        for name in VOUCHERS:
-            cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")
-            cursor.execute(f"DROP TABLE {_part(name, month)}")
+    _drop(month)
     ClosedBook.objects.update(details_since=_begin(months_after(month, 1)))
     told = {"month": month, "rows": rows, "digests": digests}
     audit.record(actor=actor, verb="ledger.archive", target=books[0], after=told)
@@ -97,8 +108,7 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     rows = 0
     for name, file in _checked(folder):
         rows += _load(name, month, file)
-    earlier = _begin(month) if _has_archived_before(month) else None
-    ClosedBook.objects.update(details_since=earlier)
+    ClosedBook.objects.update(details_since=_archived_until_before(month))
     audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
     return rows
 
@@ -151,17 +161,47 @@ def _begin(month: date) -> datetime:
     return datetime.combine(month, time(), UTC)
 
 
-def _has_archived_before(month: date) -> bool:
-    """Whether there are older transactions whose vouchers are not in the database."""
+def _archived_until_before(month: date) -> datetime | None:
+    """The end of the last earlier month whose vouchers are not in the database."""
     older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
-    return older.exists()
+    last: date | None = older.aggregate(last=Max("month"))["last"]
+    return None if last is None else _begin(months_after(last, 1))
+
+
+def _drop(month: date) -> None:
+    """Takes all locks that it needs at once, and lets go of them where somebody is in the way."""
+    for _ in range(MOST_TRIES - 1):
+        try:
+            _try_to_drop(month)
+        except OperationalError as error:
+            if getattr(error.__cause__, "pgcode", None) not in IN_THE_WAY:
+                raise
+        else:
+            return
+    _try_to_drop(month)
+
+
+@transaction.atomic
+def _try_to_drop(month: date) -> None:
+    parents = [f"accounting_{name}" for name in VOUCHERS]
+    with connection.cursor() as cursor:
+        # Shorter than the time after which somebody who waits for this looks for a deadlock, and would lose.
+        cursor.execute("SET LOCAL lock_timeout = '500ms'")
+        cursor.execute(f"LOCK TABLE {', '.join([*REFERENCED, *parents])} IN ACCESS EXCLUSIVE MODE")
+        for name in VOUCHERS:
+            cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")
+            cursor.execute(f"DROP TABLE {_part(name, month)}")
+        cursor.execute("SET LOCAL lock_timeout = DEFAULT")
 
 
 def _write(name: str, month: date, file: Path) -> int:
     """A whole table as compressed CSV with a header; returns its rows."""
     part = file.with_suffix(".part")
     with connection.cursor() as cursor:
-        with part.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+        with (
+            open(part, "wb", opener=_private) as raw,
+            gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed,
+        ):
             in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
             cursor.copy_expert(f"COPY ({in_order}) TO STDOUT (FORMAT csv, HEADER)", packed)
         rows: int = cursor.rowcount
@@ -173,10 +213,16 @@ def _write(name: str, month: date, file: Path) -> int:
 
 def _keep(file: Path, data: bytes) -> None:
     part = file.with_suffix(".part")
-    part.write_bytes(data)
+    with open(part, "wb", opener=_private) as opened:
+        opened.write(data)
     _sync(part)
     part.replace(file)
     _sync(file.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    """For the portal's own user alone: it is who used what, and at which price."""
+    return os.open(path, flags, mode=0o600)
 
 
 def _sync(path: Path) -> None:

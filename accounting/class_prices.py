@@ -141,11 +141,11 @@ class _Team:
     held: Decimal = Decimal(0)
     preemptible: Decimal = Decimal(0)  # of it
 
-    def borrowed_part(self, *, without_preemptible: bool) -> Decimal:
-        """Of what it held; or of what it held otherwise than preemptible, all of which is borrowed."""
-        less = self.preemptible if without_preemptible else Decimal(0)
-        held = self.held - less
-        return min(Decimal(1), max(Decimal(0), self.borrowed - less) / held) if held else Decimal(0)
+    @property
+    def borrowed_part(self) -> Decimal:
+        """Of what it held otherwise than preemptible: that is beyond its claim, and no share was borrowed for it."""
+        held = self.held - self.preemptible
+        return min(Decimal(1), self.borrowed / held) if held else Decimal(0)
 
 
 def _teams(
@@ -181,17 +181,19 @@ def _charge(
     """In each class what is in none before it that has a price."""
     nothing = Decimal(0)
     idle, both = (nothing, nothing) if price.idle is None else (segment.idle, preemptible_and_idle)
-    if price.preemptible is None:
-        preemptible = both = nothing
     otherwise = segment.gpu_seconds - preemptible - (idle - both)
-    part = team.borrowed_part(without_preemptible=price.preemptible is not None)
-    borrowed = nothing if price.borrowed is None else (otherwise * part).quantize(MICRO, ROUND_DOWN)
+    only_wanted_here = preemptible - both
+    borrowed = (otherwise * team.borrowed_part).quantize(MICRO, ROUND_DOWN)
+    if price.preemptible is None:  # then it is what it is besides: more than the team's part
+        borrowed, only_wanted_here = borrowed + only_wanted_here, nothing
+    if price.borrowed is None:
+        borrowed = nothing
     charge = ClassCharge(
         segment=segment,
         month=segment.month,
         idle=idle,
         idle_price=price.of_class("idle"),
-        preemptible=preemptible - both,
+        preemptible=only_wanted_here,
         preemptible_price=price.of_class("preemptible"),
         borrowed=borrowed,
         borrowed_price=price.of_class("borrowed"),

@@ -65,7 +65,8 @@ LEAVES = """
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month HAVING count(*) > 0
     ), '[]'::jsonb))::text, 'UTF8')) AS leaf,
     -- Whether its vouchers are archived; then it does not say any more what was sealed.
-    NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
+    booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
+    AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
     FROM accounting_ledgertransaction booked
 """
 

@@ -101,6 +101,11 @@ BEGIN
         RAISE EXCEPTION '% is not the first day of a month', month;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtext('accounting_add_month'));
+    IF month < (SELECT max(details_since) AT TIME ZONE 'UTC' FROM accounting_closedbook)::date
+       AND to_regclass(quote_ident('accounting_usagesegment' || to_char(month, '_YYYY_MM'))) IS NULL THEN
+        RAISE EXCEPTION 'the vouchers of % are archived', to_char(month, 'YYYY-MM')
+            USING ERRCODE = 'integrity_constraint_violation', HINT = 'Bring them back first: manage.py archive_ledger.';
+    END IF;
     FOREACH parent IN ARRAY ARRAY[
         'accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_usagesegment',
         'accounting_correctedsegment', 'accounting_capacitysegment', 'accounting_classcharge', 'accounting_nodehour',
@@ -272,6 +277,7 @@ class Migration(migrations.Migration):
                 & (models.Q(borrowed=None) | models.Q(borrowed__gte=0)),
             ),
         ),
+        migrations.AddField("ClosedBook", "details_since", models.DateTimeField(null=True)),
         migrations.SeparateDatabaseAndState(
             database_operations=[migrations.RunSQL(PRICED_UNTIL)],
             state_operations=[

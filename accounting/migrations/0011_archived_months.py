@@ -1,4 +1,4 @@
-from django.db import migrations, models
+from django.db import migrations
 
 # Names are looked up where the tables are, as in 0004.
 MONTHS = """
@@ -16,6 +16,5 @@ class Migration(migrations.Migration):
     dependencies = [("accounting", "0010_prices_of_classes")]
 
     operations = [
-        migrations.AddField("ClosedBook", "details_since", models.DateTimeField(null=True)),
         migrations.RunSQL(MONTHS),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -11,9 +12,10 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.http import require_safe
 
 from accounting.actions import take_back_usage
+from accounting.archive import archived_until
 from accounting.errors import Refused
 from accounting.ledger import Payer
-from accounting.models import LedgerTransaction, Tenant, UsageSegment
+from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, chosen, moment, perform, show
 from portal.jobs import story
@@ -52,10 +54,18 @@ def lines_of(request: HttpRequest, shown: Job) -> Any:
     return lines.order_by("-period", "-version")
 
 
+def archived_of(shown: Job) -> datetime | None:
+    """Until when lines of the job's bill are archived; None: none is."""
+    until = archived_until()
+    before = until and JobDay.objects.filter(job_id=shown.pk, hour__lt=until).exists()
+    return until if before else None
+
+
 def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -> HttpResponse:
     lines = lines_of(request, shown)
     context = frame(request, shown, "bill") | {
         "cost": story.cost_of(shown, request.user),
+        "archived": archived_of(shown),
         "page": Paginator(lines, LINES_PER_PAGE).get_page(request.GET.get("page")),
         "may_correct": request.user.is_admin
         and UsageSegment.objects.uncorrected().filter(job_id=shown.pk).exists(),
@@ -67,6 +77,9 @@ def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -
 def _take_back(request: HttpRequest, shown: Job, post: QueryDict) -> Sequence[LedgerTransaction]:
     """The lines that begin between the two moments of the form, or all; with a team, billed to it instead."""
     begins, ends = moment(post, "from"), moment(post, "to")
+    archived = archived_of(shown)
+    if archived and (begins is None or begins < archived):
+        raise Refused(f"What was billed before {archived:%-d %B %Y} (UTC) is archived; begin there.", "from")
     team = chosen(post, "team", Tenant.objects.active(), optional=True)
     lines = UsageSegment.objects.uncorrected().filter(job_id=shown.pk)
     if begins is not None:

@@ -12,7 +12,7 @@ from django.db.models import Count, Min, Q
 from accounting.classes import Condition, Holding, Standing
 from accounting.clock import now_from_database
 from accounting.closing import NodeStory, close_empty_days, close_hour, open_book
-from accounting.sums import HOUR, start_of_day, start_of_hour
+from accounting.sums import HOUR, start_of_day
 from accounting.tariff import MICROSECOND
 from scheduling.actions.gpu_use import Stretch, unused_of
 from scheduling.locks import lock_schedule
@@ -50,7 +50,8 @@ def close_next_hour(*, cluster_id: int) -> bool:
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
     if since is None:
         return False
-    begins = open_book(book=cluster_id, since=start_of_hour(since - MICROSECOND) + HOUR).until
+    # From the day's beginning, when there was nothing yet, so that sums have whole days.
+    begins = open_book(book=cluster_id, since=start_of_day(since)).until
     if _skip_days_without_cluster(cluster_id, begins):
         return True
     ends = begins + HOUR

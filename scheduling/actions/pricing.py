@@ -44,10 +44,10 @@ def _shares_are_known(cluster_id: int, hour: datetime) -> bool:
     if summed is not None and summed.until >= hour + HOUR:
         return True
     cluster = Cluster.objects.only("detached_at", "last_round_at").get(pk=cluster_id)
-    if cluster.detached_at is not None:
-        return True
     round_after = cluster.last_round_at is not None and cluster.last_round_at >= hour + HOUR
-    return round_after and not ShareInterval.objects.filter(cluster=cluster_id).exists()
+    if not round_after:
+        return cluster.detached_at is not None  # then no round will come, and the hour is never summed
+    return not ShareInterval.objects.filter(cluster=cluster_id).exists()
 
 
 def _borrowed(cluster_id: int, hour: datetime) -> Mapping[tuple[int, int], Decimal]:

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting import actions
-from accounting.archive import archive_month, bring_back_month, months_with_vouchers
+from accounting.archive import VOUCHERS, Archived, archive_month, bring_back_month, months_with_vouchers
 from accounting.capacity_report import capacity_report
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.clock import now_from_database
 from accounting.closing import close_empty_days, open_book
-from accounting.errors import Refused
+from accounting.errors import BookedOtherwise, Refused
 from accounting.invoice import lines_of
 from accounting.ledger import correct_usage
-from accounting.models import AuditEvent, Price, UsageSegment
+from accounting.models import AuditEvent, Price, UsageSegment, User
 from accounting.months import first_of_month
 from accounting.reports import By, usage_report
 from accounting.seals import seal_book
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.make import Cast
+from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MAY, JUNE = date(2026, 5, 1), date(2026, 6, 1)
@@ -182,6 +187,79 @@ def test_only_what_is_closed_sealed_over_and_the_oldest_is_archived(cast: Cast, 
     assert not list(tmp_path.iterdir())
 
 
+def test_nothing_new_is_booked_in_an_archived_month(past: Cast, tmp_path: Path) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    with pytest.raises((BookedOtherwise, IntegrityError)):
+        book(past, book=2, lease_id=70)
+    assert MAY not in months_with_vouchers()
+    call_command("verify_ledger")
+
+
+def test_months_without_bills_between_keep_none_from_coming_back(past: Cast, tmp_path: Path) -> None:
+    """July has bills, June's only one is taken with it."""
+    july = LAST + 30 * 24 * HOUR
+    book(past, lease_id=11, begins=july, ends=july + HOUR)
+    august = datetime(2026, 8, 1, tzinfo=UTC)
+    with transaction.atomic():
+        close_hours(past, LAST, LAST + 24 * HOUR)
+        close_empty_days(book=1, until=july)
+        close_hours(past, july, july + 24 * HOUR)
+        close_empty_days(book=1, until=august)
+        while hour := next_hour_to_price(book=1):
+            price_hour(book=1, hour=hour, how=HeldHow({}, {}, {}))
+    seal_book(1)
+    months = [MAY, JUNE, july.date()]
+    for month in months:
+        archive_month(actor=None, month=month, folder=tmp_path / str(month))
+    call_command("verify_ledger")
+    for month in reversed(months):
+        bring_back_month(actor=None, month=month, folder=tmp_path / str(month))
+    call_command("verify_ledger")
+
+
+def test_vouchers_that_nobody_archived_are_missed(past: Cast) -> None:
+    with connection.cursor() as cursor:
+        for name in VOUCHERS:
+            cursor.execute(f"DROP TABLE accounting_{name}_2026_05")
+    with pytest.raises(CommandError, match="2026-05 are missing, and nobody archived them"):
+        call_command("verify_ledger")
+    with connection.cursor() as cursor:  # for the other tests
+        cursor.execute("SELECT accounting_add_month('2026-05-01')")
+
+
+def test_who_reads_meanwhile_is_waited_for(past: Cast, tmp_path: Path) -> None:
+    """The one who archives steps back until the other is done, and neither is refused."""
+    reads, may_end = Event(), Event()
+
+    def read() -> int:
+        with transaction.atomic():
+            count = UsageSegment.objects.count()
+            reads.set()
+            assert may_end.wait(PATIENCE)
+            again = User.objects.count()
+        connection.close()
+        return count + again
+
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read)
+        assert reads.wait(PATIENCE)
+        archiving = pool.submit(closing_connection(archive_month), actor=None, month=MAY, folder=tmp_path)
+        wait_for((tmp_path / "SHA256SUMS").exists)
+        may_end.set()
+        assert reading.result() > 0
+        assert archiving.result().rows == 13
+
+
+def closing_connection(do: Callable[..., Archived]) -> Callable[..., Archived]:
+    def done(**told: Any) -> Archived:
+        try:
+            return do(**told)
+        finally:
+            connection.close()
+
+    return done
+
+
 def test_what_is_not_sealed_stays(cast: Cast, tmp_path: Path) -> None:
     book(cast)
     close_may(cast)
@@ -226,5 +304,5 @@ def test_from_the_shell_months_are_archived_and_brought_back(
     ]  # fmt: skip
     call_command("archive_ledger", str(tmp_path), "--bring-back", "2026-05")
     assert "13 rows are back" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="At least one"):
+    with pytest.raises(CommandError, match="At least 4"):
         call_command("archive_ledger", str(tmp_path), "--keep-months", "0")

@@ -74,10 +74,9 @@ def test_a_moment_is_in_the_first_class_that_has_a_price(cast: Cast) -> None:
     book(cast, gpus=6, ends=NOON + HOUR, unused=unused)  # one GPU-hour idle, five busy
     close_hours(cast, NOON, NOON + HOUR)
     preemptible = [(NOON + minutes(5), NOON + minutes(25))]
-    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(4 * 3600)}, {1: preemptible}, {1: unused}))
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(2 * 3600)}, {1: preemptible}, {1: unused}))
     charge = ClassCharge.objects.get()
-    # Two of six are preemptible, half of one of these idle; of the four borrowed they are two, the others half of
-    # what else was held.
+    # Two of six are preemptible, half of one of these idle; of what else was held half is borrowed.
     assert (charge.idle, charge.preemptible, charge.borrowed) == (3600, 5400, 6300)
     assert cost(cast) == 5 + Decimal("1.5") + Decimal("0.875") + Decimal("3.5")
 
@@ -95,7 +94,7 @@ def test_preemptible_time_without_a_price_of_its_own_is_borrowed(cast: Cast) -> 
     set_prices(cast, per_gpu_hour=2, borrowed=1)
     book(cast, gpus=2, ends=NOON + HOUR)
     close_hours(cast, NOON, NOON + HOUR)
-    borrowed = {(cast.astro.pk, cast.a100.pk): Decimal(5400)}
+    borrowed = {(cast.astro.pk, cast.a100.pk): Decimal(1800)}
     price_all(HeldHow(borrowed, {1: [(NOON, NOON + HOUR / 2)]}, {}))
     assert (ClassCharge.objects.get().borrowed, cost(cast)) == (5400, Decimal("2.5"))
 

@@ -6,8 +6,10 @@ import pytest
 from django.db import transaction
 
 from accounting.class_prices import HeldHow, price_hour
-from accounting.models import ClassCharge, ClosedBook, Price, UsageSegment
-from accounting.sums import HOUR, start_of_hour
+from accounting.closing import open_book
+from accounting.models import ClassCharge, ClosedBook, JobDay, Price, UsageSegment
+from accounting.months import first_of_month
+from accounting.sums import HOUR, start_of_day, start_of_hour
 from portal.templatetags.figures import gpu_hours
 from portal.wording import money
 from tests.portal.scene import Scene
@@ -66,6 +68,28 @@ def test_only_lines_between_the_moments_are_taken_back(
     assert answer.status_code == 422
     assert "nothing to correct" in answer.content.decode()
     assert len(standing(scene)) == count
+
+
+def test_lines_that_are_archived_are_told_of_and_not_taken_back_by_mistake(scene: Scene, browser_of) -> None:
+    first = UsageSegment.objects.filter(job_id=scene.job.pk).earliest("period")
+    until = start_of_hour(first.period.lower)
+    with transaction.atomic():
+        open_book(book=first.book, since=until - HOUR)
+    ClosedBook.objects.update(details_since=until)
+    assert (
+        "are archived" not in browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
+    )
+    before = {
+        name: getattr(first, name) for name in ("book", "tenant", "user", "generation", "job_id", "job_name")
+    }
+    hour = until - 24 * HOUR
+    JobDay.objects.create(
+        **before, transaction_id=0, month=first_of_month(hour), hour=start_of_day(hour), gpu_seconds=1, assembling=0,
+        idle=0, cost=1, currency="EUR", segments=1,
+    )  # fmt: skip
+    assert "are archived" in browser_of(scene.people.bob).get(f"/jobs/{scene.job.pk}/bill/").content.decode()
+    answer = correct(browser_of(scene.people.ada), scene)
+    assert (answer.status_code, "is archived; begin there" in answer.content.decode()) == (422, True)
 
 
 def test_nobody_else_corrects(scene: Scene, browser_of) -> None:

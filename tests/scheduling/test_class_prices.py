@@ -58,6 +58,15 @@ class TestRounds:
         assert (later.lease, later.during.upper) == (lease, None)
         assert PreemptibleTime.objects.count() == 2
 
+    def test_count_nothing_of_it_as_borrowed(self, lab: World) -> None:
+        """So what is preemptible is no part of what the share of a team borrowed."""
+        limit(lab, 0)
+        start(lab, gpus=4)
+        lab.quantum()
+        had = ShareInterval.objects.filter(tenant=lab.people.astro)
+        assert had.exists()
+        assert not had.filter(borrowed__gt=0).exists()
+
     def test_say_nothing_of_gangs_whose_teams_have_a_claim(self, lab: World) -> None:
         limit(lab, 0)
         bob = lab.lease(start(lab, gpus=4))
@@ -126,7 +135,7 @@ def test_what_nobody_else_wanted_has_its_price_and_only_the_rest_is_borrowed(
     for begins, ends in ((-50, -10), (0, 15), (30, 45)):
         during = DateTimeTZRange(hour + timedelta(minutes=begins), hour + timedelta(minutes=ends))
         PreemptibleTime.objects.create(lease=lease, during=during)
-    shares_known(lab, hour, borrowed=3 * 3600)
+    shares_known(lab, hour, borrowed=3600)
     price_classes(cluster_id=lab.cluster.pk)
     charge = ClassCharge.objects.get()
     assert (charge.preemptible / 3600, charge.borrowed / 3600) == (2, 1)

@@ -13,7 +13,7 @@ from django.db.models import Sum
 from accounting.clock import now_from_database
 from accounting.closing import open_book
 from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour
-from accounting.sums import start_of_hour
+from accounting.sums import start_of_day, start_of_hour
 from scheduling.actions import (
     bill_running,
     close_hours,
@@ -171,10 +171,14 @@ def test_hours_without_anybody_are_closed_one_after_the_other(lab: World, hour: 
     call_command("verify_ledger")
 
 
-def test_the_first_hour_that_is_closed_is_the_first_full_one(lab: World) -> None:
-    there_since(start_of_hour(now_from_database()) - HOUR / 2)
-    assert not close_next_hour(cluster_id=lab.cluster.pk)
-    assert ClosedBook.objects.get().until == start_of_hour(now_from_database())
+def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_was_there(lab: World) -> None:
+    until = start_of_hour(now_from_database())
+    there_since(until - HOUR / 2)
+    close_hours(cluster_id=lab.cluster.pk)
+    book = ClosedBook.objects.get()
+    assert (book.since, book.until) == (start_of_day(until - HOUR / 2), until)
+    assert CapacitySegment.objects.aggregate(Sum("capacity")) == {"capacity__sum": 12 * 1800}
+    call_command("verify_ledger")
 
 
 def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: datetime) -> None:

@@ -13,6 +13,9 @@ from accounting.archive import archivable_before, archive_month, bring_back_mont
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 
+# A quarter and what was just before it: limits of the past are told from single bills.
+FEWEST = 4
+
 
 class Command(BaseCommand):
     help = (
@@ -41,8 +44,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _archive(self, folder: Path, keep_months: int) -> None:
-        if keep_months < 1:
-            raise Refused("At least one whole month stays.")
+        if keep_months < FEWEST:
+            raise Refused(f"At least {FEWEST} whole months stay.")
         months = archivable_before(now_from_database(), keep_months=keep_months)
         if months:
             call_command("verify_ledger", stdout=self.stdout)

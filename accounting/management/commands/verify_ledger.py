@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
-from accounting.archive import months_with_vouchers
+from accounting.archive import months_with_vouchers, was_archived
 from accounting.models import LedgerSeal, LedgerTransaction
 from accounting.one_moment import one_moment
 from accounting.seals import first_broken
@@ -191,11 +191,12 @@ CHECKS = {
     "the sums of an hour are not those of its segments": """
         SELECT book, hour, tenant_id, user_id
         FROM (
-            SELECT book, hour, tenant_id, user_id, generation_id, currency, gpu_seconds, cost, segments
+            SELECT book, hour, tenant_id, user_id, generation_id, currency, gpu_seconds, assembling, idle, cost,
+                   segments
             FROM accounting_usagehour WHERE month = ANY((SELECT accounting_months_with_vouchers())::date[])
             UNION ALL
             SELECT segment.book, date_trunc('hour', lower(period), 'UTC'), tenant_id, user_id, generation_id, currency,
-                   -gpu_seconds, -cost - coalesce(charge.amount, 0), -1
+                   -gpu_seconds, -assembling, -segment.idle, -cost - coalesce(charge.amount, 0), -1
             FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
             LEFT JOIN accounting_classcharge charge
                 ON charge.segment_id = segment.id AND charge.month = segment.month
@@ -204,7 +205,8 @@ CHECKS = {
                               WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
         ) both_sides
         GROUP BY book, hour, tenant_id, user_id, generation_id, currency
-        HAVING (sum(gpu_seconds), sum(cost), sum(segments)) <> (0, 0, 0) ORDER BY hour LIMIT 1
+        HAVING (sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments)) <> (0, 0, 0, 0, 0)
+        ORDER BY hour LIMIT 1
     """,
     "the sums of a day are not those of its hours": DAYS.format(table="accounting_usageday"),
     "the sums of a job's day are not those of its hours": DAYS.format(table="accounting_jobday"),
@@ -281,6 +283,9 @@ class Command(BaseCommand):
                 self.stdout.write(f"{seal.book}:{seal.number}:{bytes(seal.digest).hex()}")
             archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by()
             months = sorted(set(archived.values_list("month", flat=True)))
+            for month in months:
+                if not was_archived(month):
+                    raise CommandError(f"the vouchers of {month:%Y-%m} are missing, and nobody archived them")
         if months:
             told = ", ".join(f"{month:%Y-%m}" for month in months)
             self.stdout.write(f"Not compared with their vouchers, which are archived: {told}")

@@ -13,6 +13,7 @@ from accounting.actions import create_generation, create_tenant
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Generation, Tenant
+from accounting.sums import start_of_day
 from scheduling.actions import close_hours, create_past_tenants, import_history
 from scheduling.actions.imports import PastCluster
 from scheduling.traces import BadTrace, PastJob, TraceJob, read_trace, replay
@@ -73,10 +74,13 @@ class Command(BaseCommand):
             ends=since + timedelta(hours=hours),
         )
         cluster = import_history(actor=None, past=past, jobs=jobs, owners=owners)
-        closed = 0
-        while some := close_hours(cluster_id=cluster.pk, at_most=min(24, hours - closed)):
+        closed, to_close = (
+            0,
+            (past.ends - start_of_day(past.begins)) // timedelta(hours=1),
+        )  # books begin with a day
+        while some := close_hours(cluster_id=cluster.pk, at_most=min(24, to_close - closed)):
             closed += some
-            self.stdout.write(f"closed {closed} of {hours} hours")
+            self.stdout.write(f"closed {closed} of {to_close} hours")
         self.stdout.write(
             f"{len(jobs)} jobs of {len(owners)} teams on {name}, {past.begins:%Y-%m-%d %H:%M} to "
             f"{past.ends:%Y-%m-%d %H:%M} UTC, {closed} hours closed"
