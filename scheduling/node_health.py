@@ -14,7 +14,8 @@ from accounting.clock import now_from_database
 from accounting.months import first_of_month
 from scheduling.models import Cluster, Node
 
-# A failure is that a node goes down, or that GPUs of it do beside those that had failed.
+# A failure is that a node goes down, or that GPUs of it do beside those that had failed. One that leaves the cluster
+# is down, too, but has no GPUs any more: to be taken away is no failure.
 HEALTH = """
     WITH hours AS (
         SELECT node_id, sum(busy + idle + assembling) AS held, sum(drained) AS drained, sum(down) AS down,
@@ -30,7 +31,8 @@ HEALTH = """
         WINDOW past AS (PARTITION BY cluster_id, node_id ORDER BY at, id)
     ), failures AS (
         SELECT node_id,
-               count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND before IS DISTINCT FROM 'down') AS downs,
+               count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND gpus > 0
+                                  AND before IS DISTINCT FROM 'down') AS downs,
                coalesce(sum(failed_gpus - failed_before)
                         FILTER (WHERE at >= %(begins)s AND failed_gpus > failed_before), 0) AS gpus,
                sum(extract(epoch FROM until - greatest(at, %(begins)s)))

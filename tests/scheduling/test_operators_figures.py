@@ -145,6 +145,16 @@ def test_hours_of_nodes_and_gpus_are_summed(lab: World) -> None:
     assert (told.held, told.drained, told.down, told.capacity) == (222, 14, 10, 2246)
 
 
+def test_to_be_taken_out_of_the_cluster_is_no_failure(lab: World) -> None:
+    node = lab.cluster.nodes.get(name="v100-0")
+    changed(node, LONG_AGO, gpus=4)
+    changed(node, BEGIN + hours(1), gpus=0, state="down")
+    changed(node, BEGIN + hours(3), gpus=4)
+    changed(node, BEGIN + hours(4), gpus=4, state="down")
+    (told,) = [one for one in node_health(BEGIN, BEGIN + hours(6)) if one.node_id == node.pk]
+    assert (told.times_down, told.seconds_down, told.seconds_up) == (1, 2 * 3600, 2 * 3600)
+
+
 def test_nodes_that_went_before_are_left_out(lab: World) -> None:
     Node.objects.filter(name="a100-0").update(gone_at=BEGIN)
     assert [one.node for one in node_health(BEGIN + HOUR, BEGIN + 2 * HOUR)] == ["v100-0"]
