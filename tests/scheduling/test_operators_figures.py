@@ -59,13 +59,31 @@ def test_demand_is_what_jobs_wanted_second_by_second(lab: World, jobs: Any, late
         assert told == wanted_by_hour(begins, ends, cluster=lab.cluster)
         transaction.set_rollback(True)
     whole = [BEGIN + n * HOUR for n in range(24)]
-    assert list(told) == [hour for hour in whole if begins <= hour and hour + HOUR <= ends]
+    assert list(told) == [hour for hour in whole if begins <= hour < ends]
     for hour, wanted in told.items():
         by_hand = sum(
             gpus * max((min(went or hour + HOUR, hour + HOUR) - max(at, hour)).total_seconds(), 0)
             for at, went, gpus in stays
         )
         assert wanted == by_hand
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("UTC", (2026, 5, 4)),
+        ("Asia/Kolkata", (2026, 5, 4)),
+        ("America/Havana", (2025, 11, 2)),
+    ],  # midnight comes twice
+)
+def test_each_hour_of_a_readers_day_is_told_once(lab: World, zone: str, day: tuple[int, int, int]) -> None:
+    begins = datetime(*day, tzinfo=ZoneInfo(zone))
+    bounds = [begins + timedelta(days=n) for n in range(3)]  # on the reader's clock
+    parts = [hour for some in pairwise(bounds) for hour in wanted_by_hour(*some)]
+    spans = (bounds[-1].astimezone(UTC) - begins.astimezone(UTC)) // HOUR
+    first = begins.astimezone(UTC) + timedelta(minutes=30 if zone == "Asia/Kolkata" else 0)
+    assert parts == [first + n * HOUR for n in range(spans)]
+    assert parts == list(wanted_by_hour(begins, bounds[-1]))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns"])
