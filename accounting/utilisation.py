@@ -51,7 +51,7 @@ class Use:
 
 
 def closed_until(*, books: Iterable[int]) -> datetime | None:
-    """Until when every one of these books is closed that is open at all; None where none is. One query, with what reads `books`."""
+    """Until when every one of these books is closed that is open at all; None where none is."""
     closed = ClosedBook.objects.filter(book__in=books).aggregate(until=Min("until"))
     until: datetime | None = closed["until"]
     return until
