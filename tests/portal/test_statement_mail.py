@@ -191,6 +191,16 @@ def test_beats_task_sends_what_is_due(scene: Scene, alice: User) -> None:
     assert Letter.objects.count() == 1
 
 
+def test_a_zone_that_this_machine_does_not_know_keeps_nobody_waiting(scene: Scene, alice: User) -> None:
+    bob = User.objects.get(username="bob")
+    User.objects.filter(pk=bob.pk).update(time_zone="Mars/Olympus")
+    subscriptions = [subscribed(scene, User.objects.get(pk=bob.pk)), subscribed(scene, alice)]
+    assert sorted(due_subscriptions(SPRING)) == [one.pk for one in subscriptions]
+    for one in subscriptions:
+        assert send(one) is True
+    assert "(UTC)" in Letter.objects.earliest("pk").text
+
+
 @pytest.mark.parametrize("left", ["team", "company"])
 def test_who_may_see_the_team_no_more_gets_nothing_more(scene: Scene, alice: User, left: str) -> None:
     bob = User.objects.get(username="bob")
