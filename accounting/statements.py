@@ -42,11 +42,12 @@ def period_to_send(
 
 
 def due_subscriptions(now: datetime) -> list[int]:
-    """Ids of those of which a statement is to be sent; none where there is no mail server."""
+    """Ids of those of which a statement is to be sent; none where there is no mail server.
+
+    In random order, so that the first few are others each time: some that always fail keep none waiting for ever.
+    """
     if not settings.EMAIL_HOST:
         return []
-    subscriptions = (
-        StatementSubscription.objects.exclude(user__email="").select_related("user").order_by("pk")
-    )
+    subscriptions = StatementSubscription.objects.exclude(user__email="").select_related("user").order_by("?")
     sent = dict(StatementDelivery.objects.values_list("subscription").annotate(Max("first")).order_by())
     return [one.pk for one in subscriptions if period_to_send(one, now, sent=sent.get(one.pk))]
