@@ -11,7 +11,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -171,6 +172,40 @@ def test_to_be_taken_out_of_the_cluster_is_no_failure(lab: World) -> None:
     changed(node, BEGIN + hours(4), gpus=4, state="down")
     (told,) = [one for one in node_health(BEGIN, BEGIN + hours(6)) if one.node_id == node.pk]
     assert (told.times_down, told.seconds_down, told.seconds_up) == (1, 2 * 3600, 2 * 3600)
+
+
+def test_what_happened_long_before_is_not_sorted_again(lab: World) -> None:
+    node, other = lab.cluster.nodes.get(name="v100-0"), lab.cluster.nodes.get(name="a100-0")
+    for n in range(200):
+        for one in (node, other):
+            changed(one, BEGIN - 500 * HOUR + n * HOUR, gpus=4, state="down" if n % 2 else "ready")
+    changed(node, BEGIN, gpus=4)  # as the period begins, so that it was down before
+    changed(node, BEGIN + HOUR, gpus=4, state="down")
+    with CaptureQueriesContext(connection) as asked:
+        health = {one.node: one for one in node_health(BEGIN, BEGIN + 3 * HOUR)}
+        events = node_events(BEGIN, BEGIN + 3 * HOUR)
+    assert (health["v100-0"].times_down, health["v100-0"].seconds_down) == (1, 2 * 3600)
+    assert (health["a100-0"].times_down, health["a100-0"].seconds_down) == (0, 3 * 3600)
+    assert [(one.state_before, one.state) for one in events] == [("ready", "down"), ("down", "ready")]
+    sorted_rows = [rows for query in asked for rows in rows_of_windows(query["sql"])]
+    assert len(sorted_rows) == 2
+    assert set(sorted_rows) == {4}
+
+
+def rows_of_windows(sql: str) -> list[int]:
+    """How many rows each window of the query went through."""
+    if "OVER past" not in sql:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}")
+        (told,) = cursor.fetchone()
+    found, plans = [], [told[0]["Plan"]]
+    while plans:
+        plan = plans.pop()
+        plans += plan.get("Plans", [])
+        if plan["Node Type"] == "WindowAgg":
+            found.append(plan["Actual Rows"])
+    return found
 
 
 def test_nodes_that_went_before_are_left_out(lab: World) -> None:
