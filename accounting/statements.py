@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import Max
 
+from accounting.clock import zone_named
 from accounting.models import StatementDelivery, StatementSubscription
 
 # By then what was held at the end of a period is booked.
@@ -32,7 +33,7 @@ def period_to_send(
     `sent` is the beginning of the last one that was sent. Of several that were missed only the last one is sent, and
     none that was over before the reader asked for it.
     """
-    zone = ZoneInfo(subscription.user.time_zone)
+    zone = zone_named(subscription.user.time_zone)
     first, last = last_period(subscription.rhythm, zone, now)
     over = datetime.combine(last + timedelta(days=1), time(), zone)
     if (sent is not None and sent >= first) or subscription.created_at >= over:
@@ -41,11 +42,12 @@ def period_to_send(
 
 
 def due_subscriptions(now: datetime) -> list[int]:
-    """Ids of those of which a statement is to be sent; none where there is no mail server."""
+    """Ids of those of which a statement is to be sent; none where there is no mail server.
+
+    In random order, so that the first few are others each time: some that always fail keep none waiting for ever.
+    """
     if not settings.EMAIL_HOST:
         return []
-    subscriptions = (
-        StatementSubscription.objects.exclude(user__email="").select_related("user").order_by("pk")
-    )
+    subscriptions = StatementSubscription.objects.exclude(user__email="").select_related("user").order_by("?")
     sent = dict(StatementDelivery.objects.values_list("subscription").annotate(Max("first")).order_by())
     return [one.pk for one in subscriptions if period_to_send(one, now, sent=sent.get(one.pk))]

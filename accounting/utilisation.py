@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from django.db import connection
+from django.db.models import Min
 
+from accounting.models import ClosedBook
 from accounting.months import first_of_month
 
 # An hour is a reader's hour by when it began: clocks that differ from UTC by half hours have it in their first half.
@@ -48,6 +50,13 @@ class Use:
         return float(self.busy / self.capacity) if self.capacity else None
 
 
+def closed_until(*, books: Iterable[int]) -> datetime | None:
+    """Until when every one of these books is closed that is open at all; None where none is."""
+    closed = ClosedBook.objects.filter(book__in=books).aggregate(until=Min("until"))
+    until: datetime | None = closed["until"]
+    return until
+
+
 def use_by_hour_of_week(
     begins: datetime, ends: datetime, *, zone: str, book: int | None = None
 ) -> Mapping[tuple[int, int], Use]:
@@ -56,7 +65,7 @@ def use_by_hour_of_week(
 
 
 def use_by_hour(begins: datetime, ends: datetime, *, book: int | None = None) -> Mapping[datetime, Use]:
-    """Of each closed full UTC hour that begins in [begins, ends)."""
+    """Of each full UTC hour that begins in [begins, ends) and that `book`, or any one, has closed."""
     return {hour: Use(*rest) for hour, *rest in _rows(HOURS, begins, ends, book, "UTC")}
 
 

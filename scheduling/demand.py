@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from django.db import connection
 
 from accounting.clock import now_from_database
 from accounting.sums import HOUR, start_of_hour
+from accounting.tariff import MICROSECOND
 from scheduling.models import Cluster
 
 # Each job adds its GPUs when it comes and takes them away when it ends; within an hour from that moment on, in all
@@ -43,9 +44,11 @@ WANTED = """
 def wanted_by_hour(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None
 ) -> Mapping[datetime, Decimal]:
-    """GPU-seconds wanted in each full UTC hour that lies in [begins, ends) and is over. Two queries."""
-    first = start_of_hour(begins) if begins == start_of_hour(begins) else start_of_hour(begins) + HOUR
-    last = start_of_hour(min(ends, now_from_database()))
+    """GPU-seconds wanted in each full UTC hour that begins in [begins, ends) and is over. Two queries."""
+    # In UTC: on clocks of half hours the last hour reaches beyond the period, and no moment comes twice.
+    begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
+    first = start_of_hour(begins - MICROSECOND) + HOUR
+    last = min(start_of_hour(ends - MICROSECOND) + HOUR, start_of_hour(now_from_database()))
     if first >= last:
         return {}
     with connection.cursor() as cursor:

@@ -14,25 +14,45 @@ from accounting.clock import now_from_database
 from accounting.months import first_of_month
 from scheduling.models import Cluster, Node
 
-# A failure is that a node goes down, or that GPUs of it do beside those that had failed.
-HEALTH = """
-    WITH hours AS (
+# All nodes that were ever there, and of each what changed since its last change before the period: steps through the
+# index `changes_of_node`, however long nodes have been watched.
+CHANGES = """
+    RECURSIVE nodes AS (
+        (SELECT cluster_id, node_id FROM scheduling_nodechange ORDER BY cluster_id, node_id LIMIT 1)
+        UNION ALL
+        SELECT following.* FROM nodes CROSS JOIN LATERAL (
+            SELECT cluster_id, node_id FROM scheduling_nodechange other
+             WHERE (other.cluster_id, other.node_id) > (nodes.cluster_id, nodes.node_id)
+             ORDER BY cluster_id, node_id LIMIT 1) following
+    ), changes AS (
+        SELECT change.*, lag(state) OVER past AS before, lag(gpus) OVER past AS gpus_before,
+               lag(failed_gpus) OVER past AS failed_before, lead(at, 1, %(ends)s) OVER past AS until
+          FROM nodes CROSS JOIN LATERAL (
+               SELECT coalesce(max(at), '-infinity') AS since FROM scheduling_nodechange earlier
+                WHERE earlier.cluster_id = nodes.cluster_id AND earlier.node_id = nodes.node_id
+                  AND at < %(begins)s) last
+          CROSS JOIN LATERAL (
+               SELECT * FROM scheduling_nodechange own
+                WHERE own.cluster_id = nodes.cluster_id AND own.node_id = nodes.node_id
+                  AND at >= since AND at < %(ends)s) change
+        WINDOW past AS (PARTITION BY change.cluster_id, change.node_id ORDER BY at, id)
+    )
+"""
+# A failure is that a node goes down, or that GPUs of it do beside those that had failed. One that leaves the cluster
+# is down, too, but has no GPUs any more: to be taken away is no failure.
+HEALTH = f"""
+    WITH {CHANGES}, hours AS (
         SELECT node_id, sum(busy + idle + assembling) AS held, sum(drained) AS drained, sum(down) AS down,
                sum(busy + idle + assembling + free + others + drained + down) AS capacity
           FROM accounting_nodehour
          WHERE month >= %(first)s AND month <= %(last)s AND hour >= %(begins)s AND hour < %(ends)s
          GROUP BY node_id
-    ), changes AS (
-        SELECT node_id, at, gpus, state, failed_gpus, lag(state) OVER past AS before,
-               lag(failed_gpus, 1, 0) OVER past AS failed_before,
-               lead(at, 1, %(ends)s) OVER past AS until
-          FROM scheduling_nodechange WHERE at < %(ends)s
-        WINDOW past AS (PARTITION BY cluster_id, node_id ORDER BY at, id)
     ), failures AS (
         SELECT node_id,
-               count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND before IS DISTINCT FROM 'down') AS downs,
-               coalesce(sum(failed_gpus - failed_before)
-                        FILTER (WHERE at >= %(begins)s AND failed_gpus > failed_before), 0) AS gpus,
+               count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND gpus > 0
+                                  AND before IS DISTINCT FROM 'down') AS downs,
+               coalesce(sum(failed_gpus - coalesce(failed_before, 0))
+                        FILTER (WHERE at >= %(begins)s AND failed_gpus > coalesce(failed_before, 0)), 0) AS gpus,
                sum(extract(epoch FROM until - greatest(at, %(begins)s)))
                    FILTER (WHERE state = 'down' AND gpus > 0 AND until > %(begins)s) AS down_for,
                sum(extract(epoch FROM until - greatest(at, %(begins)s)))
@@ -49,18 +69,14 @@ HEALTH = """
      WHERE (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
        AND (node.gone_at IS NULL OR node.gone_at > %(begins)s)
      ORDER BY cluster.name, node.name
-"""
-HISTORY = """
-    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus FROM (
-        SELECT at, id, name, cluster_id, gpus, state, failed_gpus, lag(state) OVER past AS before,
-               lag(gpus) OVER past AS gpus_before, lag(failed_gpus) OVER past AS failed_before
-          FROM scheduling_nodechange WHERE at < %(ends)s
-        WINDOW past AS (PARTITION BY cluster_id, node_id ORDER BY at, id)
-    ) changes
+"""  # noqa: S608 - own names
+HISTORY = f"""
+    WITH {CHANGES}
+    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus FROM changes
      WHERE at >= %(begins)s AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
        AND (before, gpus_before, failed_before) IS DISTINCT FROM (state, gpus, failed_gpus)
      ORDER BY at DESC, id DESC LIMIT %(most)s
-"""
+"""  # noqa: S608 - own names
 # By the constraint that no GPU is held twice, which is an index on node, GPU and time.
 HELD_GPUS = """
     SELECT node_id, gpu_index,

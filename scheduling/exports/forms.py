@@ -85,12 +85,11 @@ def jobs_csv(selection: Selection) -> Iterator[str]:
 
 def jobs_json(selection: Selection) -> Iterator[str]:
     """One array, an object a line."""
-    now, separator = now_from_database(), "[\n"
-    for some in read_jobs(selection):
-        for told in some:
-            yield separator + json.dumps(row_of(told, now), ensure_ascii=False)
-            separator = ",\n"
-    yield "[]\n" if separator == "[\n" else "\n]\n"
+    now, before = now_from_database(), "[\n"
+    for some in filter(None, read_jobs(selection)):
+        yield before + ",\n".join(json.dumps(row_of(told, now), ensure_ascii=False) for told in some)
+        before = ",\n"
+    yield "[]\n" if before == "[\n" else "\n]\n"
 
 
 # Name of the file → how it is written, and what it is.

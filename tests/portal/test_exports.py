@@ -176,11 +176,17 @@ def test_pseudonyms_are_stable_and_tell_no_name(jobs: list[Job]) -> None:
 
 
 def test_steps_of_reading_leave_nothing_out(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = sacct(), shredded(), text_of("jobs.csv").count("\n")
+    whole = sacct(), shredded(), text_of("jobs.csv").count("\n"), len(json.loads(text_of("jobs.json")))
     monkeypatch.setattr(reading, "STEP", 1)
     assert [dict(row.items()) for row in sacct()] == whole[0]
     assert shredded() == whole[1]
     assert text_of("jobs.csv").count("\n") == whole[2]
+    assert len(json.loads(text_of("jobs.json"))) == whole[3]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_read_at_once_is_sent_at_once(jobs: list[Job], form: str) -> None:
+    assert len(list(export_lines(form, LONG))) <= 2  # and a head or an end
 
 
 def test_queries_do_not_grow_with_jobs(jobs: list[Job], lab: World, django_assert_max_num_queries) -> None:

@@ -143,6 +143,30 @@ def test_no_text_leaves_the_page_however_long_its_names_are():
     assert re.sub(r"\s", "", whole).count("x") >= 200
 
 
+WIDE = [
+    *(Column(name, name.capitalize()) for name in ("cluster", "node", "generation", "state", "reason")),
+    *(Column(f"n{n}", f"Number {n}, s", Kind.NUMBER) for n in range(12)),
+]
+
+
+@pytest.mark.parametrize(
+    "reason", ["r" * 200, "the fan is broken " * 12, "it burns " * 2300, "x" * 20_000, "\n" * 500]
+)
+@pytest.mark.parametrize("others", ["lab", "name-" * 40])
+def test_a_wide_table_with_a_long_text_is_a_pdf_whose_numbers_are_whole(reason: str, others: str):
+    numbers = [12_345_678 + n for n in range(12)]
+    rows = [[others] * 4 + [reason] + numbers] * 3
+    content = pdf_of(Document("Nodes", [Table("nodes", "Nodes", WIDE, rows, totals=rows[0])]))
+    pages = PdfReader(io.BytesIO(content)).pages
+    assert pages[0].mediabox.width > pages[0].mediabox.height
+    words = text_of(content).replace("\N{NO-BREAK SPACE}", " ")
+    for number in numbers:
+        assert words.count(f"{number:,}".replace(",", " ")) == 4
+    if len(reason) <= 250 and others == "lab" and reason.strip():
+        assert re.sub(r"\s", "", words).count(re.sub(r"\s", "", reason)) == 4
+    assert "…" in words or len(reason) < 20_000
+
+
 def test_programs_get_gpu_seconds_and_people_gpu_hours():
     columns = [Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 2)]
     of = Document("Time", [Table("time", "Time", columns, [[Decimal("5400.000001")]])])

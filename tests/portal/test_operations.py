@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,11 +15,14 @@ from accounting.capacity_report import capacity_report
 from accounting.clock import now_from_database
 from accounting.models import UsageSegment
 from accounting.sums import HOUR, start_of_hour
+from accounting.utilisation import use_by_hour
 from portal.reports.formats import shown
-from portal.reports.operations.tables import SUBJECTS
+from portal.reports.operations.tables import SUBJECTS, Asked
+from portal.reports.periods import GIVEN, ReportPeriod
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling import node_health
+from scheduling.models import Cluster
 from tests.accounting.booking import close_hours
 from tests.make import LONG_AGO
 from tests.portal.scene import Scene
@@ -64,6 +69,28 @@ def test_page_files_and_api_tell_the_same(
                     text = duration(cell)
                 assert cell is None or f">{text}<" in html.replace("&#x27;", "'")
     assert any(told["tables"][table.key]["rows"] for table in document.tables)
+
+
+def test_an_hour_that_another_cluster_has_not_closed_is_not_told_yet(closed: Scene) -> None:
+    hour, people = start_of_hour(now_from_database()) - 4 * HOUR, closed.people
+    second = Cluster.objects.create(name="second")
+    close_hours(people, hour - 3 * HOUR, hour, book=second.pk)
+    day = timedelta(days=1)
+    period = ReportPeriod(GIVEN, (hour - day).date(), (hour + day).date(), ZoneInfo("UTC"), {})
+
+    def told(cluster: Cluster | None = None) -> set[datetime]:
+        asked = Asked(period, cluster)
+        assert sum(one.capacity for one in asked.week.values()) == sum(
+            one.capacity for one in use_by_hour(*asked.closed, book=asked.book).values()
+        )
+        return {one.begins for one in asked.demand if one.usable is not None}
+
+    both = told()
+    assert hour - HOUR in both
+    assert hour not in both
+    assert hour in told(closed.world.cluster)
+    Cluster.objects.filter(pk=second.pk).update(detached_at=hour)
+    assert hour in told()
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -122,4 +149,4 @@ def test_pages_take_few_queries(closed: Scene, browser_of, django_assert_max_num
 
 
 # Session, user, side bar and clock are six of them.
-QUERIES = {"use": 12, "nodes": 14, "jobs": 18, "prices": 10, "chargeback": 14}
+QUERIES = {"use": 13, "nodes": 14, "jobs": 18, "prices": 10, "chargeback": 14}

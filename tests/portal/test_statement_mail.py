@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -189,6 +190,37 @@ def test_beats_task_sends_what_is_due(scene: Scene, alice: User) -> None:
     for _ in range(2):
         tasks.send_statements()
     assert Letter.objects.count() == 1
+
+
+def test_a_zone_that_this_machine_does_not_know_keeps_nobody_waiting(scene: Scene, alice: User) -> None:
+    bob = User.objects.get(username="bob")
+    User.objects.filter(pk=bob.pk).update(time_zone="Mars/Olympus")
+    subscriptions = [subscribed(scene, User.objects.get(pk=bob.pk)), subscribed(scene, alice)]
+    assert sorted(due_subscriptions(SPRING)) == [one.pk for one in subscriptions]
+    for one in subscriptions:
+        assert send(one) is True
+    assert "(UTC)" in Letter.objects.earliest("pk").text
+
+
+def test_one_that_always_fails_does_not_starve_those_behind_it(
+    scene: Scene, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = subscribed(scene, alice)
+    sound = subscribed(scene, User.objects.get(username="bob"))
+    StatementSubscription.objects.update(created_at=now_from_database() - timedelta(days=100))
+    write = posting.send_statement
+
+    def fail(*, subscription_id: int) -> bool:
+        if subscription_id == broken.pk:
+            raise RuntimeError("no such font")
+        return write(subscription_id=subscription_id)
+
+    monkeypatch.setattr(tasks, "send_statement", fail)
+    monkeypatch.setattr(tasks, "AT_ONCE", 1)
+    for _ in range(60):  # that the first one comes so often by chance happens to nobody
+        with suppress(RuntimeError):
+            tasks.send_statements()
+    assert list(StatementDelivery.objects.values_list("subscription", flat=True)) == [sound.pk]
 
 
 @pytest.mark.parametrize("left", ["team", "company"])

@@ -254,12 +254,21 @@ def test_nothing_was_wasted_where_nothing_was_held(lab: World) -> None:
     assert waste(lab.people.charlie, MIDNIGHT, MIDNIGHT + DAYS, tenant=lab.people.astro).total.held == 0
 
 
-def test_what_is_taken_back_was_not_wasted_by_who_does_not_pay(lab: World) -> None:
+@pytest.mark.django_db(transaction=True)
+def test_what_is_taken_back_was_not_wasted_by_who_does_not_pay(transactional_db: None) -> None:
+    lab = world()
     people = lab.people
     job = waited(lab, people.bob, people.astro, MIDNIGHT)
     turn(job, MIDNIGHT, MIDNIGHT + HOUR, people.v100)
     over(job, "failed", MIDNIGHT + HOUR)
     assert waste(None, MIDNIGHT, MIDNIGHT + DAYS).total.failed == 4 * 3600
+    segments = list(UsageSegment.objects.select_related("generation"))
+    take_back_usage(actor=people.ada, segments=segments, reason="a node with a fault")
+    told = waste(people.bob, MIDNIGHT, MIDNIGHT + DAYS)
+    assert (told.total.held, told.total.failed, told.total.wasted) == (0, 0, 0)
+    assert [one.failed for one in (*told.users, *told.tenants, *told.jobs)] == [0] * len(
+        (*told.users, *told.tenants, *told.jobs)
+    )
 
 
 @pytest.mark.django_db(transaction=True)

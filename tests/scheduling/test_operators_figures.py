@@ -11,7 +11,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -59,13 +60,31 @@ def test_demand_is_what_jobs_wanted_second_by_second(lab: World, jobs: Any, late
         assert told == wanted_by_hour(begins, ends, cluster=lab.cluster)
         transaction.set_rollback(True)
     whole = [BEGIN + n * HOUR for n in range(24)]
-    assert list(told) == [hour for hour in whole if begins <= hour and hour + HOUR <= ends]
+    assert list(told) == [hour for hour in whole if begins <= hour < ends]
     for hour, wanted in told.items():
         by_hand = sum(
             gpus * max((min(went or hour + HOUR, hour + HOUR) - max(at, hour)).total_seconds(), 0)
             for at, went, gpus in stays
         )
         assert wanted == by_hand
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("UTC", (2026, 5, 4)),
+        ("Asia/Kolkata", (2026, 5, 4)),
+        ("America/Havana", (2025, 11, 2)),
+    ],  # midnight comes twice
+)
+def test_each_hour_of_a_readers_day_is_told_once(lab: World, zone: str, day: tuple[int, int, int]) -> None:
+    begins = datetime(*day, tzinfo=ZoneInfo(zone))
+    bounds = [begins + timedelta(days=n) for n in range(3)]  # on the reader's clock
+    parts = [hour for some in pairwise(bounds) for hour in wanted_by_hour(*some)]
+    spans = (bounds[-1].astimezone(UTC) - begins.astimezone(UTC)) // HOUR
+    first = begins.astimezone(UTC) + timedelta(minutes=30 if zone == "Asia/Kolkata" else 0)
+    assert parts == [first + n * HOUR for n in range(spans)]
+    assert parts == list(wanted_by_hour(begins, bounds[-1]))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns"])
@@ -143,6 +162,50 @@ def test_hours_of_nodes_and_gpus_are_summed(lab: World) -> None:
         )  # fmt: skip
     (told,) = [one for one in node_health(BEGIN + HOUR, BEGIN + 9 * HOUR) if one.node_id == node.pk]
     assert (told.held, told.drained, told.down, told.capacity) == (222, 14, 10, 2246)
+
+
+def test_to_be_taken_out_of_the_cluster_is_no_failure(lab: World) -> None:
+    node = lab.cluster.nodes.get(name="v100-0")
+    changed(node, LONG_AGO, gpus=4)
+    changed(node, BEGIN + hours(1), gpus=0, state="down")
+    changed(node, BEGIN + hours(3), gpus=4)
+    changed(node, BEGIN + hours(4), gpus=4, state="down")
+    (told,) = [one for one in node_health(BEGIN, BEGIN + hours(6)) if one.node_id == node.pk]
+    assert (told.times_down, told.seconds_down, told.seconds_up) == (1, 2 * 3600, 2 * 3600)
+
+
+def test_what_happened_long_before_is_not_sorted_again(lab: World) -> None:
+    node, other = lab.cluster.nodes.get(name="v100-0"), lab.cluster.nodes.get(name="a100-0")
+    for n in range(200):
+        for one in (node, other):
+            changed(one, BEGIN - 500 * HOUR + n * HOUR, gpus=4, state="down" if n % 2 else "ready")
+    changed(node, BEGIN, gpus=4)  # as the period begins, so that it was down before
+    changed(node, BEGIN + HOUR, gpus=4, state="down")
+    with CaptureQueriesContext(connection) as asked:
+        health = {one.node: one for one in node_health(BEGIN, BEGIN + 3 * HOUR)}
+        events = node_events(BEGIN, BEGIN + 3 * HOUR)
+    assert (health["v100-0"].times_down, health["v100-0"].seconds_down) == (1, 2 * 3600)
+    assert (health["a100-0"].times_down, health["a100-0"].seconds_down) == (0, 3 * 3600)
+    assert [(one.state_before, one.state) for one in events] == [("ready", "down"), ("down", "ready")]
+    sorted_rows = [rows for query in asked for rows in rows_of_windows(query["sql"])]
+    assert len(sorted_rows) == 2
+    assert set(sorted_rows) == {4}
+
+
+def rows_of_windows(sql: str) -> list[int]:
+    """How many rows each window of the query went through."""
+    if "OVER past" not in sql:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}")
+        (told,) = cursor.fetchone()
+    found, plans = [], [told[0]["Plan"]]
+    while plans:
+        plan = plans.pop()
+        plans += plan.get("Plans", [])
+        if plan["Node Type"] == "WindowAgg":
+            found.append(plan["Actual Rows"])
+    return found
 
 
 def test_nodes_that_went_before_are_left_out(lab: World) -> None:

@@ -1,34 +1,43 @@
 """Documents as PDF, A4: headings, tables whose heads repeat on each page, numbers on the right, page numbers.
 
-Long names wrap within their column. A letter that the font does not have is shown as a box.
+Long names wrap within their column, and very long ones are cut: other formats have all of them. What has many columns
+lies across. A letter that the font does not have is shown as a box.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import pymupdf_fonts
 from fpdf import FPDF
 from fpdf.enums import TableBordersLayout, TableCellFillMode, TextEmphasis, XPos, YPos
 from fpdf.fonts import FontFace
 
-from portal.reports.formats.document import NUMERIC, Column, Document, Table, shown
+from portal.reports.formats.document import NUMERIC, Cell, Column, Document, Kind, Table, shown
 
 FONT = "FiraGO"
 FONTS = {"": "figo", "B": "figbo"}
-SIZE, LINE = 8, 4.2  # of tables, in points and in mm
+SIZES = (8.0, 7.0, 6.0, 5.0)  # of letters in tables, in points
+LINE = 4.2  # height of a line of the largest ones, in mm
 MARGIN, PADDING = 15.0, 1.2  # in mm
-LEAST_TEXT = 18.0  # what a column of text has at least, in mm
+LEAST_TEXT = 18.0  # what a column of text has at least, in mm, if it needs that much
+MOST_UPRIGHT = 10  # columns
+# Of a cell. Wrapped between words these are up to twice as many lines, which a page must have room for.
+MOST_LINES, MOST_LETTERS = 16, 2000
 MUTED = (90, 96, 110)
 
 
 def pdf_of(document: Document) -> bytes:
     """The file. Rows are all in memory: what may have a million of them is no letter."""
     with TemporaryDirectory(prefix="fairlot-fonts-") as folder:  # fpdf2 reads fonts from files only
-        pdf = _Letter(document.title)
+        lies = any(len(table.columns) > MOST_UPRIGHT for table in document.tables)
+        pdf = _Letter(document.title, "landscape" if lies else "portrait")
         for style, name in FONTS.items():
             path = Path(folder, f"{name}.ttf")
             path.write_bytes(pymupdf_fonts.myfont(name))
@@ -43,8 +52,8 @@ def pdf_of(document: Document) -> bytes:
 class _Letter(FPDF):
     """A page's foot says what it is and which of how many."""
 
-    def __init__(self, title: str) -> None:
-        super().__init__(format="A4")
+    def __init__(self, title: str, orientation: Literal["landscape", "portrait"]) -> None:
+        super().__init__(orientation=orientation, format="A4")
         self.about = title
         self.set_title(title)
         self.set_margins(MARGIN, MARGIN)
@@ -74,8 +83,11 @@ def _write_head(pdf: FPDF, document: Document) -> None:
 
 
 def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
-    rows = [[shown(*pair, zone) for pair in zip(table.columns, row, strict=True)] for row in table.rows]
-    totals = table.totals and [shown(*pair, zone) for pair in zip(table.columns, table.totals, strict=True)]
+    def told(row: Sequence[Cell]) -> list[str]:
+        return [_one_line(shown(*pair, zone)) for pair in zip(table.columns, row, strict=True)]
+
+    rows = [told(row) for row in table.rows]
+    totals = told(table.totals) if table.totals else None
     pdf.ln(5)
     if pdf.will_page_break(12 + 3 * LINE):
         pdf.add_page()  # no heading alone at the end of a page
@@ -88,53 +100,77 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
         pdf.set_text_color(0)
     pdf.ln(1)
     if not rows:
-        pdf.set_font(FONT, "", SIZE)
+        pdf.set_font(FONT, "", SIZES[0])
         pdf.cell(0, LINE, "Nothing in this period.", new_x=XPos.LMARGIN, new_y=YPos.NEXT)
         return
-    pdf.set_font(FONT, "", SIZE)
+    size, widths = _fit(pdf, table.columns, [*rows, *([totals] if totals else [])])
+
+    def cut(row: Sequence[str]) -> list[str]:
+        return [
+            _cut(pdf, text, MOST_LINES * (width - 2 * PADDING))
+            for text, width in zip(row, widths, strict=True)
+        ]
+
     with pdf.table(
-        col_widths=_widths(pdf, table.columns, [*rows, *([totals] if totals else [])]),
+        col_widths=tuple(widths),
         text_align=tuple("RIGHT" if column.kind in NUMERIC else "LEFT" for column in table.columns),
         headings_style=FontFace(emphasis=TextEmphasis.B, fill_color=(236, 239, 244)),
         borders_layout=TableBordersLayout.HORIZONTAL_LINES,
         cell_fill_mode=TableCellFillMode.NONE,
-        line_height=LINE,
+        line_height=LINE * size / SIZES[0],
         padding=(0.6, PADDING),
     ) as grid:
         grid.row([column.heading for column in table.columns])
         for row in rows:
-            grid.row(row)
+            grid.row(cut(row))
         if totals:
-            grid.row(totals, style=FontFace(emphasis=TextEmphasis.B))
+            grid.row(cut(totals), style=FontFace(emphasis=TextEmphasis.B))
 
 
-def _widths(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, ...]:
-    """In mm: each gets what it needs, the first text all that is left; where space is short, texts share it."""
-    pdf.set_font(FONT, "B", SIZE)
+def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
+    """The size of letters, and the columns' widths in mm: the largest size at which all but texts have what they need.
+
+    Texts share what is left: short ones get all that they need, long ones equal parts of the rest.
+    """
+    texts = [place for place, column in enumerate(columns) if column.kind == Kind.TEXT]
+    for size in SIZES:
+        widths = _wanted(pdf, columns, rows, size)
+        wanted = {place: widths[place] for place in texts}
+        rest = pdf.epw - sum(widths) + sum(wanted.values())
+        if rest >= sum(min(width, LEAST_TEXT) for width in wanted.values()):
+            break
+    else:
+        return size, [width * pdf.epw / sum(widths) for width in widths]
+    for left, place in enumerate(sorted(texts, key=wanted.__getitem__)):
+        widths[place] = min(wanted[place], rest / (len(texts) - left))
+        rest -= widths[place]
+    if texts:
+        widths[texts[0]] += rest
+    return size, widths
+
+
+def _wanted(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]], size: float) -> list[float]:
+    """In mm, so that no cell wraps; the headings of numbers may, between words."""
+    pdf.set_font(FONT, "B", size)
     wanted = []
     for place, column in enumerate(columns):
-        longest = max((row[place] for row in rows), key=pdf.get_string_width)
         words = column.heading.split() if column.kind in NUMERIC else [column.heading]
-        wanted.append(max(pdf.get_string_width(text) for text in [longest, *words]) + 2 * PADDING + 1)
-    pdf.set_font(FONT, "", SIZE)
-    text = [place for place, column in enumerate(columns) if column.kind not in NUMERIC]
-    if text and sum(wanted) <= pdf.epw:
-        wanted[text[0]] += pdf.epw - sum(wanted)
-        return tuple(wanted)
-    rest = pdf.epw - sum(width for place, width in enumerate(wanted) if place not in text)
-    asked = sum(wanted[place] for place in text)
-    if text and rest >= LEAST_TEXT * len(text):
-        least = min(LEAST_TEXT, rest / len(text))
-        spare = rest - least * len(text)
-        for place in text:
-            wanted[place] = least + spare * wanted[place] / asked
-    scale = pdf.epw / sum(wanted)
-    return tuple(width * scale for width in wanted)
+        texts = [*(row[place] for row in rows), *words]
+        wanted.append(max(pdf.get_string_width(text) for text in texts) + 2 * PADDING + 1)
+    pdf.set_font(FONT, "", size)
+    return wanted
+
+
+def _one_line(text: str) -> str:
+    """As it stands in a cell; what is longer than any cell shows need not be measured."""
+    return re.sub(r"[\r\n\t\f\v]+", " ", text[:MOST_LETTERS] + "…" * (len(text) > MOST_LETTERS))
 
 
 def _cut(pdf: FPDF, text: str, width: float) -> str:
     if pdf.get_string_width(text) <= width - 2:
         return text
-    while text and pdf.get_string_width(f"{text}…") > width - 2:
-        text = text[:-1]
-    return f"{text}…"
+    lengths = range(len(text))
+    fits = bisect_left(
+        lengths, True, key=lambda length: pdf.get_string_width(f"{text[: length + 1]}…") > width - 2
+    )
+    return f"{text[:fits]}…"

@@ -15,7 +15,7 @@ from accounting.archive import archived_until
 from accounting.chargeback import Charge, chargeback
 from accounting.models import Price
 from accounting.price_history import price_history
-from accounting.utilisation import Use, use_by_hour, use_by_hour_of_week
+from accounting.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
 from portal.reports.fairness import edges
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
@@ -71,12 +71,21 @@ class Asked:
         return self.cluster.pk if self.cluster else None
 
     @cached_property
+    def closed(self) -> tuple[datetime, datetime]:
+        """The period as far as the books of all clusters asked for are closed: no hour is told by some of them."""
+        begins, ends = self.bounds
+        if self.cluster:
+            return begins, ends
+        until = closed_until(books=Cluster.objects.attached().values_list("pk", flat=True))
+        return begins, min(ends, until or ends)
+
+    @cached_property
     def week(self) -> dict[tuple[int, int], Use]:
-        return dict(use_by_hour_of_week(*self.bounds, zone=self.period.zone.key, book=self.book))
+        return dict(use_by_hour_of_week(*self.closed, zone=self.period.zone.key, book=self.book))
 
     @cached_property
     def demand(self) -> list[Demand]:
-        use = use_by_hour(*self.bounds, book=self.book)
+        use = use_by_hour(*self.closed, book=self.book)
         wanted = wanted_by_hour(*self.bounds, cluster=self.cluster)
         return [_stretch(begins, ends, use, wanted) for begins, ends in pairwise(edges(self.period))]
 

@@ -44,7 +44,8 @@ def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | N
     hours: dict[date, float] = {}
     for row in rows:
         assert row.begins is not None  # noqa: S101 - a report by day says of which
-        hours[row.begins.date()] = float(row.gpu_hours)
+        day = row.begins.date()
+        hours[day] = hours.get(day, 0.0) + float(row.gpu_hours)
     most = max(hours.values(), default=0.0)
     if most <= 0:
         return None

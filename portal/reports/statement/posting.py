@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
@@ -13,7 +12,7 @@ from django.utils.http import urlencode
 
 from accounting import mail
 from accounting.actions.statements import end_subscription
-from accounting.clock import now_from_database
+from accounting.clock import now_from_database, zone_named
 from accounting.models import StatementDelivery, StatementSubscription, Tenant
 from accounting.statements import period_to_send
 from portal.reports.formats import TYPES, in_format
@@ -40,7 +39,7 @@ def send_statement(*, subscription_id: int, now: datetime | None = None) -> bool
     if not _may_see(subscription):
         return _end(subscription_id)
     # Computed before anything is locked: it may take seconds.
-    period = ReportPeriod(GIVEN, *due, ZoneInfo(subscription.user.time_zone), {})
+    period = ReportPeriod(GIVEN, *due, zone_named(subscription.user.time_zone), {})
     statement = statement_of(subscription.user, subscription.tenant, period)
     return _write(subscription_id, statement, _file(subscription, statement), now)
 
