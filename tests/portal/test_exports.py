@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -271,6 +272,22 @@ def test_a_path_begins_with_the_first_team_that_the_reader_may_see(scene: Scene)
     assert paths(people.olga) == {"Uni/Astro"}
     Membership.objects.create(user=people.alice, tenant=people.uni, role=Membership.Role.VIEWER)
     assert paths(people.alice) == {"Uni/Astro"}
+
+
+def test_every_button_leads_to_a_file_whichever_team_is_looked_at(scene: Scene, browser_of: Any) -> None:
+    people = scene.people
+    Membership.objects.create(user=people.alice, tenant=people.bio, role=Membership.Role.VIEWER)
+    for reader, team, kept in (
+        (people.alice, "bio", False),
+        (people.alice, "astro", True),
+        (people.olga, "bio", True),
+    ):
+        html = browser_of(reader).get(f"/usage/?{WIDE}&team={team}").content.decode()
+        links = [unescape(link) for link in re.findall(r'href="(/usage/(?:sacct|xdmod|jobs)\.[^"]+)"', html)]
+        assert len(links) == 6
+        for link in links:
+            assert (f"team={team}" in link, "from=2020-01-01" in link) == (kept, True)
+            assert get(reader, link)[0] == 200
 
 
 def test_the_way_there_is_shown_to_those_who_may(scene: Scene, browser_of: Any) -> None:
