@@ -18,6 +18,7 @@ from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
 from scheduling.exports import may_export
+from scheduling.exports.reading import exportable_tenants
 from scheduling.models import Job, JobLabel
 
 ROWS_PER_PAGE = 100
@@ -67,6 +68,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "lacks_before": report.lacks_before,
         "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
         "may_export": may_export(request.user),
+        "export_team": _export_team(request, tenant),
     }
     return render(request, "reports/usage.html", context)
 
@@ -128,6 +130,13 @@ def name_of(row: UsageRow, by: By) -> str:
     if by == By.LABEL:
         return label_name(row.label)
     return f"{row.begins:%a, %-d %b %Y}" if by == By.DAY else str(getattr(row, by))
+
+
+def _export_team(request: HttpRequest, tenant: Tenant | None) -> str | None:
+    """The slug of the team chosen, if the reader may export it and not only see it."""
+    if tenant is None or not exportable_tenants(request.user).filter(pk=tenant.pk).exists():
+        return None
+    return tenant.slug
 
 
 def _visible_jobs(request: HttpRequest, rows: Paginator, by: By) -> set[int]:

@@ -26,6 +26,7 @@ class Selection:
     ends: datetime
     tenants: Sequence[int] | None
     anonymous: bool = False
+    seen: frozenset[int] | None = None  # teams that may be named; None are all
 
     @classmethod
     def of(
@@ -37,7 +38,13 @@ class Selection:
         found = exportable_tenants(user)
         if tenant is not None:
             found = found.filter(path__startswith=tenant.path)
-        return cls(begins, ends, list(found.order_by().values_list("pk", flat=True)), anonymous)
+        return cls(
+            begins,
+            ends,
+            list(found.order_by().values_list("pk", flat=True)),
+            anonymous,
+            None if user is None else frozenset(Tenant.objects.visible_to(user).values_list("pk", flat=True)),
+        )
 
     def jobs(self) -> QuerySet[Job]:
         """Jobs that were there at any moment of the period."""
@@ -75,11 +82,13 @@ class Turn:
 
 @dataclass(frozen=True)
 class Told:
-    """A job with what is known of it; its turns are in order. Names as they are exported."""
+    """A job with what is known of it; its turns are in order. Names and numbers of people as they are exported."""
 
     job: Job
     user: str
+    user_number: int
     account: str
+    account_number: int
     account_path: str
     name: str
     turns: Sequence[Turn] = field(default=())
@@ -87,7 +96,7 @@ class Told:
 
 def read_jobs(selection: Selection) -> Iterator[list[Told]]:
     """Jobs with all their turns, in order of their numbers, some at a time."""
-    teller = _Teller(selection.anonymous)
+    teller = _Teller(selection)
     for jobs in _in_steps(selection.jobs()):
         some = list(jobs.select_related("owner", "tenant", "cluster").defer("spec"))
         turns = _turns([job.pk for job in some])
@@ -96,7 +105,7 @@ def read_jobs(selection: Selection) -> Iterator[list[Told]]:
 
 def read_turns(selection: Selection) -> Iterator[list[Told]]:
     """For each turn its job with this turn alone, in order of the turns' keys, some at a time."""
-    teller = _Teller(selection.anonymous)
+    teller = _Teller(selection)
     for leases in _in_steps(selection.turns()):
         some = list(leases.values_list("job_id", "pk"))
         jobs = Job.objects.filter(pk__in={job for job, _ in some})
@@ -135,16 +144,26 @@ def _turns(jobs: Sequence[int]) -> dict[int, list[Turn]]:
 class _Teller:
     """Names, or pseudonyms: keyed, so that only who has SECRET_KEY can tell whose they are, and always the same."""
 
-    def __init__(self, anonymous: bool) -> None:
-        self._anonymous = anonymous
-        self._tenants = dict(Tenant.objects.values_list("pk", "name"))
+    def __init__(self, selection: Selection) -> None:
+        self._anonymous = selection.anonymous
+        tenants = (
+            Tenant.objects.all() if selection.seen is None else Tenant.objects.filter(pk__in=selection.seen)
+        )
+        self._tenants = dict(tenants.values_list("pk", "name"))
 
     def told(self, job: Job, turns: Sequence[Turn]) -> Told:
-        path = [self._name("team", step, self._tenants.get(step, "")) for step in job.tenant.lineage]
+        # From the first team that the reader may see; whoever sees one sees all below it.
+        path = [
+            self._name("team", step, self._tenants[step])
+            for step in job.tenant.lineage
+            if step in self._tenants
+        ]
         return Told(
             job=job,
             user=self._name("user", job.owner_id, job.owner.get_username()),
-            account=path[-1] if self._anonymous else job.tenant.slug,
+            user_number=self._number("user", job.owner_id),
+            account=self._name("team", job.tenant_id, job.tenant.slug),
+            account_number=self._number("team", job.tenant_id),
             account_path="/".join(path),
             name=self._name("job", job.name, job.name),
             turns=turns,
@@ -153,11 +172,22 @@ class _Teller:
     def _name(self, kind: str, key: object, name: str) -> str:
         return pseudonym(kind, key) if self._anonymous else name
 
+    def _number(self, kind: str, key: int) -> int:
+        return pseudonymous_number(kind, key) if self._anonymous else key
+
 
 def pseudonym(kind: str, key: object) -> str:
     """Such as user-5c1d9be0a4f2: 48 bits of an HMAC-SHA-256 of what it stands for."""
-    digest = salted_hmac("fairlot.exports", f"{kind}:{key}", algorithm="sha256").hexdigest()
-    return f"{kind}-{digest[:12]}"
+    return f"{kind}-{_digest(kind, key)[:12]}"
+
+
+def pseudonymous_number(kind: str, key: int) -> int:
+    """31 bits of the same HMAC, as UIDs and GIDs have; others than those of the pseudonym."""
+    return int(_digest(kind, key)[-8:], 16) & 0x7FFFFFFF
+
+
+def _digest(kind: str, key: object) -> str:
+    return salted_hmac("fairlot.exports", f"{kind}:{key}", algorithm="sha256").hexdigest()
 
 
 def generations_of() -> dict[int, str]:

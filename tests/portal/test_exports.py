@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from django.test import AsyncClient
 
-from accounting.models import User
+from accounting.clock import now_from_database
+from accounting.models import Membership, User
 from scheduling.exports import FORMS, Selection, export_lines, reading
 from scheduling.exports.slurm import SACCT, SHREDDER
 from scheduling.models import Job, Lease
@@ -173,6 +175,15 @@ def test_pseudonyms_are_stable_and_tell_no_name(jobs: list[Job]) -> None:
     first, second, third = (rows[str(job.pk)] for job in jobs)
     assert first["Account"] == third["Account"] != second["Account"]
     assert len({first["User"], second["User"], third["User"]}) == 3
+    real, hidden = shredded(), shredded(anonymous)
+    for number, name, keys in (
+        ("UID", "User", [job.owner_id for job in jobs]),
+        ("GID", "Account", [job.tenant_id for job in jobs]),
+    ):
+        assert {row[number] for row in real} <= {str(key) for key in keys}
+        assert not {row[number] for row in hidden} & {str(key) for key in keys}
+        assert all(0 < int(row[number]) < 2**31 for row in hidden)
+        assert len({(row[number], row[name]) for row in hidden}) == len({row[name] for row in hidden}) == 2
 
 
 def test_steps_of_reading_leave_nothing_out(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +236,13 @@ def get(user: User, address: str) -> tuple[int, str]:
 @pytest.mark.parametrize("form", FORMS)
 def test_managers_export_their_own_teams_operators_all(scene: Scene, form: str) -> None:
     people = scene.people
+    then = now_from_database() - hours(3)
+    for owner, team, name in (
+        (people.bob, people.astro, "supernova-1"),
+        (people.charlie, people.bio, "genome-1"),
+    ):
+        job = waited(scene.world, owner, team, then, name=name)
+        ran(job, then + hours(1), then + hours(2), scene.node)
     for address in (f"/usage/{form}?{WIDE}", f"/api/v1/exports/{form}?{WIDE}"):
         status, text = get(people.alice, address)
         assert status == 200
@@ -232,17 +250,44 @@ def test_managers_export_their_own_teams_operators_all(scene: Scene, form: str) 
         assert "genome" not in text
         status, everything = get(people.olga, address)
         assert status == 200
-        if form != "xdmod.txt":  # no turn has ended yet
-            assert "supernova" in text
-            assert "supernova" in everything
-            assert "genome" in everything
-            _, own = get(people.olga, f"{address}&team=bio")
-            assert "genome" in own
-            assert not any(name in own for name in SECRETS)
+        assert "supernova-1" in text
+        assert "supernova-1" in everything
+        assert "genome-1" in everything
+        _, own = get(people.olga, f"{address}&team=bio")
+        assert "genome-1" in own
+        assert not any(name in own for name in SECRETS)
         for reader in (people.bob, people.charlie):
             assert get(reader, address)[0] == 404
         assert get(people.alice, f"{address}&team=bio")[0] == 404
         assert get(people.alice, f"{address}&team=astro")[0] == 200
+
+
+def test_a_path_begins_with_the_first_team_that_the_reader_may_see(scene: Scene) -> None:
+    def paths(user: User) -> set[str]:
+        _, text = get(user, f"/usage/jobs.csv?{WIDE}&team=astro")
+        return {row["account_path"] for row in csv.DictReader(io.StringIO(text))}
+
+    people = scene.people
+    assert paths(people.alice) == {"Astro"}
+    assert paths(people.olga) == {"Uni/Astro"}
+    Membership.objects.create(user=people.alice, tenant=people.uni, role=Membership.Role.VIEWER)
+    assert paths(people.alice) == {"Uni/Astro"}
+
+
+def test_every_button_leads_to_a_file_whichever_team_is_looked_at(scene: Scene, browser_of: Any) -> None:
+    people = scene.people
+    Membership.objects.create(user=people.alice, tenant=people.bio, role=Membership.Role.VIEWER)
+    for reader, team, kept in (
+        (people.alice, "bio", False),
+        (people.alice, "astro", True),
+        (people.olga, "bio", True),
+    ):
+        html = browser_of(reader).get(f"/usage/?{WIDE}&team={team}").content.decode()
+        links = [unescape(link) for link in re.findall(r'href="(/usage/(?:sacct|xdmod|jobs)\.[^"]+)"', html)]
+        assert len(links) == 6
+        for link in links:
+            assert (f"team={team}" in link, "from=2020-01-01" in link) == (kept, True)
+            assert get(reader, link)[0] == 200
 
 
 def test_the_way_there_is_shown_to_those_who_may(scene: Scene, browser_of: Any) -> None:
