@@ -8,6 +8,7 @@ from enum import Enum
 
 # What was measured longer ago says nothing about the present.
 STALE = timedelta(minutes=3)
+NOTHING = timedelta(0)
 
 
 class Step(Enum):
@@ -28,13 +29,15 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Idleness:
-    """Of one job that runs. None is what was not, or is not any more."""
+    """Of one job in play. None is what was not, or is not any more."""
 
     since: datetime | None  # when its GPUs were last used, or it began; None: they are used
     lasted: timedelta  # held without use since then, as measured
     measured_until: datetime
+    is_of_this_turn: bool  # whether it still holds the GPUs of which that was measured
     first_told: datetime | None = None  # when it was first warned, or put that off
     warned: datetime | None = None
+    lasted_warned: timedelta = NOTHING  # of `lasted`, what came after the warning
     snoozed_until: datetime | None = None
 
     def is_warned(self, terms: Terms) -> bool:
@@ -47,9 +50,22 @@ class Idleness:
             and self.lasted >= terms.after
         )
 
-    def acts_at(self, terms: Terms) -> datetime | None:
-        """When it is stopped unless it is used; None while nothing says so."""
-        return self.warned + terms.grace if terms.stops and self.warned and self.is_warned(terms) else None
+    def grace_left(self, terms: Terms) -> timedelta | None:
+        """For how long it has to hold its GPUs without use until it is stopped; None while nothing says so.
+
+        Time in which it holds none, or nobody measures, is nobody's chance to use them, and does not count.
+        """
+        if not terms.stops or not self.is_warned(terms):
+            return None
+        return max(NOTHING, terms.grace - self.lasted_warned)
+
+    def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
+        """Before when it is surely not stopped, as told at `now`; None while nothing says so."""
+        left = self.grace_left(terms)
+        if left is None or self.warned is None:
+            return None
+        goes_on = self.measured_until if self.is_of_this_turn else now
+        return max(now, self.warned + terms.grace, goes_on + left)
 
     def snooze_ends(self, terms: Terms, now: datetime) -> datetime:
         """Until when it may be put off at most, however often that is asked for."""
@@ -59,11 +75,13 @@ class Idleness:
 
     def step(self, terms: Terms, now: datetime) -> Step:
         """What is to be done at `now`."""
-        if self.since is None or self.lasted < terms.after or now - self.measured_until > STALE:
+        if self.since is None or self.lasted < terms.after:
+            return Step.NOTHING
+        if not self.is_of_this_turn or now - self.measured_until > STALE:
             return Step.NOTHING
         if self.snoozed_until is not None and now < self.snoozed_until:
             return Step.NOTHING
         if not self.is_warned(terms):
             return Step.WARN
-        acts_at = self.acts_at(terms)
-        return Step.STOP if acts_at is not None and now >= acts_at else Step.NOTHING
+        is_due = self.grace_left(terms) == NOTHING and self.acts_at(terms, now) == now
+        return Step.STOP if is_due else Step.NOTHING

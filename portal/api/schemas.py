@@ -886,7 +886,9 @@ class GpuUse(Schema):
     idle_since: datetime | None = Field(description="Null: its GPUs are used.")
     idle_seconds: float = Field(description="Held without use since then, as measured.")
     warned_at: datetime | None
-    stops_at: datetime | None = Field(description="Unless somebody uses its GPUs.")
+    stops_at: datetime | None = Field(
+        description="Not before then, and not at all where somebody uses its GPUs; later the later it gets them."
+    )
     snoozed_until: datetime | None
     snooze_reason: str
     snooze_at_most: datetime | None = Field(description="Until when it may be put off; null: not at all.")

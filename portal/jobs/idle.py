@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from accounting.clock import now_from_database
 from scheduling.actions.idle_gpus import IdleRules, idleness_of
@@ -20,7 +20,9 @@ class Told:
     terms: Terms | None
     is_present: bool  # whether it was measured lately, as far as it could
     is_warned: bool = False
-    acts_at: datetime | None = None  # when it is stopped unless somebody uses its GPUs
+    is_of_this_turn: bool = False  # whether it still holds the GPUs of which that was measured
+    acts_at: datetime | None = None  # it is not stopped before, and not at all where somebody uses its GPUs
+    grace_left: timedelta | None = None  # for how long it may hold them without use until then
     is_snoozed: bool = False
     snooze_ends: datetime | None = None  # until when it may be put off; None: no more
 
@@ -30,7 +32,7 @@ class Told:
 
 
 def told_of(uses: Iterable[GpuUse]) -> list[Told]:
-    """Of jobs that come with their tenants; three queries at most."""
+    """Of jobs that come with their tenants and leases; three queries at most."""
     found = list(uses)
     if not found:
         return []
@@ -44,16 +46,18 @@ def _told(use: GpuUse, rules: IdleRules | None, now: datetime) -> Told:
     since = max(use.measured_until, use.job.state_since)
     is_present = use.job.state != Job.State.RUNNING or now - since <= STALE
     terms = rules.terms_of(use.job) if rules and use.idle_since else None
-    if terms is None:
-        return Told(use, None, is_present)
     idle = idleness_of(use)
+    if terms is None:
+        return Told(use, None, is_present, is_of_this_turn=idle.is_of_this_turn)
     ends = idle.snooze_ends(terms, now)
     return Told(
         use=use,
         terms=terms,
         is_present=is_present,
         is_warned=idle.is_warned(terms),
-        acts_at=idle.acts_at(terms),
+        is_of_this_turn=idle.is_of_this_turn,
+        acts_at=idle.acts_at(terms, now),
+        grace_left=idle.grace_left(terms),
         is_snoozed=use.snoozed_until is not None and use.snoozed_until > now,
         snooze_ends=ends if ends > now else None,
     )
@@ -63,7 +67,7 @@ def use_of(job: Job) -> Told | None:
     """None for what has ended, or was never measured."""
     if job.has_ended or job.state == Job.State.CANCELLING:
         return None
-    use = GpuUse.objects.filter(job=job).select_related("snoozed_by").first()
+    use = GpuUse.objects.filter(job=job).select_related("snoozed_by", "lease").first()
     if use is None:
         return None
     use.job = job

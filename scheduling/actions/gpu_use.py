@@ -21,7 +21,9 @@ from scheduling.locks import lock_schedule
 from scheduling.models import GpuUse, IdleStretch, Lease
 
 NOTHING = timedelta(0)
-MEASURED = ("lease", "measured_until", "measure", "percent", "used_at", "idle_since", "idle_for")
+MEASURED = (
+    "lease", "measured_until", "measure", "percent", "used_at", "idle_since", "idle_for", "idle_warned",
+)  # fmt: skip
 Stretch = tuple[datetime, datetime]
 
 
@@ -123,17 +125,21 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
 
 
 def _write(known: Mapping[int, GpuUse], *, new: Collection[int]) -> None:
-    """Saves the rows, with how long each job has held its GPUs without use."""
+    """Saves the rows, with how long each job has held its GPUs without use: in all, and since its warning."""
     idle = {pk: use.idle_since for pk, use in known.items() if use.idle_since is not None}
     held: dict[int, timedelta] = defaultdict(timedelta)
+    warned: dict[int, timedelta] = defaultdict(timedelta)
     if idle:
         stretches = IdleStretch.objects.filter(
             lease__job__in=idle, during__endswith__gt=min(idle.values())
         ).values_list("lease__job_id", "during")
         for job_id, during in stretches:
-            held[job_id] += max(NOTHING, during.upper - max(during.lower, idle[job_id]))
+            begins = max(during.lower, idle[job_id])
+            held[job_id] += max(NOTHING, during.upper - begins)
+            if warned_at := known[job_id].warned_at:
+                warned[job_id] += max(NOTHING, during.upper - max(begins, warned_at))
     for pk, use in known.items():
-        use.idle_for = held[pk]
+        use.idle_for, use.idle_warned = held[pk], warned[pk]
     insert_rows([use for pk, use in known.items() if pk in new])
     # Others change the rest: who warns, and who puts that off.
     update_rows([use for pk, use in known.items() if pk not in new], MEASURED)

@@ -21,7 +21,7 @@ from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.idle_gpus import Idleness, Step, Terms
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent
+from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
 from scheduling.models.idle import LONGEST_MINUTES
 
 # Sessions have an idle clock of their own.
@@ -135,12 +135,15 @@ class IdleRules:
 
 
 def idleness_of(use: GpuUse) -> Idleness:
+    """Of a row that was read with its lease."""
     return Idleness(
         since=use.idle_since,
         lasted=use.idle_for,
         measured_until=use.measured_until,
+        is_of_this_turn=use.lease.state == Lease.State.RUNNING,
         first_told=use.first_told_at,
         warned=use.warned_at,
+        lasted_warned=use.idle_warned,
         snoozed_until=use.snoozed_until,
     )
 
@@ -148,7 +151,7 @@ def idleness_of(use: GpuUse) -> Idleness:
 def idle_to_step(now: datetime) -> list[int]:
     """Ids of jobs that somebody has to warn or stop now."""
     rules = IdleRules.read()
-    idle = GpuUse.objects.idle().select_related("job__tenant").defer("job__spec")
+    idle = GpuUse.objects.idle().select_related("job__tenant", "lease").defer("job__spec")
     return [use.job_id for use in idle if _step(use, rules, now) is not Step.NOTHING]
 
 
@@ -168,7 +171,7 @@ def step_idle(*, job_id: int) -> Step:
     use = (
         GpuUse.objects.idle()
         .select_for_update(of=("self",))
-        .select_related("job__tenant", "job__owner")
+        .select_related("job__tenant", "job__owner", "lease")
         .filter(job=job_id)
         .first()
     )
@@ -190,12 +193,12 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     job = use.job
     if use.first_told_at is None or (use.idle_since is not None and use.first_told_at < use.idle_since):
         use.first_told_at = now
-    use.warned_at = now
-    use.save(update_fields=["warned_at", "first_told_at"])
-    acts_at = idleness_of(use).acts_at(terms)
+    use.warned_at, use.idle_warned = now, td(0)
+    use.save(update_fields=["warned_at", "first_told_at", "idle_warned"])
+    left = idleness_of(use).grace_left(terms)
     said = f"Nobody has used its GPUs for {in_words(use.idle_for)}"
-    if acts_at is not None:
-        said += f": it is stopped in {in_words(acts_at - now)} unless somebody does"
+    if left is not None:
+        said += f": it is stopped when it has held them for {in_words(left)} more, unless somebody does"
     _note(job, "warned", said, now)
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
@@ -217,7 +220,7 @@ def snooze_idle(*, actor: User, job: Job, until: datetime, reason: str) -> GpuUs
     use = (
         GpuUse.objects.unused()
         .select_for_update(of=("self",))
-        .select_related("job__tenant")
+        .select_related("job__tenant", "lease")
         .filter(job=job)
         .first()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models, transaction
@@ -78,21 +79,23 @@ def measure_cluster(*, cluster_id: int) -> int:
             logger.warning("the metrics of %s: %s", source.cluster, trouble)
     else:
         took = (now_from_database() - asked_at).total_seconds()
-        uses = list(_uses(source.cluster, busy, took))
+        uses = list(_uses(source.cluster, busy, asked_at, took))
         note_gpu_use(cluster_id=cluster_id, uses=uses, seen_at=asked_at)
     MetricsSource.objects.filter(cluster=cluster_id).update(asked_at=asked_at, trouble=trouble)
     return len(uses)
 
 
-def _uses(cluster: Cluster, busy: metrics.Busy, took: float) -> Iterator[Use]:
+def _uses(cluster: Cluster, busy: metrics.Busy, asked_at: datetime, took: float) -> Iterator[Use]:
     """Of the gangs of which all workers were measured.
 
     It looked back from some moment while the question was on its way, so that only what lies before it was sent,
-    and in the window from when it was answered, is surely measured.
+    and in the window from when it was answered, is surely measured. Pods are named by their job: until a turn is
+    older than the window, what was not used may be those of the turn before.
     """
     unused_for = metrics.WINDOW - took
     if unused_for <= 0:
         return
+    looked_back_to = asked_at - timedelta(seconds=metrics.WINDOW)
     leases = Lease.objects.filter(cluster=cluster, state=Lease.State.RUNNING)
     for lease in leases.select_related("job").defer("job__spec"):
         job = lease.job
@@ -100,9 +103,13 @@ def _uses(cluster: Cluster, busy: metrics.Busy, took: float) -> Iterator[Use]:
         if not workers.keys() >= set(range(job.workers)):
             continue
         percents = [workers[rank] for rank in range(job.workers)]
+        is_used = any(percents)
+        # A use counts in any case: it was this job's, at most a window ago.
+        if not is_used and (lease.running_from is None or lease.running_from > looked_back_to):
+            continue
         yield Use(
             token=lease.token,
-            unused_for=0.0 if any(percents) else unused_for,
+            unused_for=0.0 if is_used else unused_for,
             percent=sum(percents) / len(percents),
             by_gpus=True,
         )

@@ -1,3 +1,5 @@
+import datetime
+
 import django.contrib.postgres.constraints
 import django.contrib.postgres.fields.ranges
 import django.db.models.deletion
@@ -72,6 +74,7 @@ class Migration(migrations.Migration):
                 ('idle_for', models.DurationField(help_text='Held without use since then, all turns together.')),
                 ('first_told_at', models.DateTimeField(help_text='When it was first warned, or put that off.', null=True)),
                 ('warned_at', models.DateTimeField(help_text='Void when they were used since.', null=True)),
+                ('idle_warned', models.DurationField(default=datetime.timedelta, help_text='Of idle_for, what came after the warning.')),
                 ('snoozed_until', models.DateTimeField(null=True)),
                 ('snooze_reason', models.CharField(blank=True, db_default='', default='', max_length=300)),
                 ('lease', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='scheduling.lease')),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -56,8 +57,8 @@ class GpuUseQuerySet(models.QuerySet["GpuUse"]):
         return self.filter(idle_since__isnull=False).exclude(job__state__in=out)
 
     def idle(self) -> Self:
-        """Of these the jobs that run."""
-        return self.unused().filter(job__state=Job.State.RUNNING)
+        """Of these the jobs that run, where something was measured in their present turn."""
+        return self.unused().filter(job__state=Job.State.RUNNING, lease__state=Lease.State.RUNNING)
 
 
 class GpuUse(models.Model):
@@ -78,6 +79,9 @@ class GpuUse(models.Model):
     idle_for = models.DurationField(help_text="Held without use since then, all turns together.")
     first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
     warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
+    idle_warned = models.DurationField(
+        default=timedelta, help_text="Of idle_for, what came after the warning."
+    )
     snoozed_until = models.DateTimeField(null=True)
     snooze_reason = models.CharField(max_length=300, blank=True, default="", db_default="")
     snoozed_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, related_name="+")

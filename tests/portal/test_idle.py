@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.db import transaction
@@ -13,7 +13,7 @@ from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from accounting.periods import period_of
 from scheduling.actions import set_idle_rule, step_idle
-from scheduling.models import Cluster, ClusterAccess, GpuUse, IdleRule, Job, MetricsSource
+from scheduling.models import Cluster, ClusterAccess, GpuUse, IdleRule, Job, Lease, MetricsSource
 from tests.portal.scene import Scene
 from tests.portal.test_jobs import count_queries
 
@@ -51,6 +51,7 @@ def in_an_hour() -> str:
 def test_a_jobs_page_says_that_it_is_idle_and_what_follows(scene: Scene, warned: Job, browser_of) -> None:
     html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
     assert "Nobody uses its GPUs. It is stopped" in html
+    assert "at the earliest, unless somebody does." in html
     assert "Held without use for 45 min" in html
     assert f"/jobs/{warned.pk}/snooze/" in html
     GpuUse.objects.update(idle_since=None, percent=87.4, used_at=now_from_database())
@@ -63,9 +64,20 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     scene: Scene, warned: Job, browser_of
 ) -> None:
     Job.objects.filter(pk=warned.pk).update(state=Job.State.SUSPENDED)
-    GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE)
-    html = text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")
-    assert "Nobody used its GPUs when it had some. It is stopped" in html
+    Lease.objects.filter(job=warned).update(state=Lease.State.CLOSED)
+    GpuUse.objects.update(measured_until=now_from_database() - 10 * MINUTE, idle_warned=3 * MINUTE)
+    bob = browser_of(scene.people.bob)
+    html = text(bob, f"/jobs/{warned.pk}/")
+    said = "Nobody used its GPUs when it had some. It is stopped when it has held some for 7 min"
+    assert said in html
+    earliest = bob.get(f"/api/v1/jobs/{warned.pk}/gpu-use").json()["stops_at"]
+    assert datetime.fromisoformat(earliest) >= now_from_database() + 6.9 * MINUTE
+    Job.objects.filter(pk=warned.pk).update(state=Job.State.RUNNING, state_since=now_from_database())
+    GpuUse.objects.update(measured_until=now_from_database() - MINUTE)
+    assert said in text(bob, f"/jobs/{warned.pk}/")  # of this turn nothing is measured yet
+    assert "No GPU is held idle now" in text(bob, PAGE)
+    assert bob.get("/api/v1/idle").json() == []
+    Job.objects.filter(pk=warned.pk).update(state=Job.State.SUSPENDED)
     assert f"/jobs/{warned.pk}/snooze/" in html
     Job.objects.filter(pk=warned.pk).update(state=Job.State.CANCELLED)
     assert "its GPUs when" not in text(browser_of(scene.people.bob), f"/jobs/{warned.pk}/")

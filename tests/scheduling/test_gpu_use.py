@@ -27,10 +27,13 @@ from scheduling.actions import (
     note_gpu_use,
     set_idle_rule,
     snooze_idle,
+    step_idle,
 )
 from scheduling.actions.gpu_use import end_with
+from scheduling.actions.idle_gpus import idle_to_step
 from scheduling.actions.leases import MEASURE_PATIENCE, _being_measured, bill
 from scheduling.backends.base import End, Phase, Use
+from scheduling.idle_gpus import Step
 from scheduling.models import GpuUse, IdleStretch, Lease
 from tests.accounting.test_at_once import at_once
 from tests.scheduling.test_closing import ran, there_since
@@ -220,6 +223,77 @@ def test_idleness_lasts_over_turns_until_a_use(lab: World, hour: datetime) -> No
     assert (use.idle_since, use.idle_for, use.used_at) == (None, timedelta(0), hour + 26 * MINUTE)
     idle(lab, lease, hour + 20 * MINUTE, hour + 25 * MINUTE)  # again
     assert GpuUse.objects.get().idle_since is None
+
+
+def next_turn(lab: World, lease: Lease, ended: datetime, running_from: datetime) -> Lease:
+    """The turn ends, and another one begins at these moments."""
+    silence = (now_from_database() - ended).total_seconds()
+    Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=ended)
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=silence)
+    lab.fill()
+    lab.carry_out()
+    begun = lab.lease(lease.job)
+    assert (begun.epoch, begun.state) == (lease.epoch + 1, Lease.State.RUNNING)
+    ran(begun, running_from)
+    return begun
+
+
+def test_the_grace_is_what_it_held_its_gpus_after_the_warning(lab: World) -> None:
+    """Warned, preempted a minute later, two hours without any; then it loads a checkpoint for 30 seconds."""
+    set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=30, snooze_hours=0)
+    now = now_from_database()
+    first = lab.lease(start(lab))
+    job, preempted = first.job_id, now - 3 * HOUR
+    ran(first, preempted - HOUR)
+    idle(lab, first, preempted - HOUR, preempted)
+    GpuUse.objects.update(warned_at=preempted - MINUTE, first_told_at=preempted - MINUTE)
+    second = next_turn(lab, first, preempted, now - HOUR)
+    at = now - HOUR + MINUTE / 2
+    idle(lab, second, now - HOUR, at)
+    use = GpuUse.objects.get()
+    assert (use.idle_for, use.idle_warned) == (HOUR + MINUTE / 2, MINUTE * 3 / 2)
+    GpuUse.objects.update(measured_until=now)  # as if that was now
+    assert step_idle(job_id=job) is Step.NOTHING
+    GpuUse.objects.update(measured_until=at)
+    silent = now - 2 * MINUTE - HOUR / 2  # between that and the next look nobody measured
+    idle(lab, second, silent, now)
+    assert GpuUse.objects.get().idle_warned == HOUR / 2 + MINUTE * 7 / 2
+    assert step_idle(job_id=job) is Step.STOP
+
+
+def test_nobody_is_warned_or_stopped_for_what_was_measured_in_the_turn_before(lab: World) -> None:
+    set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=0)
+    now = now_from_database()
+    first = lab.lease(start(lab))
+    preempted, resumed = now - 2 * MINUTE, now - MINUTE
+    ran(first, now - HOUR)
+    idle(lab, first, now - HOUR, preempted)
+    second = next_turn(lab, first, preempted, resumed)
+    assert step_idle(job_id=first.job_id) is Step.NOTHING
+    GpuUse.objects.update(
+        warned_at=now - 20 * MINUTE, first_told_at=now - 20 * MINUTE, idle_warned=18 * MINUTE
+    )
+    assert idle_to_step(now_from_database()) == []
+    assert step_idle(job_id=first.job_id) is Step.NOTHING
+    idle(lab, second, resumed, now)
+    assert GpuUse.objects.get().idle_warned == 19 * MINUTE
+    assert step_idle(job_id=first.job_id) is Step.STOP
+
+
+def test_a_warning_starts_its_grace_anew_and_what_is_heard_late_of_the_time_before_is_not_in_it(
+    lab: World,
+) -> None:
+    set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=0)
+    now = now_from_database()
+    lease = lab.lease(start(lab))
+    ran(lease, now - HOUR)
+    idle(lab, lease, now - HOUR, now - MINUTE)
+    GpuUse.objects.update(warned_at=now - 2 * HOUR, idle_warned=HOUR)  # void: before the last use
+    assert step_idle(job_id=lease.job_id) is Step.WARN
+    assert GpuUse.objects.get().idle_warned == timedelta(0)
+    idle(lab, lease, now - MINUTE, now)
+    assert GpuUse.objects.get().idle_warned == timedelta(0)
+    assert step_idle(job_id=lease.job_id) is Step.NOTHING
 
 
 def test_many_gangs_are_written_down_with_few_queries(lab: World, hour: datetime) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import IntegrityError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.clock import now_from_database
@@ -22,6 +23,7 @@ from tests.accounting.test_at_once import at_once
 from tests.scheduling.world import World, start, world
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+NONE = timedelta(0)
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 TERMS = Terms(after=30 * MINUTE, grace=10 * MINUTE, snooze=2 * HOUR, stops=True)
 
@@ -34,75 +36,144 @@ def minutes(least: int, most: int) -> st.SearchStrategy[timedelta]:
 
 
 LIVES = st.lists(
-    st.tuples(minutes(1, 20), st.sampled_from(["idle", "idle", "idle", "used", "unmeasured", "snooze"])),
+    st.tuples(
+        st.one_of(minutes(1, 3), minutes(1, 20)),
+        st.sampled_from(
+            ["idle", "idle", "idle", "idle", "used", "unmeasured", "snooze", "waiting", "waiting"]
+        ),
+        st.sampled_from([True, True, False]),  # whether anybody looks what is to be done
+    ),
+    min_size=6,
     max_size=60,
 )
 
 
+@settings(max_examples=400)
 @given(
-    life=LIVES, after=minutes(1, 90), grace=minutes(1, 60), snooze=minutes(0, 90), stops=st.booleans()
+    life=LIVES, after=minutes(1, 40), grace=minutes(1, 30), snooze=minutes(0, 60), stops=st.booleans()
 )  # fmt: skip
 def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
-    life: list[tuple[timedelta, str]], after: timedelta, grace: timedelta, snooze: timedelta, stops: bool
+    life: list[tuple[timedelta, str, bool]],
+    after: timedelta,
+    grace: timedelta,
+    snooze: timedelta,
+    stops: bool,
 ) -> None:
-    """Whatever happens between looks that come now and then."""
+    """Whatever happens between looks that come now and then, in turns with waiting between.
+
+    After "waiting" it runs again, and nothing of that turn is measured yet.
+    """
     terms = Terms(after=after, grace=grace, snooze=snooze, stops=stops)
-    now = measured = NOON
+    now = measured = promised = NOON
     since: datetime | None = None
     lasted = timedelta(0)
+    lasted_warned = timedelta(0)
     first = warned = snoozed = last_use = None
     longest_put_off = NOON
-    for length, what in life:
+    is_of_this_turn = True
+    unused: list[tuple[datetime, datetime]] = []  # as measured, of all turns
+
+    def seen() -> Idleness:
+        return Idleness(
+            since, lasted, measured, is_of_this_turn, first, warned, lasted_warned, snoozed_until=snoozed
+        )
+
+    for length, what, is_looked_at in life:
         now += length
         if what == "used":
-            since, lasted, measured, last_use = None, timedelta(0), now, now
+            since, lasted, lasted_warned, measured, last_use = None, timedelta(0), timedelta(0), now, now
+            is_of_this_turn = True
         elif what == "idle":
             since = since or now - length
-            lasted, measured = lasted + length, now
+            lasted, measured, is_of_this_turn = lasted + length, now, True
+            lasted_warned += length if warned else timedelta(0)
+            unused.append((now - length, now))
+        elif what == "waiting":
+            is_of_this_turn = False
         elif what == "snooze" and since is not None:
-            until = Idleness(since, lasted, measured, first, warned, snoozed).snooze_ends(terms, now)
+            until = seen().snooze_ends(terms, now)
             if until > now:
                 snoozed, first = until, first if first and first >= since else now
                 longest_put_off = until
-        seen = Idleness(since, lasted, measured, first, warned, snoozed)
-        step = seen.step(terms, now)
+        if not is_looked_at:
+            continue
+        acts_at, step = seen().acts_at(terms, now), seen().step(terms, now)
         if step is not Step.NOTHING:
             assert since is not None
             assert lasted >= after
             assert snoozed is None or now >= snoozed
             assert now - measured <= STALE
+            assert is_of_this_turn
         if step is Step.WARN:
             warned, first = now, first if first and first >= since else now
+            lasted_warned, promised = timedelta(0), NOON
         elif step is Step.STOP:
             assert stops
             assert warned is not None
             assert now >= warned + grace
+            assert (
+                sum((ends - max(begins, warned) for begins, ends in unused if ends > warned), NONE) >= grace
+            )
+            assert now >= promised
             assert last_use is None or warned > last_use
             assert warned >= longest_put_off or longest_put_off == NOON
             return
+        if acts_at is not None:
+            promised = acts_at
 
 
 def test_a_warning_comes_first_and_then_the_end() -> None:
-    idle = Idleness(NOON, 30 * MINUTE, NOON + 30 * MINUTE)
+    idle = Idleness(NOON, 30 * MINUTE, NOON + 30 * MINUTE, is_of_this_turn=True)
     assert idle.step(TERMS, NOON + 30 * MINUTE) is Step.WARN
-    warned = Idleness(NOON, 39 * MINUTE, NOON + 39 * MINUTE, NOON + 30 * MINUTE, NOON + 30 * MINUTE)
+    warned = warned_at_half_past(39)
     assert warned.step(TERMS, NOON + 39 * MINUTE) is Step.NOTHING
-    assert warned.acts_at(TERMS) == NOON + 40 * MINUTE
-    assert warned.step(TERMS, NOON + 40 * MINUTE) is Step.STOP
-    assert warned.step(TERMS, NOON + 43 * MINUTE) is Step.NOTHING  # nobody has measured since
+    assert warned.acts_at(TERMS, NOON + 39 * MINUTE) == NOON + 40 * MINUTE
+    assert warned.step(TERMS, NOON + 40 * MINUTE) is Step.NOTHING  # the last minute is not measured yet
+    over = warned_at_half_past(40)
+    assert over.step(TERMS, NOON + 40 * MINUTE) is Step.STOP
+    assert over.step(TERMS, NOON + 44 * MINUTE) is Step.NOTHING  # nobody has measured since
+
+
+def warned_at_half_past(measured: int, **changes: Any) -> Idleness:
+    """Idle since noon, without a gap until so many minutes past."""
+    told = NOON + 30 * MINUTE
+    idle = Idleness(
+        NOON, measured * MINUTE, NOON + measured * MINUTE, is_of_this_turn=True, first_told=told, warned=told,
+        lasted_warned=(measured - 30) * MINUTE,
+    )  # fmt: skip
+    return replace(idle, **changes)
+
+
+def test_waiting_for_a_turn_uses_up_no_grace() -> None:
+    """Preempted a minute after the warning; an hour later it has its GPUs again."""
+    waits = warned_at_half_past(31, is_of_this_turn=False)
+    later = NOON + 90 * MINUTE
+    assert waits.grace_left(TERMS) == 9 * MINUTE
+    assert waits.acts_at(TERMS, later) == later + 9 * MINUTE
+    runs = replace(
+        waits, is_of_this_turn=True, measured_until=later, lasted=32 * MINUTE, lasted_warned=2 * MINUTE
+    )
+    assert runs.step(TERMS, later) is Step.NOTHING
+    assert runs.acts_at(TERMS, later) == later + 8 * MINUTE
+
+
+def test_what_was_measured_in_the_turn_before_stops_nobody() -> None:
+    over = warned_at_half_past(40)
+    assert over.step(TERMS, NOON + 41 * MINUTE) is Step.STOP
+    assert replace(over, is_of_this_turn=False).step(TERMS, NOON + 41 * MINUTE) is Step.NOTHING
 
 
 def test_a_longer_rule_takes_a_warning_back() -> None:
-    warned = Idleness(NOON, 60 * MINUTE, NOON + 60 * MINUTE, NOON + 30 * MINUTE, NOON + 30 * MINUTE)
+    warned = warned_at_half_past(60)
     longer = Terms(after=2 * HOUR, grace=MINUTE, snooze=HOUR, stops=True)
     assert warned.step(longer, NOON + 60 * MINUTE) is Step.NOTHING
-    assert warned.acts_at(longer) is None
+    assert warned.acts_at(longer, NOON + 60 * MINUTE) is None
 
 
 def test_it_is_not_put_off_for_ever() -> None:
-    told = Idleness(NOON, HOUR, NOON + HOUR, first_told=NOON + 30 * MINUTE)
+    told = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON + 30 * MINUTE)
     assert told.snooze_ends(TERMS, NOON + HOUR) == NOON + 30 * MINUTE + 2 * HOUR
-    before = Idleness(NOON, HOUR, NOON + HOUR, first_told=NOON - HOUR)  # that was another time
+    before = Idleness(NOON, HOUR, NOON + HOUR, True, first_told=NOON - HOUR)  # that was another time
     assert before.snooze_ends(TERMS, NOON + HOUR) == NOON + 3 * HOUR
 
 
@@ -203,7 +274,10 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
     idle(lab, job)
     for _ in range(3):
         tick()
-    assert told(job) == ["Nobody has used its GPUs for 31 min: it is stopped in 10 min unless somebody does"]
+    assert told(job) == [
+        "Nobody has used its GPUs for 31 min: it is stopped when it has held them for 10 min more, unless"
+        " somebody does"
+    ]
     letters = Letter.objects.order_by("address")
     assert [letter.address for letter in letters] == ["alice@example.org", "bob@example.org"]
     assert job.name in letters[0].subject
@@ -219,9 +293,11 @@ def test_the_owner_and_managers_are_warned_once_and_then_it_is_stopped_once(lab:
 
 
 def later(passed: timedelta) -> None:
-    """As if it had been warned so much earlier."""
+    """As if it had been warned so much earlier, and held its GPUs without use since then."""
     use = GpuUse.objects.get()
-    GpuUse.objects.update(warned_at=use.warned_at - passed, first_told_at=use.first_told_at - passed)
+    GpuUse.objects.update(
+        warned_at=use.warned_at - passed, first_told_at=use.first_told_at - passed, idle_warned=passed
+    )
 
 
 def test_any_use_ends_the_warning(lab: World) -> None:
@@ -322,7 +398,7 @@ def test_after_that_the_warning_comes_anew_before_anything_is_done(lab: World) -
     use = GpuUse.objects.select_related("job__tenant").get()
     terms = IdleRules.read().terms_of(use.job)
     assert terms is not None
-    assert idleness_of(use).acts_at(terms) == use.warned_at + 10 * MINUTE
+    assert idleness_of(use).acts_at(terms, use.warned_at) == use.warned_at + 10 * MINUTE
 
 
 def test_it_is_put_off_also_while_it_waits_for_its_next_turn(lab: World) -> None:

@@ -127,6 +127,22 @@ def test_looks_that_overlap_are_one_stretch(lab: World, prometheus: Prometheus) 
     assert GpuUse.objects.get().idle_for >= timedelta(seconds=55)
 
 
+def test_until_a_turn_is_older_than_the_window_it_is_not_idle(lab: World, prometheus: Prometheus) -> None:
+    """The answer may tell of the pods of the turn before, which have the same names."""
+    idle, busy = start(lab), start(lab)
+    for job in (idle, busy):
+        lab.age(lab.lease(job), 55)
+    set_metrics_source(actor=None, cluster=attached(lab), url=prometheus.url)
+    prometheus.series = [of(idle, 0, "0"), of(busy, 0, "80")]
+    tasks.measure_use()
+    assert [use.job_id for use in GpuUse.objects.all()] == [busy.pk]
+    assert not IdleStretch.objects.exists()
+    lab.age(lab.lease(idle), 6)
+    tasks.measure_use()
+    stretch = IdleStretch.objects.get()
+    assert stretch.during.lower >= lab.lease(idle).running_from
+
+
 def test_labels_that_prometheus_has_moved_and_bare_pods_are_understood(
     lab: World, prometheus: Prometheus
 ) -> None:
@@ -144,7 +160,13 @@ def test_labels_that_prometheus_has_moved_and_bare_pods_are_understood(
                             "value": [0, "7"],
                         },
                         {"metric": {"namespace": "gpu", "pod": "dcgm-exporter-7xk"}, "value": [0, "9"]},
-                        {"metric": {**moved, "exported_pod": pod_name(job.pk + 1)}, "value": [0, "NaN"]},
+                        *(
+                            {
+                                "metric": {**moved, "exported_pod": pod_name(job.pk + 1)},
+                                "value": [0, no_percent],
+                            }
+                            for no_percent in ("NaN", "+Inf", "-Inf")
+                        ),
                     ],
                 },
             }
@@ -161,10 +183,19 @@ def test_a_job_of_another_namespace_is_somebody_elses(lab: World, prometheus: Pr
     assert not GpuUse.objects.exists()
 
 
+def vector(series: Any) -> tuple[int, bytes]:
+    told = {"status": "success", "data": {"resultType": "vector", "result": [series]}}
+    return 200, json.dumps(told).encode()
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [((200, b"<h1>intranet</h1>"), "as Prometheus does"), ((200, b"[]"), "as Prometheus does"),
      ((200, b'{"status": "success", "data": {"resultType": "scalar"}}'), "instant vector"),
+     *((vector(series), "as Prometheus does") for series in (
+         {"metric": [], "value": [0, "1"]}, {"metric": "fairlot", "value": [0, "1"]},
+         {"metric": None, "value": [0, "1"]}, {"metric": {}, "value": [0, 10**400]},
+         {"metric": {}, "value": [0]}, {"metric": {}, "value": [0, "much"]}, [], 7)),
      ((400, b"{}"), "400"), ((302, b""), "302"), ((200, b"x" * 2000), "more than it should")],
 )  # fmt: skip
 def test_what_answers_otherwise_measures_nothing_and_is_told(

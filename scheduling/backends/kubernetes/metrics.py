@@ -44,14 +44,14 @@ def read(answer: bytes) -> Busy:
         found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for one in told["data"]["result"]:
             _take(found, one["metric"], float(one["value"][1]))
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
         raise NotReachable("It did not answer as Prometheus does.") from None
     return found
 
 
 def _take(found: dict[tuple[str, str], dict[int, float]], labels: Mapping[str, Any], percent: float) -> None:
     named = POD.fullmatch(str(labels.get("exported_pod") or labels.get("pod") or ""))
-    if named is None or math.isnan(percent):
+    if named is None or not math.isfinite(percent):
         return
     workers = found[str(labels.get("exported_namespace") or labels.get("namespace") or ""), named[1]]
     index = int(named[2][:9])
