@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 
 from django.db.models import F
@@ -51,8 +52,19 @@ class TakenBack:
     currency: str
 
 
-def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[Line]:
-    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see. Eight queries at most."""
+def lines_of(
+    viewer: User,
+    begins: datetime,
+    ends: datetime,
+    tenant: Tenant,
+    *,
+    by_generation: Sequence[UsageRow] | None = None,
+) -> list[Line]:
+    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see.
+
+    `by_generation` are rows of the usage report, if they are known already. Six queries at most where nothing of it
+    is archived.
+    """
     prices = list(
         Price.objects.filter(valid__overlap=(begins, ends)).values_list(
             "generation_id", "valid", "per_gpu_hour"
@@ -64,8 +76,9 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
         if any(edge is not None and begins < edge < ends for edge in (valid.lower, valid.upper))
     }
     steady = {generation: price for generation, _, price in prices if generation not in changing}
-    report = usage_report(viewer, begins, ends, by=[By.GENERATION], tenant=tenant)
-    changed = [row for row in report.rows if row.generation_id in changing]
+    report = partial(usage_report, by=[By.GENERATION], tenant=tenant, totals=False)
+    rows = report(viewer, begins, ends).rows if by_generation is None else by_generation
+    changed = [row for row in rows if row.generation_id in changing]
     archived = bool(changed) and ClosedBook.objects.filter(details_since__gt=begins).exists()
     charged = _charged(viewer, begins, ends, tenant, without=changing if archived else set())
     lines = [
@@ -76,7 +89,7 @@ def lines_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> 
             row.cost - charged.get((row.generation or "", row.currency), FREE),
             row.currency,
         )
-        for row in report.rows
+        for row in rows
         if row.generation_id not in changing
     ]
     if archived:
@@ -141,7 +154,7 @@ def _of_each_piece(
         add(row, None)
     for piece in pairwise(cuts):
         at = {price.generation_id: price.per_gpu_hour for price in prices if piece[0] in price.valid}
-        for row in usage_report(viewer, *piece, by=[By.GENERATION], tenant=tenant).rows:
+        for row in usage_report(viewer, *piece, by=[By.GENERATION], tenant=tenant, totals=False).rows:
             if row.generation_id in generations:
                 add(row, at.get(row.generation_id or 0, FREE))
                 add(row, None, -1)

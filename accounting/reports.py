@@ -110,13 +110,15 @@ def usage_report(
     job_id: int | None = None,
     generation: Generation | None = None,
     largest: slice | None = None,
+    totals: bool = True,
     job_names: QuerySet[Any] | None = None,
 ) -> UsageReport:
     """Usage that `viewer` may see in [begins, ends), None being no bound, grouped by all of `by`.
 
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
     Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
-    which are wanted; else they come all, in order of time and names. Three queries.
+    which are wanted; else they come all, in order of time and names. Without `totals` there are none. Four queries,
+    half of them for the totals.
 
     This room knows nothing of labels: for those `job_names` gives a name to some jobs (rows of job_id and name); the
     label None is that of all other jobs.
@@ -141,20 +143,24 @@ def usage_report(
         add_up(parts, [*names, "currency"], largest, job_names=job_names) if by else Added((), 0, Decimal(0))
     )
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
-    of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None)
-    totals = add_up(_parts(of_all, scope, (), time_zone), ["currency"])
+    of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None) if totals else sources
     return UsageReport(
         begins=begins,
         ends=ends,
         by=tuple(by),
         time_zone=time_zone,
         rows=tuple(rows if largest else sorted(rows, key=_in_order)),
-        totals=tuple(UsageRow(**row) for row in sorted(totals.rows, key=itemgetter("currency")))
-        or (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),),
+        totals=_totals(of_all, scope, time_zone) if totals else (),
         count=found.count,
         most=found.most,
         lacks_before=(sources if by else of_all).lacks_before(),
     )
+
+
+def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
+    found = add_up(_parts(sources, scope, (), time_zone), ["currency"])
+    nothing = UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0)
+    return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or (nothing,)
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:

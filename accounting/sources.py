@@ -131,7 +131,7 @@ class Sources:
     def _sums(self, level: _Level, taken: Sequence[_Level]) -> QuerySet[Any]:
         found: Any = self._visible(level.model.objects.all()).between(level.first, level.last)
         found = found.filter(level.covered("hour"), **self._scope.narrow).order_by()
-        if self._row.unit is not None:
+        if self._may_straddle():
             found = found.alias(**self._rows_of(level, F("hour"))).filter(self._in_one_row(level))
         left: QuerySet[Any] = self._without(found, taken, "hour", F("hour"))
         return left
@@ -140,11 +140,15 @@ class Sources:
         """Without what these levels have."""
         for level in levels:
             covered = level.covered(moment)
-            if self._row.unit is not None:
+            if self._may_straddle():
                 found = found.alias(**self._rows_of(level, start_of(level.unit, at, "UTC")))
                 covered &= self._in_one_row(level)
             found = found.filter(~covered)
         return found
+
+    def _may_straddle(self) -> bool:
+        """Whether some of its days or hours may lie in two rows: none does in a row of the same clock."""
+        return self._row.unit is not None and self._row.time_zone != "UTC"
 
     def _visible(self, rows: Any) -> Any:
         return rows if self._scope.viewer is None else rows.visible_to(self._scope.viewer)

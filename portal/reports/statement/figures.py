@@ -109,10 +109,10 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
     report = partial(usage_report, viewer, *bounds, tenant=tenant, time_zone=period.zone.key)
     now = now_from_database()
     generations = report(by=[By.GENERATION])
-    users = report(by=[By.USER], largest=slice(0, MOST_USERS))
-    jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS))
+    users = report(by=[By.USER], largest=slice(0, MOST_USERS), totals=False)
+    jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS), totals=False)
     is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
-    days = None if is_long else report(by=[By.DAY])
+    days = None if is_long else report(by=[By.DAY], totals=False)
     asked = [generations, users, jobs, *([days] if days else [])]
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
@@ -120,7 +120,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
         viewer=viewer,
         period=period,
         at=now,
-        lines=lines_of(viewer, *bounds, tenant),
+        lines=lines_of(viewer, *bounds, tenant, by_generation=generations.rows),
         taken_back=taken_back(viewer, *bounds, tenant),
         totals=generations.totals,
         held=held_by_generation(viewer, *bounds, tenant=tenant),
@@ -168,6 +168,7 @@ def _by_label(
         by=[By.LABEL],
         tenant=tenant,
         largest=slice(0, MOST_LABELS),
+        totals=False,
         job_names=JobLabel.objects.names(key),
     )
     rest = []
