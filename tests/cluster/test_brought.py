@@ -56,7 +56,7 @@ def test_a_script_comes_as_it_was_written(rig: Rig, real_node: RealNode) -> None
 def test_a_container_reads_its_secrets(rig: Rig, real_node: RealNode) -> None:
     secrets = Secrets({"HF_TOKEN": TEXT}, [SecretFolder("hf", "/secrets/hf", {"token": f"{TEXT}\n"})])
     script = (
-        'cat "$FAIRLOT_SECRETS_DIR/hf/token"; echo "$HF_TOKEN"; '
+        'exec 2>&1; cat "$FAIRLOT_SECRETS_DIR/hf/token"; echo "$HF_TOKEN"; '
         "echo mine > /secrets/hf/token || echo it cannot be written"
     )
     gang = run(rig, real_node, script, secrets=secrets)
@@ -74,7 +74,7 @@ def test_a_dataset_is_read_and_cannot_be_written(
     dataset = Mount("imagenet", "/data/imagenet", source, read_only=True)
     first = run(rig, real_node, 'echo a cat > "$FAIRLOT_VOLUMES_DIR/scratch/0001"', mounts=[writable])
     assert rig.wait(first).end is End.SUCCEEDED, log(rig, first)
-    script = "cat /data/imagenet/0001; rm /data/imagenet/0001 || echo it cannot be written"
+    script = "exec 2>&1; cat /data/imagenet/0001; rm /data/imagenet/0001 || echo it cannot be written"
     second = run(rig, real_node, script, job=2, mounts=[dataset])
     assert rig.wait(second).end is End.SUCCEEDED, log(rig, second)
     lines = log(rig, second).splitlines()

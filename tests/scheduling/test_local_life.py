@@ -150,7 +150,8 @@ def test_a_second_stop_may_shorten_the_grace(rig: Rig) -> None:
 
 def test_one_failing_worker_ends_the_gang(rig: Rig) -> None:
     script = (
-        'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"; [ $RANK = 1 ] && exit 7; sleep 600'
+        'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"; cd "$FAIRLOT_CHECKPOINT_DIR"; touch $RANK; '
+        "[ $RANK = 1 ] || exec sleep 600; until [ -e 0 ] && [ -e 2 ]; do sleep 0.05; done; exit 7"
     )
     gang = rig.start(rig.gang(script, workers=3))
     seen = rig.wait(gang)
