@@ -96,7 +96,11 @@ def test_he_cannot_stop_or_end_a_running_job(bob: Api, single: str) -> None:
         "spec.suspend",
         by="fairlot-jobs",
     )
-    refused(lambda: bob.merge(f"{single}/status", {"status": {"active": 0, "ready": 0}}), "(status)", by="fairlot-status")
+    refused(
+        lambda: bob.merge(f"{single}/status", {"status": {"active": 0, "ready": 0}}),
+        "(status)",
+        by="fairlot-status",
+    )
     bob.merge(single, {"metadata": {"labels": {"he": "may"}}})
 
 
