@@ -12,9 +12,11 @@ import gzip
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import Max
@@ -23,7 +25,7 @@ from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
-from accounting.months import first_of_month, months_after
+from accounting.months import first_of_month, months_after, start_of_month
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
 
@@ -86,9 +88,10 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
         rows += _write(name, month, file)
         digests[file.name] = _digest(file)
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
-    _keep(folder / SUMS_FILE, sums.encode())
+    with _whole(folder / SUMS_FILE) as opened:
+        opened.write(sums.encode())
     _drop(month)
-    ClosedBook.objects.update(details_since=_begin(months_after(month, 1)))
+    ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
     told = {"month": month, "rows": rows, "digests": digests}
     audit.record(actor=actor, verb="ledger.archive", target=books[0], after=told)
     return Archived(month, folder, rows, digests)
@@ -102,7 +105,7 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     what was sealed then `manage.py verify_ledger` tells afterwards.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
-    since = max((one.details_since for one in books if one.details_since), default=None)
+    since = archived_until()
     if since is None or first_of_month(since) != months_after(month, 1):
         raise Refused(f"{month:%Y-%m} is not the last month that was archived.", "month")
     rows = 0
@@ -125,7 +128,7 @@ def _months_with_bills() -> Iterator[date]:
 
 
 def _require_archivable(month: date, books: list[ClosedBook]) -> None:
-    begins, ends = _begin(month), _begin(months_after(month, 1))
+    begins, ends = start_of_month(month), start_of_month(months_after(month, 1))
     oldest = next(_months_with_bills(), None)
     if oldest is None or month < oldest or month not in months_with_vouchers():
         raise Refused(f"There are no vouchers of {month:%Y-%m} in the database.", "month")
@@ -157,15 +160,11 @@ def _part(name: str, month: date) -> str:
     return f"accounting_{name}_{month:%Y_%m}"
 
 
-def _begin(month: date) -> datetime:
-    return datetime.combine(month, time(), UTC)
-
-
 def _archived_until_before(month: date) -> datetime | None:
     """The end of the last earlier month whose vouchers are not in the database."""
     older = LedgerTransaction.objects.filter(month__lt=month).exclude(month__in=months_with_vouchers())
     last: date | None = older.aggregate(last=Max("month"))["last"]
-    return None if last is None else _begin(months_after(last, 1))
+    return None if last is None else start_of_month(months_after(last, 1))
 
 
 def _drop(month: date) -> None:
@@ -196,25 +195,20 @@ def _try_to_drop(month: date) -> None:
 
 def _write(name: str, month: date, file: Path) -> int:
     """A whole table as compressed CSV with a header; returns its rows."""
-    part = file.with_suffix(".part")
     with connection.cursor() as cursor:
-        with (
-            open(part, "wb", opener=_private) as raw,
-            gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed,
-        ):
+        with _whole(file) as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
             in_order = f"SELECT * FROM {_part(name, month)} ORDER BY 1"  # noqa: S608 - own names
             cursor.copy_expert(f"COPY ({in_order}) TO STDOUT (FORMAT csv, HEADER)", packed)
         rows: int = cursor.rowcount
-    _sync(part)
-    part.replace(file)
-    _sync(file.parent)
     return rows
 
 
-def _keep(file: Path, data: bytes) -> None:
+@contextmanager
+def _whole(file: Path) -> Iterator[BinaryIO]:
+    """To be written; it is there only when all of it is on the disk."""
     part = file.with_suffix(".part")
     with open(part, "wb", opener=_private) as opened:
-        opened.write(data)
+        yield opened
     _sync(part)
     part.replace(file)
     _sync(file.parent)

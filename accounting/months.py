@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 
 from django.db import IntegrityError, connection
 
@@ -14,6 +14,11 @@ CHECK_VIOLATION = "23514"
 def first_of_month(moment: datetime) -> date:
     """The first day of the month (UTC) of `moment`."""
     return moment.astimezone(UTC).date().replace(day=1)
+
+
+def start_of_month(month: date) -> datetime:
+    """When the month (UTC) begins whose first day this is."""
+    return datetime.combine(month, time(), UTC)
 
 
 def months_after(first: date, count: int) -> date:

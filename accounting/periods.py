@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, timedelta
 
 from accounting.models import Quota
-from accounting.months import first_of_month, months_after
+from accounting.months import first_of_month, months_after, start_of_month
 from accounting.sums import start_of_hour
 
 Months = int
@@ -23,5 +23,4 @@ def calendar_period(months: Months, now: datetime) -> tuple[datetime, datetime]:
     """So many calendar months (UTC), the first of which is January or follows on another such period."""
     month = first_of_month(now)
     first = months_after(month, -((month.year * 12 + month.month - 1) % months))
-    begins, ends = (datetime.combine(day, time(), UTC) for day in (first, months_after(first, months)))
-    return begins, ends
+    return start_of_month(first), start_of_month(months_after(first, months))

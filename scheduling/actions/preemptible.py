@@ -12,10 +12,8 @@ from accounting.bulk import array, insert_rows
 from scheduling.models import Lease, PreemptibleTime
 
 
-def note_preemptible(
-    *, cluster_id: int, picked: Collection[int], only_idle: Collection[int], anew: bool, now: datetime
-) -> None:
-    """After a round that picked these jobs, `only_idle` of them as nobody else wants the GPUs.
+def note_preemptible(*, cluster_id: int, only_idle: Collection[int], anew: bool, now: datetime) -> None:
+    """After a round that picked these jobs only as nobody else wants the GPUs.
 
     Inside the round's transaction, when its leases are stored. A round that is not `anew` leaves what runs as it is,
     and says nothing of it but of what it starts. A lease that is being stopped stays what it was.
@@ -28,8 +26,9 @@ def note_preemptible(
         stays = stays.exclude(state=Lease.State.STOPPING)
         leases = dict(stays.values_list("job_id", "pk"))
     if anew:
-        # Of who was not picked the lease is stopping by now.
-        _end([lease for lease, job in going_on.items() if job in set(picked) - set(only_idle)], now)
+        # All others were picked with a claim: of who was not picked the lease is stopping by now.
+        still = set(only_idle)
+        _end([lease for lease, job in going_on.items() if job not in still], now)
     insert_rows(
         PreemptibleTime(lease_id=leases[job], during=DateTimeTZRange(now, None))
         for job in only_idle

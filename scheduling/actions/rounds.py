@@ -112,7 +112,6 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Rou
     started, stopped = commit.apply()
     note_preemptible(
         cluster_id=cluster.pk,
-        picked=[legend.jobs[job] for job in decision.run.tolist()],
         only_idle=()
         if decision.only_idle is None
         else [legend.jobs[job] for job in decision.only_idle.tolist()],
