@@ -31,7 +31,7 @@ def rounds_until_start(snapshot: Snapshot, job: int, *, seed: int, most: int) ->
 def after_quantum(snapshot: Snapshot, decision: Decision) -> Snapshot:
     """The snapshot one quantum later, with every gang where `decision` put it and all shares settled."""
     jobs, accounts, quantum = snapshot.jobs, snapshot.accounts, snapshot.settings.quantum
-    received = received_gpus(snapshot, decision) * quantum
+    received = received_gpus(snapshot, decision, shared=True) * quantum
     active = np.zeros(len(accounts.parent), dtype=bool)
     active[jobs.account] = True
     owed = settle(accounts.owed, decision.share, received, quantum, snapshot.settings.memory, active)
@@ -42,11 +42,16 @@ def after_quantum(snapshot: Snapshot, decision: Decision) -> Snapshot:
     )
 
 
-def received_gpus(snapshot: Snapshot, decision: Decision) -> Floats:
-    """(T, K) GPUs that each leaf's picked gangs hold until the next round."""
+def received_gpus(snapshot: Snapshot, decision: Decision, *, shared: bool = False) -> Floats:
+    """(T, K) GPUs that each leaf's picked gangs hold until the next round.
+
+    With `shared` without those that they only have as nobody else wants them, which count for nobody's share.
+    """
     jobs = snapshot.jobs
     received = np.zeros_like(decision.share)
     size = (jobs.workers * jobs.gpus)[decision.run].astype(np.float64)
+    if shared and decision.only_idle is not None:
+        size[np.isin(decision.run, decision.only_idle)] = 0.0
     np.add.at(received, (jobs.account[decision.run], decision.generation), size)
     return received
 

@@ -68,6 +68,12 @@ class Jobs:
     blocked: Ints  # (J,) a Reason that forbids it this round, or 0
     place_start: Ints  # (J + 1,) where each job's slice of place_node begins
     place_node: Ints  # node of each worker that runs now, or ran last (a preference only)
+    # Who takes no part in the sharing, and runs only on GPUs that nobody else wants; None: no job.
+    only_idle: Bools | None = None  # (J,)
+
+    def sharing(self, able: Bools) -> Bools:
+        """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
+        return able if self.only_idle is None else able & ~self.only_idle[:, None]
 
     def __len__(self) -> int:
         return len(self.account)
@@ -116,7 +122,7 @@ class Reason(IntEnum):
     CLUSTER_PAUSED = 17
     BACKING_OFF = 18  # a start failed; tried again later
     BORROWED_ENOUGH = 19  # the account has its entitlement, and may not borrow more
-    ONLY_IDLE = 20  # beyond a limit: it runs only on GPUs that nobody else wants
+    ONLY_IDLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
 
     @property
     def is_never(self) -> bool:
@@ -153,5 +159,5 @@ class Decision:
     entitled: Floats  # (T, K) GPUs that tickets earn among active accounts, before caps and trades
     share: Floats  # (T, K) GPUs after surplus was passed on and trades were made
     trades: tuple[Trade, ...]
-    # Which of the picked jobs run only because nobody else wants their GPUs; None where no claim is limited.
+    # Which of the picked jobs run only because nobody else wants their GPUs; None where all take part with all.
     only_idle: Ints | None = None

@@ -42,11 +42,12 @@ def divide(snapshot: Snapshot) -> Division:
     accounts, jobs, settings = snapshot.accounts, snapshot.jobs, snapshot.settings
     tree = Tree.of(accounts.parent)
     able, reason = may_run(snapshot, tree)
-    entitled, filling = share_out(snapshot, tree, able)
+    sharing = jobs.sharing(able)
+    entitled, filling = share_out(snapshot, tree, sharing)
     trades: tuple[Trade, ...] = ()
     if settings.trading:
         limits = TradeLimits.of(accounts, entitled)
-        trades = trade(filling, accounts.trades, jobs, able, settings, limits=limits)
+        trades = trade(filling, accounts.trades, jobs, sharing, settings, limits=limits)
     return Division(tree, able, reason, job_order(jobs), entitled, filling.held, trades)
 
 
@@ -65,8 +66,11 @@ def decide(
     draw = draw_of(accounts.owed, known.share, settings, seed)
     selection = Selection(snapshot, known.tree, known.able, limits, known.order, draw)
     selection.run()
+    if selection.leaves_idle:
+        selection.fill_idle(seed)
     if settings.trading and settings.may_preempt:
-        swap_for_samples(jobs, known.able, selection.generation, selection.packings, settings)
+        sharing = jobs.sharing(known.able)
+        swap_for_samples(jobs, sharing, selection.generation, selection.packings, settings)
 
     run = np.flatnonzero(selection.picked)
     start, nodes = _places(selection, run)
@@ -79,7 +83,7 @@ def decide(
         entitled=known.entitled,
         share=known.share,
         trades=known.trades,
-        only_idle=np.array(selection.only_idle, dtype=np.int64) if selection.claims else None,
+        only_idle=np.array(selection.only_idle, dtype=np.int64) if selection.leaves_idle else None,
     )
 
 
@@ -101,14 +105,14 @@ def shares_of(snapshot: Snapshot) -> tuple[Floats, Floats]:
     """(T, K) GPUs that tickets earn, and (T, K) those with what others leave, before trades."""
     tree = Tree.of(snapshot.accounts.parent)
     able, _ = may_run(snapshot, tree)
-    entitled, filling = share_out(snapshot, tree, able)
+    entitled, filling = share_out(snapshot, tree, snapshot.jobs.sharing(able))
     return entitled, filling.held
 
 
 def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> tuple[Floats, Filling]:
     """(T, K) GPUs that tickets earn, and what each account gets of them and of what others leave.
 
-    `able` (J, K) as from may_run.
+    `able` (J, K) as from may_run, of the jobs that take part.
     """
     accounts, jobs, capacity = with_claims(snapshot.accounts), snapshot.jobs, capacity_of(snapshot.cluster)
     rank = demand_rank(tree, accounts, jobs, able)

@@ -74,15 +74,18 @@ def explain(
     """
     total = (jobs.workers * jobs.gpus)[:, None]
     waits = ~picked & (reason == Reason.NONE)
+    sharing = jobs.sharing(able)
     in_room = able & _within(room, jobs, total)
     in_quota = in_room & _within(most, jobs, total)
     enough_free = in_quota & (total <= free)
-    shares = in_quota if claims is None else in_quota & _within(claims, jobs, total)
+    shares = sharing & in_quota
+    if claims is not None:
+        shares &= _within(claims, jobs, total)
     # The first waiting job of each account and generation; a job that is first nowhere waits for these.
     first = np.full(most.each.shape, len(jobs), dtype=np.int64)
-    job, generation = np.nonzero(able & waits[:, None])
+    job, generation = np.nonzero(sharing & waits[:, None])
     np.minimum.at(first, (jobs.account[job], generation), order[job])
-    is_first = (able & (first[jobs.account] == order[:, None])).any(axis=1)
+    is_first = (sharing & (first[jobs.account] == order[:, None])).any(axis=1)
     now = np.select(
         [
             ~in_room.any(axis=1),

@@ -6,8 +6,8 @@ import heapq
 
 import numpy as np
 
-from fairshare.draw import Standing, Stride
-from fairshare.entitlement import capacity_of
+from fairshare.draw import IdleLottery, Standing, Stride
+from fairshare.entitlement import capacity_of, ticket_share
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
 from fairshare.queues import Group, Queue, queues_of, suspended_on
@@ -31,11 +31,14 @@ class Selection:
         self._jobs, self._draw = snapshot.jobs, draw
         self._order = order
         self._settings = snapshot.settings
+        self._tree, self._tickets, self._able = tree, snapshot.accounts.tickets, able
         self.quotas = Quotas(tree, limits.most)
         # Who shares only up to a limit is counted against that as well.
         self.claims = Quotas(tree, limits.claims) if limits.claims else None
         self._only_idle = False
         self.only_idle: list[int] = []  # who was picked only because nobody with a claim wants the GPUs
+        # Whether there may be gangs that only get what nobody else wants.
+        self.leaves_idle = self.claims is not None or snapshot.jobs.only_idle is not None
         holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
         self.packings = [
             Packing(snapshot.cluster, k, snapshot.jobs, holds)
@@ -47,10 +50,11 @@ class Selection:
         self._changes = [0] * len(snapshot.accounts.parent)
         self._best: dict[tuple[int, int, int], tuple[int, Group | None]] = {}
         self._keep(holds)
-        asleep = suspended_on(snapshot.jobs, snapshot.cluster.node_generation)
-        self._queues = queues_of(snapshot.jobs, able & ~self.picked[:, None], order, asleep)
+        self._asleep = suspended_on(snapshot.jobs, snapshot.cluster.node_generation)
+        sharing = snapshot.jobs.sharing(able)
+        self._queues = queues_of(snapshot.jobs, sharing & ~self.picked[:, None], order, self._asleep)
         self._last_running = _last_running(snapshot.jobs, able.shape[1], order)
-        self._room_for_all: list[list[bool]] = _room_for_all(snapshot, able).tolist()
+        self._room_for_all: list[list[bool]] = _room_for_all(snapshot, sharing).tolist()
         # While turns are taken: the heap of turns, who is left for them, and shapes that found no room.
         self._turns: list[Turn] = []
         self._candidates: dict[tuple[int, int], Queue] = {}
@@ -69,10 +73,19 @@ class Selection:
             packing.settle_down()
         if self._is_room():
             self._fill(may_move=False)
-        if self.claims is not None and self._is_room():
-            # What is still free nobody with a claim wants, or can use.
-            self._only_idle = True
-            self._fill(may_move=False)
+
+    def fill_idle(self, seed: int) -> None:
+        """After `run`: what is still free nobody wants who takes part, or can use; others get it by lot."""
+        if not self._is_room():
+            return
+        self._only_idle = True
+        able = self._able & ~self.picked[:, None]
+        self._queues = queues_of(self._jobs, able, self._order, self._asleep)
+        wants = np.zeros((len(self._tickets), able.shape[1]))
+        np.add.at(wants, self._jobs.account, able)
+        parts = ticket_share(self._tree, self._tickets, self._tree.sums(wants) > 0, np.ones(able.shape[1]))
+        self._draw = IdleLottery(parts, self._settings, seed)
+        self._fill(may_move=False)
 
     def _is_room(self) -> bool:
         """Whether anybody is left who could be given what is left."""
@@ -83,6 +96,8 @@ class Selection:
         jobs, settings = self._jobs, self._settings
         if settings.may_preempt:
             holds = holds & (jobs.resident < settings.residence)
+            if jobs.only_idle is not None:
+                holds = holds & ~jobs.only_idle
         for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
             account, k = int(jobs.account[job]), int(jobs.running_on[job])
             size = int(jobs.workers[job] * jobs.gpus[job])
@@ -203,21 +218,30 @@ def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
 
 
 def _room_for_all(snapshot: Snapshot, able: Bools) -> Bools:
-    """(T, K) whether all other accounts' jobs find room on a generation beside what an account runs there."""
+    """(T, K) whether all other accounts' jobs find room on a generation beside what an account runs there.
+
+    Of those that take part, which `able` (J, K) tells of; what others hold may be taken from them.
+    """
     jobs = snapshot.jobs
     size = (jobs.workers * jobs.gpus).astype(np.float64)
     wanted, held = np.zeros_like(snapshot.accounts.owed), np.zeros_like(snapshot.accounts.owed)
     np.add.at(wanted, jobs.account, able * size[:, None])
-    running = np.flatnonzero(jobs.running_on != NOWHERE)
+    running = _running(jobs)
     np.add.at(held, (jobs.account[running], jobs.running_on[running]), size[running])
     room: Bools = wanted.sum(axis=0) - wanted + held <= capacity_of(snapshot.cluster)
     return room
+
+
+def _running(jobs: Jobs) -> Ints:
+    """Jobs that hold GPUs and take part in the sharing."""
+    runs = jobs.running_on != NOWHERE
+    return np.flatnonzero(runs if jobs.only_idle is None else runs & ~jobs.only_idle)
 
 
 def _last_running(jobs: Jobs, generations: int, order: Ints) -> Ints:
     """(T, K) the rank of the least wanted job that each account runs on each generation, or -1."""
     accounts = int(jobs.account.max(initial=-1)) + 1
     last = np.full((accounts, generations), -1, dtype=np.int64)
-    running = np.flatnonzero(jobs.running_on != NOWHERE)
+    running = _running(jobs)
     np.maximum.at(last, (jobs.account[running], jobs.running_on[running]), order[running])
     return last

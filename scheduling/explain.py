@@ -213,6 +213,8 @@ class Explainer:
         return [one for one in self._standings(job) if one.is_reached and one.quota.at_limit in at_limit]
 
     def _only_idle(self, job: Job) -> str:
+        if job.only_idle:
+            return "It takes no part in the sharing"
         reached = [str(one) for one in self._reached(job, Quota.AtLimit.IDLE)]
         return ". ".join(reached) or f"{job.tenant.name} has the GPUs that its limits let it share"
 

@@ -14,6 +14,7 @@ NOTHING = timedelta(0)
 class Step(Enum):
     NOTHING = "nothing"
     WARN = "warn"
+    ONLY_IDLE = "only_idle"  # from now on it runs only where nobody else wants the GPUs
     STOP = "stop"
 
 
@@ -24,7 +25,7 @@ class Terms:
     after: timedelta
     grace: timedelta
     snooze: timedelta  # the longest
-    stops: bool  # else it only warns
+    then: Step = Step.NOTHING  # what follows the warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,16 @@ class Idleness:
         )
 
     def grace_left(self, terms: Terms) -> timedelta | None:
-        """For how long it has to hold its GPUs without use until it is stopped; None while nothing says so.
+        """For how long it has to hold its GPUs without use until that is done; None while nothing says so.
 
         Time in which it holds none, or nobody measures, is nobody's chance to use them, and does not count.
         """
-        if not terms.stops or not self.is_warned(terms):
+        if terms.then is Step.NOTHING or not self.is_warned(terms):
             return None
         return max(NOTHING, terms.grace - self.lasted_warned)
 
     def acts_at(self, terms: Terms, now: datetime) -> datetime | None:
-        """Before when it is surely not stopped, as told at `now`; None while nothing says so."""
+        """Before when that is surely not done, as told at `now`; None while nothing says so."""
         left = self.grace_left(terms)
         if left is None or self.warned is None:
             return None
@@ -84,4 +85,4 @@ class Idleness:
         if not self.is_warned(terms):
             return Step.WARN
         is_due = self.grace_left(terms) == NOTHING and self.acts_at(terms, now) == now
-        return Step.STOP if is_due else Step.NOTHING
+        return terms.then if is_due else Step.NOTHING

@@ -59,11 +59,12 @@ class _Row:
     created_at: datetime
     ended_at: datetime | None
     exit_code: int | None
+    only_idle: bool
 
 
 FIELDS = (
     "id", "tenant_id", "owner_id", "kind", "state", "workers", "gpus_per_worker", "generation_ids", "priority",
-    "created_at", "ended_at", "exit_code",
+    "created_at", "ended_at", "exit_code", "only_idle",
 )  # fmt: skip
 
 
@@ -190,6 +191,7 @@ class _Reader:
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
                 carried=row.created_at < self.begins,
+                only_idle=row.only_idle,
                 held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
             )
 

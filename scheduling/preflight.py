@@ -50,6 +50,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         gpus_per_worker=spec.gpus_per_worker,
         generation_ids=generation_ids,
         priority=spec.priority,
+        only_idle=spec.only_idle,
     )
     cost = _cost_per_hour(cluster, generation_ids, spec.gpus)
     explainer = Explainer(cluster)

@@ -56,6 +56,7 @@ class _JobColumns:
     priority: Sequence[int] = ()
     not_before: Sequence[datetime | None] = ()
     reason: Sequence[int] = ()
+    only_idle: Sequence[bool] = ()
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
@@ -66,7 +67,7 @@ class _JobColumns:
         jobs = Job.objects.filter(Q(state__in=in_play) | Q(pk__in=moving.values("job")), cluster=cluster)
         rows = jobs.order_by("id").values_list(
             "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
-            "not_before", "reason",
+            "not_before", "reason", "only_idle",
         )  # fmt: skip
         return cls(*zip(*rows, strict=True))
 
@@ -277,6 +278,7 @@ def _read_jobs(
         blocked=_blocked(cluster, jobs, running_on, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
+        only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
     )
 
 
@@ -316,8 +318,17 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         blocked=np.append(jobs.blocked, 0),
         place_start=np.append(jobs.place_start, jobs.place_start[-1]),
         place_node=jobs.place_node,
+        only_idle=_with_wish(jobs, job.only_idle),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
+
+
+def _with_wish(jobs: fs.Jobs, only_idle: bool) -> fs.Bools | None:
+    """Who runs on idle GPUs only, with one more job."""
+    if jobs.only_idle is None and not only_idle:
+        return None
+    others = np.zeros(len(jobs), dtype=bool) if jobs.only_idle is None else jobs.only_idle
+    return np.append(others, only_idle)
 
 
 def _with_leaf(

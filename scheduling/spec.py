@@ -77,6 +77,7 @@ class JobSpec(BaseModel):
     readiness_period_seconds: Annotated[int, Field(ge=1, le=300)] = 5
     readiness_failures: Annotated[int, Field(ge=1, le=100)] = 3
     labels: Labels = {}
+    only_idle: bool = False  # it takes no part in the sharing, and runs on GPUs that nobody else wants
 
     @field_validator("name", "command", "environment", "progress_pattern")
     @classmethod
@@ -270,6 +271,7 @@ ACCEPTED = {
     "readiness_path": "a path such as /health; empty when a connection is enough",
     "readiness_period_seconds": "a whole number from 1 to 300",
     "readiness_failures": "a whole number from 1 to 100",
+    "only_idle": "true or false",
     "labels": "a mapping of up to 10 keys to values, which may be empty, as Kubernetes has them",
 }
 

@@ -54,6 +54,7 @@ class Anomaly:
 class Findings:
     """Of one tenant. `judged` jobs were compared, `unfinished` of them in their start only; `carried` were not,
     as they came before the period, nor those `too_large` for the private cluster, where they could never run.
+    Jobs that took no part in the sharing are in none of these numbers.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -79,7 +80,7 @@ class Analysis:
     def of(self, tenant: int) -> Findings:
         """Replays the tenant's jobs on its private cluster and finds why those that fared worse did."""
         machines = self.purchase.machines(tenant)
-        own = self._of_tenant[tenant]
+        own = [job for job in self._of_tenant[tenant] if not job.only_idle]
         jobs = [job for job in own if fits(job, machines)]
         fates = replay(self.past, jobs, machines, self.past.user_tickets[tenant]) if jobs else []
         late = [

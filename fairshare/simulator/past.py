@@ -54,7 +54,8 @@ class PastJob:
     """A job of the period. `speeds`: how fast on each generation, 0 where it may not run; `ended`: None if not yet.
 
     `runs_to_its_end`: it ended when its work was done, not when somebody or a clock said so. `carried`: it came
-    before the period, and its turns are only those within; it takes its place but is not judged.
+    before the period, and its turns are only those within; it takes its place but is not judged. `only_idle`: it
+    took no part in the sharing, so that neither it nor its tenant's other jobs are compared with it.
     """
 
     key: int
@@ -69,6 +70,7 @@ class PastJob:
     ended: float | None = None
     runs_to_its_end: bool = True
     carried: bool = False
+    only_idle: bool = False
     held_back: tuple[HeldBack, ...] = ()
 
     @property

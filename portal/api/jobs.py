@@ -16,6 +16,7 @@ from portal.api import schemas
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
 from scheduling.actions.jobs import cancel_job, submit_job
+from scheduling.actions.only_idle import set_only_idle
 from scheduling.backends import backend_for
 from scheduling.explain import SHORT, explain
 from scheduling.models import Cluster, Job
@@ -101,6 +102,14 @@ def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
 def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Ends the job for good; doing it twice is as good as once."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
+    return show_job(visible_job(request, job_id))
+
+
+@router.post("/jobs/{int:job_id}/sharing", response=schemas.Job, url_name="job_sharing")
+def sharing(request: HttpRequest, job_id: int, wanted: schemas.Sharing) -> dict[str, Any]:
+    """Takes the job out of the sharing, or back into it, from the next round on; for who may cancel it."""
+    job = visible_job(request, job_id)
+    set_only_idle(actor=request.auth, job=job, only_idle=wanted.only_idle)
     return show_job(visible_job(request, job_id))
 
 
@@ -192,9 +201,9 @@ def place_of(user: User, new: schemas.NewJob) -> tuple[Tenant, Cluster]:
 
 def show_job(job: Job) -> dict[str, Any]:
     same = (
-        "id", "kind", "name", "state", "service_id", "workers", "gpus_per_worker", "gpus", "priority", "spec",
-        "created_at", "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason", "end_message",
-        "steps_done",
+        "id", "kind", "name", "state", "service_id", "workers", "gpus_per_worker", "gpus", "priority", "only_idle",
+        "spec", "created_at", "first_started_at", "ended_at", "files_removed_at", "exit_code", "end_reason",
+        "end_message", "steps_done",
     )  # fmt: skip
     return {name: getattr(job, name) for name in same} | {
         "team": job.tenant.slug,

@@ -80,6 +80,7 @@ class Job(Schema):
     gpus_per_worker: int
     gpus: int
     priority: int
+    only_idle: bool = Field(description="It takes no part in the sharing: only GPUs that nobody else wants.")
     labels: dict[str, str]
     spec: dict[str, Any]
     created_at: datetime
@@ -90,6 +91,10 @@ class Job(Schema):
     end_reason: str
     end_message: str
     steps_done: Decimal | None
+
+
+class Sharing(Schema):
+    only_idle: bool = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
 
 
 class JobFilters(Schema):
@@ -886,7 +891,10 @@ class GpuUse(Schema):
     idle_since: datetime | None = Field(description="Null: its GPUs are used.")
     idle_seconds: float = Field(description="Held without use since then, as measured.")
     warned_at: datetime | None
-    stops_at: datetime | None = Field(
+    then: Literal["stop", "only_idle"] | None = Field(
+        description="What follows the warning: it is stopped, or takes no part in the sharing any more."
+    )
+    acts_at: datetime | None = Field(
         description="Not before then, and not at all where somebody uses its GPUs; later the later it gets them."
     )
     snoozed_until: datetime | None
@@ -912,7 +920,7 @@ class Snooze(Schema):
 class NewIdleRule(Schema):
     team: str = Field("", description="With all below it that have no rule of their own.")
     cluster: str = Field("", description="By its name; where no team has a rule.")
-    action: Literal["nothing", "warn", "stop"]
+    action: Literal["nothing", "warn", "only_idle", "stop"]
     after_minutes: int
     grace_minutes: int = 30
     snooze_hours: int = Field(24, description="For so long owners may put it off; 0: not at all.")

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from accounting.clock import now_from_database
 from scheduling.actions.idle_gpus import IdleRules, idleness_of
-from scheduling.idle_gpus import STALE, Terms
+from scheduling.idle_gpus import STALE, Step, Terms
 from scheduling.models import GpuUse, Job
 
 
@@ -21,7 +21,7 @@ class Told:
     is_present: bool  # whether it was measured lately, as far as it could
     is_warned: bool = False
     is_of_this_turn: bool = False  # whether it still holds the GPUs of which that was measured
-    acts_at: datetime | None = None  # it is not stopped before, and not at all where somebody uses its GPUs
+    acts_at: datetime | None = None  # nothing is done before, and nothing at all where somebody uses its GPUs
     grace_left: timedelta | None = None  # for how long it may hold them without use until then
     is_snoozed: bool = False
     snooze_ends: datetime | None = None  # until when it may be put off; None: no more
@@ -29,6 +29,11 @@ class Told:
     @property
     def is_idle(self) -> bool:
         return self.use.idle_since is not None
+
+    @property
+    def yields(self) -> bool:
+        """Whether it is taken out of the sharing then, and not stopped."""
+        return self.terms is not None and self.terms.then is Step.ONLY_IDLE
 
 
 def told_of(uses: Iterable[GpuUse]) -> list[Told]:

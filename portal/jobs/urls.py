@@ -14,6 +14,7 @@ urlpatterns = [
     path("jobs/<int:pk>/bill/", bill.bill, name="job_bill"),
     path("jobs/<int:pk>/bill/correct/", bill.correct, name="job_bill_correct"),
     path("jobs/<int:pk>/spec/", views.spec, name="job_spec"),
+    path("jobs/<int:pk>/sharing/", views.sharing, name="job_sharing"),
     path("jobs/<int:pk>/snooze/", views.snooze, name="job_snooze"),
     path("jobs/<int:pk>/cancel/", views.cancel, name="job_cancel"),
 ]

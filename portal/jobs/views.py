@@ -19,7 +19,7 @@ from portal.jobs import story
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
 from portal.live.topics import topics_of_jobs
-from scheduling.actions import cancel_job, snooze_idle
+from scheduling.actions import cancel_job, set_only_idle, snooze_idle
 from scheduling.explain import explain
 from scheduling.models import Job, LabelKey
 
@@ -105,6 +105,20 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+def sharing(request: HttpRequest, pk: int) -> HttpResponse:
+    """Takes it out of the sharing, or back into it."""
+    shown, only_idle = visible_job(request, pk), request.POST.get("only_idle") == "true"
+    try:
+        set_only_idle(actor=request.user, job=shown, only_idle=only_idle)
+    except (NotAllowed, Refused) as refused:
+        messages.error(request, str(refused))
+    else:
+        how = "only on GPUs that nobody else wants" if only_idle else "with its part in the sharing"
+        messages.success(request, f"{shown.name}: {how}, from the next round on.")
+    return redirect("job", pk=pk)
+
+
+@require_POST
 def snooze(request: HttpRequest, pk: int) -> HttpResponse:
     """Puts off what follows where nobody uses its GPUs."""
     shown = visible_job(request, pk)
@@ -119,7 +133,7 @@ def snooze(request: HttpRequest, pk: int) -> HttpResponse:
         request,
         "snooze",
         act,
-        done="Nobody is warned and nothing is stopped until then.",
+        done="Nobody is warned and nothing is done about it until then.",
         to=("job", pk),
         page=partial(overview, pk=pk),
     )
@@ -137,6 +151,8 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
     """What the head above every tab of a job needs."""
     user = request.user
     may_submit = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists()
+    is_over = shown.has_ended or shown.state == Job.State.CANCELLING
+    may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {
         "job": shown,
         "tab": tab,
@@ -144,8 +160,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": story.present_lease(shown),
         "gpu_use": use_of(shown),
-        "may_cancel": not shown.has_ended
-        and shown.state != Job.State.CANCELLING
-        and Job.objects.changeable_by(user).filter(pk=shown.pk).exists(),
+        "may_cancel": may_change,
+        "may_share": may_change and shown.kind != Job.Kind.REPLICA,
         "may_clone": may_submit,
     }

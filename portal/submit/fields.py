@@ -63,6 +63,7 @@ class Fields:
     readiness_period_seconds: str = str(DEFAULTS.readiness_period_seconds)
     readiness_failures: str = str(DEFAULTS.readiness_failures)
     labels: str = ""
+    only_idle: str = ""  # or "true"
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -93,6 +94,7 @@ class Fields:
             readiness_path=spec.readiness_path,
             readiness_period_seconds=str(spec.readiness_period_seconds),
             readiness_failures=str(spec.readiness_failures),
+            only_idle="true" if spec.only_idle else "",
         )
 
     def to_spec(self) -> JobSpec:
@@ -116,6 +118,7 @@ class Fields:
     def _plain(self) -> dict[str, Any]:
         texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
         numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
+        texts["only_idle"] = texts["only_idle"] or False
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
     def _lines(self) -> dict[str, str]:

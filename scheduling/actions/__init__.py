@@ -29,6 +29,7 @@ from scheduling.actions.imports import create_past_tenants, import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.metrics import measure_cluster, set_metrics_source
+from scheduling.actions.only_idle import set_only_idle
 from scheduling.actions.operations import perform_operations
 from scheduling.actions.overlong import end_overlong, overlong
 from scheduling.actions.pricing import price_classes, price_next_hour
@@ -114,6 +115,7 @@ __all__ = [
     "set_bare_pods",
     "set_idle_rule",
     "set_metrics_source",
+    "set_only_idle",
     "set_reachable",
     "set_trade_limits",
     "snooze_idle",

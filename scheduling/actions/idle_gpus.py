@@ -19,11 +19,16 @@ from accounting.models import Membership, Tenant, User
 from accounting.permissions import require_admin
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
+from scheduling.actions.only_idle import set_only_idle_within
 from scheduling.idle_gpus import Idleness, Step, Terms
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
 from scheduling.models.idle import LONGEST_MINUTES
 
+WHAT_FOLLOWS = {
+    Step.ONLY_IDLE: "it takes no part in the sharing any more",
+    Step.STOP: "it is stopped",
+}
 # Sessions have an idle clock of their own.
 KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
@@ -130,8 +135,16 @@ class IdleRules:
             grace=td(minutes=rule.grace_minutes),
             snooze=td(hours=rule.snooze_hours),
             # A service would only put another replica in its place.
-            stops=rule.action == IdleRule.Action.STOP and not is_replica,
+            then=Step.NOTHING if is_replica else _what_follows(rule, job),
         )
+
+
+def _what_follows(rule: IdleRule, job: Job) -> Step:
+    if rule.action == IdleRule.Action.STOP:
+        return Step.STOP
+    if rule.action == IdleRule.Action.ONLY_IDLE and not job.only_idle:
+        return Step.ONLY_IDLE
+    return Step.NOTHING
 
 
 def idleness_of(use: GpuUse) -> Idleness:
@@ -149,7 +162,7 @@ def idleness_of(use: GpuUse) -> Idleness:
 
 
 def idle_to_step(now: datetime) -> list[int]:
-    """Ids of jobs that somebody has to warn or stop now."""
+    """Ids of jobs of which something is to be done now."""
     rules = IdleRules.read()
     idle = GpuUse.objects.idle().select_related("job__tenant", "lease").defer("job__spec")
     return [use.job_id for use in idle if _step(use, rules, now) is not Step.NOTHING]
@@ -162,7 +175,7 @@ def _step(use: GpuUse, rules: IdleRules, now: datetime) -> Step:
 
 @transaction.atomic(durable=True)
 def step_idle(*, job_id: int) -> Step:
-    """Warns the job's people that its GPUs are idle, or stops it, when that is due.
+    """Warns the job's people that its GPUs are idle, or stops it or leaves it idle GPUs only, when that is due.
 
     Any number of workers may call this at any time: the schedule's lock lets one in, and what one of them did
     the next one finds done.
@@ -186,6 +199,10 @@ def step_idle(*, job_id: int) -> Step:
         cancel_within(actor=None, job=use.job, why=why)
         after = {"idle_since": use.idle_since, "idle_seconds": round(use.idle_for.total_seconds())}
         audit.record(actor=None, verb="job.idle_stop", target=use.job, tenant=use.job.tenant, after=after)
+    elif step is Step.ONLY_IDLE:
+        why = f"From now on only on GPUs that nobody else wants: nobody has used its GPUs for {in_words(use.idle_for)}"
+        set_only_idle_within(actor=None, job=use.job, only_idle=True, why=why)
+        write_to_people(use.job, why)
     return step
 
 
@@ -198,8 +215,13 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     left = idleness_of(use).grace_left(terms)
     said = f"Nobody has used its GPUs for {in_words(use.idle_for)}"
     if left is not None:
-        said += f": it is stopped when it has held them for {in_words(left)} more, unless somebody does"
+        said += f": {WHAT_FOLLOWS[terms.then]} when it has held them for {in_words(left)} more, unless somebody does"
     _note(job, "warned", said, now)
+    write_to_people(job, said)
+
+
+def write_to_people(job: Job, said: str) -> None:
+    """Mail to its owner and the managers of its team."""
     managers = Membership.objects.filter(tenant__in=job.tenant.lineage, role=Membership.Role.MANAGER)
     people = User.objects.filter(pk__in=[job.owner_id, *managers.values_list("user_id", flat=True)])
     text = f"{job.name} of {job.owner.get_username()} in {job.tenant.name} runs. {said}."

@@ -120,6 +120,7 @@ def submit_within(
         is_bare_pod=not (replica or secrets) and _is_bare_pod(cluster, spec),
         generation_ids=generation_ids,
         priority=spec.priority,
+        only_idle=spec.only_idle,
         request_key=request_key,
         created_at=now,
         state_since=now,

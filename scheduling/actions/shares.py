@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from django.db import connection
@@ -135,7 +135,9 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
         if ends > last.at:
             _close_interval(cluster, last, received, since=last.at, now=ends)
         _book_trades(last, ends=ends)
-    _settle_balances(cluster, received, seconds=(now - since).total_seconds())
+    # GPUs that nobody else wanted are no part of anybody's share.
+    shared = {key: some.held - some.preemptible for key, some in received.items()}
+    _settle_balances(cluster, shared, seconds=(now - since).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +174,23 @@ def take_back(cluster: Cluster, closings: Iterable[Closing]) -> None:
 
 
 _OVER = """
-    SELECT job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, lease.gpus,
+    SELECT over.lease, job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, lease.gpus,
            over.ended, over.counted
       FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS over (lease, ended, counted)
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
 """
+# Without what was preemptible, of which nothing was counted.
 TAKE_BACK_FROM_BALANCES = f"""
     UPDATE scheduling_sharebalance AS balance SET owed = balance.owed + back.seconds
       FROM (SELECT tenant_id, owner_id, cluster_id, generation_id,
-                   sum(gpus * extract(epoch FROM counted - ended))::float8 AS seconds
-              FROM ({_OVER}) AS over GROUP BY 1, 2, 3, 4) AS back
+                   sum(gpus * (extract(epoch FROM counted - ended) - idle.seconds))::float8 AS seconds
+              FROM ({_OVER}) AS over,
+                   LATERAL (SELECT coalesce(sum(extract(epoch FROM
+                                least(counted, upper(during)) - greatest(ended, lower(during)))), 0)
+                       FROM scheduling_preemptibletime
+                      WHERE lease_id = over.lease AND during && tstzrange(ended, counted)) AS idle (seconds)
+             GROUP BY 1, 2, 3, 4) AS back
      WHERE (balance.tenant_id, balance.user_id, balance.cluster_id, balance.generation_id)
          = (back.tenant_id, back.owner_id, back.cluster_id, back.generation_id) AND balance.share > 0
 """  # noqa: S608 - of constants
@@ -216,19 +224,30 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     return min(now, until)
 
 
-def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
-    """GPU-seconds held between two moments, per (tenant, user, generation), as observed so far."""
+class Received(NamedTuple):
+    """GPU-seconds: all that were held, and those of them that were only as nobody else wanted the GPUs."""
+
+    held: float
+    preemptible: float
+
+
+def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], Received]:
+    """What was had between two moments, per (tenant, user, generation), as observed so far."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT job.tenant_id, job.owner_id, lease.generation_id,
                    sum(lease.gpus * extract(epoch FROM
-                       greatest(upper - greatest(lease.held_from, %(since)s), interval '0')))::float
+                       greatest(upper - greatest(lease.held_from, %(since)s), interval '0')))::float,
+                   sum(lease.gpus * idle.seconds)::float
             FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id,
             LATERAL (SELECT least(%(now)s, CASE
                 WHEN lease.state = 'closed' THEN lease.held_until
                 WHEN lease.last_seen_at < %(now)s - %(silence)s * interval '1 second' THEN lease.last_seen_at
-                ELSE %(now)s END) AS upper) AS until
+                ELSE %(now)s END) AS upper) AS until,
+            LATERAL (SELECT coalesce(sum(extract(epoch FROM greatest(interval '0',
+                         least(upper, upper(during)) - greatest(lease.held_from, %(since)s, lower(during))))), 0)
+                FROM scheduling_preemptibletime WHERE lease_id = lease.id) AS idle (seconds)
             WHERE lease.cluster_id = %(cluster)s
               AND lease.held_from < %(now)s
               AND (lease.state IN ('starting', 'running', 'stopping') OR lease.held_until > %(since)s)
@@ -237,21 +256,22 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
             {"cluster": cluster.pk, "since": since, "now": now, "silence": SILENCE_SECONDS},
         )
         return {
-            (tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()
+            (tenant, user, generation): Received(held, preemptible)
+            for tenant, user, generation, held, preemptible in cursor.fetchall()
         }
 
 
 def _close_interval(
     cluster: Cluster,
     last: Round,
-    received: dict[tuple[int, int, int], float],
+    received: dict[tuple[int, int, int], Received],
     *,
     since: datetime,
     now: datetime,
 ) -> None:
     by_tenant: dict[tuple[int, int], float] = {}
-    for (tenant, _, generation), seconds in received.items():
-        by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + seconds
+    for (tenant, _, generation), some in received.items():
+        by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + some.held
     rates: dict[tuple[int, int], dict[str, float]] = {
         (rate["tenant"], rate["generation"]): rate for rate in last.shares
     }

@@ -106,6 +106,7 @@ class IdleRule(models.Model):
     class Action(models.TextChoices):
         NOTHING = "nothing", "do nothing"
         WARN = "warn", "warn"
+        ONLY_IDLE = "only_idle", "warn, then only idle GPUs"
         STOP = "stop", "warn, then stop"
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="idle_rule")

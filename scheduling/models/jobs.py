@@ -72,6 +72,8 @@ class Job(models.Model):
     # Ids of acceptable generations; empty: any.
     generation_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     priority = models.IntegerField(default=0)
+    # It takes no part in the sharing: it runs on GPUs that nobody else wants. The spec says what was asked for first.
+    only_idle = models.BooleanField(default=False, db_default=False)
 
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
     # The fence: counts the leases given to this job; what carries an older number is void.

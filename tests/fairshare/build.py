@@ -33,6 +33,7 @@ class Job:
     was_on: tuple[int, ...] = ()  # nodes of its workers, where it ran last
     resident: float = 1e6
     blocked: int = 0
+    only_idle: bool = False
 
 
 def snapshot(
@@ -88,6 +89,7 @@ def snapshot(
             blocked=np.array([job.blocked for job in jobs], dtype=np.int64),
             place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
             place_node=np.array([node for place in places for node in place], dtype=np.int64),
+            only_idle=np.array([job.only_idle for job in jobs]) if any(j.only_idle for j in jobs) else None,
         ),
         settings=Settings(**settings),  # type: ignore[arg-type]
     )
@@ -158,6 +160,7 @@ def _job(
         accepts=tuple(sorted(draw(st.sets(st.integers(0, kinds - 1), min_size=1)))),
         priority=draw(st.sampled_from([0, 0, 1])),
         blocked=draw(st.sampled_from([0, 0, 0, 0, 11])),
+        only_idle=draw(st.sampled_from([False, False, False, True])),
     )
     job.rate = {
         k: draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])) for k in job.accepts or () if draw(st.booleans())

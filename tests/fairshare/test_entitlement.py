@@ -89,7 +89,7 @@ def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
     able, _ = may_run(given, tree)
-    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    rank = demand_rank(tree, given.accounts, given.jobs, given.jobs.sharing(able))
     leaves = np.flatnonzero(tree.is_leaf)
     entitled = decision.entitled[leaves]
     alone = take(rank[leaves], np.zeros_like(entitled), entitled, np.zeros(entitled.shape, dtype=np.int64))
@@ -102,7 +102,7 @@ def test_a_generation_is_left_over_only_when_nobody_can_use_it(given):
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
     able, _ = may_run(given, tree)
-    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    rank = demand_rank(tree, given.accounts, given.jobs, given.jobs.sharing(able))
     left = capacity_of(given.cluster) - decision.share[tree.roots].sum(axis=0)
     for k in np.flatnonzero(left > 1e-6).tolist():
         more = np.eye(len(left))[k]
@@ -117,7 +117,7 @@ def test_no_share_is_more_than_can_be_used(given):
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
     able, _ = may_run(given, tree)
-    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    rank = demand_rank(tree, given.accounts, given.jobs, given.jobs.sharing(able))
     kinds = decision.share.shape[1]
     for bits in range(1, 1 << kinds):
         inside = [k for k in range(kinds) if bits >> k & 1]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairshare.balance import settle
 from fairshare.codec import decode_snapshot, encode
-from fairshare.model import Decision, Reason, Snapshot
+from fairshare.model import NOWHERE, Bools, Decision, Reason, Snapshot
 from fairshare.policy import decide
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, snapshot, snapshots
+from tests.fairshare.build import Account, Job, place_of, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -89,14 +89,94 @@ def test_idle_only_gangs_run_where_nobody_with_a_claim_waits(data):
     idle = {t for t in leaves if data.draw(st.booleans())}
     given = limited(given, claim_total=dict.fromkeys(idle, 0.0))
     decision = decide(given, seed=1)
+    by_wish = given.jobs.only_idle
+    only_idle = np.isin(given.jobs.account, sorted(idle)) | (False if by_wish is None else by_wish)
     kinds = {
         int(k)
         for job, k in zip(decision.run.tolist(), decision.generation.tolist(), strict=True)
-        if int(given.jobs.account[job]) in idle
+        if only_idle[job]
     }
+    assert set(decision.run[only_idle[decision.run]].tolist()) <= set(
+        () if decision.only_idle is None else decision.only_idle.tolist()
+    )
     for job in np.flatnonzero(decision.reason == Reason.SHARE_IN_USE).tolist():
-        if int(given.jobs.account[job]) not in idle:
-            assert not kinds & set(np.flatnonzero(given.jobs.accepts[job]).tolist())
+        assert not only_idle[job]
+        assert not kinds & set(np.flatnonzero(given.jobs.accepts[job]).tolist())
+
+
+@EXAMPLES
+@given(st.data())
+def test_jobs_that_want_idle_gpus_only_change_nothing_for_all_others(data):
+    given = data.draw(snapshots(residence=0.0, may_preempt=True))
+    assume(given.jobs.only_idle is not None)
+    decision = decide(given, seed=1)
+    takes_part = np.flatnonzero(~given.jobs.only_idle)
+    # Where they hold nothing, others find even the same places.
+    waits = replace(given.jobs, running_on=np.where(given.jobs.only_idle, NOWHERE, given.jobs.running_on))
+    waiting = decide(replace(given, jobs=waits), seed=1)
+    alone = decide(without(given, given.jobs.only_idle), seed=1)
+    for one in (decision, waiting):
+        assert one.entitled.tolist() == alone.entitled.tolist()
+        assert one.share.tolist() == alone.share.tolist()
+        assert one.trades == alone.trades
+    picked = [job for job in waiting.run.tolist() if not given.jobs.only_idle[job]]
+    assert picked == takes_part[alone.run].tolist()
+    for p, job in enumerate(alone.run.tolist()):
+        expected = alone.place_node[alone.place_start[p] : alone.place_start[p + 1]].tolist()
+        assert place_of(waiting, int(takes_part[job])) == expected
+
+
+def without(given: Snapshot, left_out: Bools) -> Snapshot:
+    """The snapshot without some of its jobs."""
+    stays = np.flatnonzero(~left_out)
+    jobs, start = given.jobs, given.jobs.place_start
+    places = [jobs.place_node[start[job] : start[job + 1]] for job in stays.tolist()]
+    columns = (
+        "account",
+        "workers",
+        "gpus",
+        "accepts",
+        "rate",
+        "priority",
+        "running_on",
+        "resident",
+        "blocked",
+    )
+    fewer = {name: getattr(jobs, name)[stays] for name in columns}
+    fewer["place_start"] = np.cumsum([0, *map(len, places)], dtype=np.int64)
+    fewer["place_node"] = np.concatenate([np.empty(0, dtype=np.int64), *places])
+    return replace(given, jobs=replace(jobs, **fewer, only_idle=None))
+
+
+def test_a_job_that_wants_idle_gpus_only_gives_them_back_at_once() -> None:
+    accounts = [Account(), Account()]
+    there = decide(snapshot([(0, 4)], accounts, [Job(0, gpus=4, only_idle=True)]), seed=0)
+    assert there.only_idle is not None
+    assert (there.run.tolist(), there.only_idle.tolist()) == ([0], [0])
+    assert not there.entitled.any()  # it earns nothing, and is owed nothing
+    lately = [Job(0, gpus=4, on=(0,), resident=1.0, only_idle=True), Job(1, gpus=4)]
+    both = snapshot([(0, 4)], accounts, lately, residence=60.0)
+    decision = decide(both, seed=0)
+    assert (decision.run.tolist(), decision.reason.tolist()) == ([1], [Reason.ONLY_IDLE, Reason.NONE])
+    filling = replace(both, settings=replace(both.settings, may_preempt=False))
+    assert decide(filling, seed=0).run.tolist() == [0]
+
+
+def test_of_one_account_jobs_that_take_part_go_before_those_that_do_not() -> None:
+    """Whatever their order and priority."""
+    jobs = [Job(0, gpus=2, only_idle=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
+    decision = decide(snapshot([(0, 4)], [Account()], jobs), seed=0)
+    assert decision.run.tolist() == [1, 2]
+    assert decision.reason.tolist() == [Reason.ONLY_IDLE, Reason.NONE, Reason.NONE]
+
+
+def test_what_is_idle_goes_on_or_is_drawn_by_tickets() -> None:
+    jobs = [Job(0, only_idle=True), Job(1, only_idle=True)]
+    given = snapshot([(0, 1)], [Account(3.0), Account(1.0)], jobs)
+    won = sum(decide(given, seed=seed).run.tolist() == [0] for seed in range(400))
+    assert 260 < won < 340  # 300 are expected
+    there = snapshot([(0, 1)], [Account(3.0), Account(1.0)], [jobs[0], Job(1, only_idle=True, on=(0,))])
+    assert all(decide(there, seed=seed).run.tolist() == [1] for seed in range(40))
 
 
 def test_what_is_idle_is_used_and_given_back_at_once() -> None:

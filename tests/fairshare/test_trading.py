@@ -136,6 +136,7 @@ def test_trades_conserve_generations_and_leave_both_sides_better_off(given):
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
     able, _ = may_run(given, tree)
+    able = given.jobs.sharing(able)
     rank = demand_rank(tree, given.accounts, given.jobs, able)
     turn = preferred_turns(tree, given.jobs, able)
     capacity = np.bincount(given.cluster.node_generation, given.cluster.capacity)

@@ -70,7 +70,7 @@ def test_while_it_waits_for_its_next_turn_its_page_says_how_the_last_one_was(
     html = text(bob, f"/jobs/{warned.pk}/")
     said = "Nobody used its GPUs when it had some. It is stopped when it has held some for 7 min"
     assert said in html
-    earliest = bob.get(f"/api/v1/jobs/{warned.pk}/gpu-use").json()["stops_at"]
+    earliest = bob.get(f"/api/v1/jobs/{warned.pk}/gpu-use").json()["acts_at"]
     assert datetime.fromisoformat(earliest) >= now_from_database() + 6.9 * MINUTE
     Job.objects.filter(pk=warned.pk).update(state=Job.State.RUNNING, state_since=now_from_database())
     GpuUse.objects.update(measured_until=now_from_database() - MINUTE)
@@ -210,12 +210,12 @@ def test_the_api_tells_of_use_and_puts_off(scene: Scene, warned: Job, browser_of
     url = f"/api/v1/jobs/{warned.pk}"
     told = bob.get(f"{url}/gpu-use").json()
     assert told["idle_seconds"] == 2700
-    assert told["stops_at"] > told["warned_at"] > told["idle_since"]
+    assert told["acts_at"] > told["warned_at"] > told["idle_since"]
     until = (now_from_database() + 60 * MINUTE).isoformat()
     asked = {"until": until, "reason": "loads its data"}
     assert charlie.post(f"{url}/snooze", asked, content_type="application/json").status_code == 404
     told = bob.post(f"{url}/snooze", asked, content_type="application/json").json()
-    assert (told["snooze_reason"], told["stops_at"]) == ("loads its data", None)
+    assert (told["snooze_reason"], told["acts_at"]) == ("loads its data", None)
     assert bob.get(f"/api/v1/jobs/{scene.waiting.pk}/gpu-use").json() is None
     again = bob.post(f"{url}/snooze", asked | {"reason": ""}, content_type="application/json")
     assert again.status_code == 409

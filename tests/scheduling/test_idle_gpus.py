@@ -25,7 +25,7 @@ from tests.scheduling.world import World, start, world
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 NONE = timedelta(0)
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-TERMS = Terms(after=30 * MINUTE, grace=10 * MINUTE, snooze=2 * HOUR, stops=True)
+TERMS = Terms(after=30 * MINUTE, grace=10 * MINUTE, snooze=2 * HOUR, then=Step.STOP)
 
 
 # --- what follows from a rule --------------------------------------------------------------------
@@ -50,20 +50,24 @@ LIVES = st.lists(
 
 @settings(max_examples=400)
 @given(
-    life=LIVES, after=minutes(1, 40), grace=minutes(1, 30), snooze=minutes(0, 60), stops=st.booleans()
+    life=LIVES,
+    after=minutes(1, 40),
+    grace=minutes(1, 30),
+    snooze=minutes(0, 60),
+    then=st.sampled_from([Step.NOTHING, Step.ONLY_IDLE, Step.STOP]),
 )  # fmt: skip
 def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
     life: list[tuple[timedelta, str, bool]],
     after: timedelta,
     grace: timedelta,
     snooze: timedelta,
-    stops: bool,
+    then: Step,
 ) -> None:
     """Whatever happens between looks that come now and then, in turns with waiting between.
 
     After "waiting" it runs again, and nothing of that turn is measured yet.
     """
-    terms = Terms(after=after, grace=grace, snooze=snooze, stops=stops)
+    terms = Terms(after=after, grace=grace, snooze=snooze, then=then)
     now = measured = promised = NOON
     since: datetime | None = None
     lasted = timedelta(0)
@@ -107,8 +111,8 @@ def test_nobody_is_stopped_unwarned_too_early_in_use_or_while_that_is_put_off(
         if step is Step.WARN:
             warned, first = now, first if first and first >= since else now
             lasted_warned, promised = timedelta(0), NOON
-        elif step is Step.STOP:
-            assert stops
+        elif step is not Step.NOTHING:
+            assert step is then
             assert warned is not None
             assert now >= warned + grace
             assert (
@@ -165,7 +169,7 @@ def test_what_was_measured_in_the_turn_before_stops_nobody() -> None:
 
 def test_a_longer_rule_takes_a_warning_back() -> None:
     warned = warned_at_half_past(60)
-    longer = Terms(after=2 * HOUR, grace=MINUTE, snooze=HOUR, stops=True)
+    longer = Terms(after=2 * HOUR, grace=MINUTE, snooze=HOUR, then=Step.STOP)
     assert warned.step(longer, NOON + 60 * MINUTE) is Step.NOTHING
     assert warned.acts_at(longer, NOON + 60 * MINUTE) is None
 
@@ -338,7 +342,7 @@ def test_sessions_have_their_own_clock_and_replicas_are_left_alone_unless_the_ru
     rule(services=True)
     terms = IdleRules.read().terms_of(job)
     assert (terms is not None) is (kind == "replica")
-    assert terms is None or not terms.stops
+    assert terms is None or terms.then is Step.NOTHING
 
 
 def test_what_does_not_run_any_more_is_left_alone(lab: World) -> None:
