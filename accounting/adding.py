@@ -40,6 +40,17 @@ def add_up(
     if not compiled:
         return Added((), 0, Decimal(0))
     keys = ", ".join(f'"by_{name}"' for name in names)
+    page, bounds = "", []
+    if largest is not None:
+        page = f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
+        bounds = [largest.start or 0, largest.stop - (largest.start or 0)]
+    if len(compiled) == 1 and job_names is None:  # it is added up already
+        ((sql, some),) = compiled
+        statement = (
+            f"SELECT {keys}, gpu_seconds_sum AS gpu_seconds, cost_sum, segments_sum::bigint, count(*) OVER (),"  # noqa: S608
+            f" max(gpu_seconds_sum) OVER () FROM ({sql}) AS part WHERE segments_sum <> 0"
+        )
+        return _read(statement + page, [*some, *bounds], names)
     told = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
     every = " UNION ALL ".join(
         f"(SELECT {told}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
@@ -58,9 +69,10 @@ def add_up(
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
         f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )
-    if largest is not None:
-        statement += f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
-        values += [largest.start or 0, largest.stop - (largest.start or 0)]
+    return _read(statement + page, [*values, *bounds], names)
+
+
+def _read(statement: str, values: Sequence[Any], names: Sequence[str]) -> Added:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         rows = cursor.fetchall()

@@ -10,6 +10,7 @@ free or used by others than Fairlot, with what the rounding of many bills leaves
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,9 +26,9 @@ from accounting.models import (
     LedgerAccount,
     LedgerEntry,
     LedgerTransaction,
-    UsageHour,
 )
 from accounting.months import first_of_month
+from accounting.sources import closed_sums
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
 from accounting.waived import waived
@@ -123,8 +124,8 @@ def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None
         of_book, month__gte=first.date().replace(day=1), month__lte=last.date()
     ).filter(period__startswith__gte=first, period__startswith__lt=last)
     rows = list(_rows(closed))
-    tenants = _tenants(of_book, first, last)
-    taken_back = _waived(of_book, list(books), first, last)
+    tenants = _tenants(book, first, last)
+    taken_back = _waived(book, list(books), first, last)
     classes = _classes(of_book, first, last)
     currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys())
     return CapacityReport(
@@ -160,41 +161,42 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
         )
 
 
-def _tenants(of_book: Q, first: datetime, last: datetime) -> dict[str, list[Share]]:
+def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
     """By currency, those who bear anything, in order of their names."""
-    rows = (
-        UsageHour.objects.filter(of_book)
-        .between(first, last)
-        .order_by()
-        .values_list("currency", "tenant_id", "tenant__name")
-        .annotate(cost=Sum("cost"))
-        .order_by("tenant__name")
-    )
+    costs: dict[tuple[str, str, int], Decimal] = defaultdict(Decimal)
+    for sums in closed_sums(first, last, book=book):
+        for name, tenant, currency, cost in sums.values_list(
+            "tenant__name", "tenant_id", "currency"
+        ).annotate(Sum("cost")):
+            costs[name, tenant, currency] += cost
     found: dict[str, list[Share]] = {}
-    for currency, tenant, name, cost in rows:
+    for (name, tenant, currency), cost in sorted(costs.items()):
         if cost:
             found.setdefault(currency, []).append(Share(tenant, name, cost))
     return found
 
 
-def _waived(of_book: Q, books: Sequence[ClosedBook], first: datetime, last: datetime) -> dict[str, Decimal]:
+def _waived(
+    book: int | None, books: Sequence[ClosedBook], first: datetime, last: datetime
+) -> dict[str, Decimal]:
     """By currency, what corrections took back and nobody was billed for instead; from the segments themselves.
 
     Where these are archived it is what is missing of what was charged: that this is so was verified before.
     """
     archived = max((one.details_since for one in books if one.details_since), default=first)
-    found = _not_borne(of_book, first, min(last, archived)) if first < archived else {}
+    found = _not_borne(book, first, min(last, archived)) if first < archived else {}
     for (currency,), cost in waived(books, first, last, ("currency",)).items():
         found[currency] = found.get(currency, Decimal(0)) + cost
     return found
 
 
-def _not_borne(of_book: Q, first: datetime, last: datetime) -> dict[str, Decimal]:
+def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, Decimal]:
     """By currency, what was charged for these hours and neither tenants nor prices of classes account for."""
+    of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
     closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
     found = dict(closed.values_list("currency").annotate(Sum("charged")))
-    for currency, shares in _tenants(of_book, first, last).items():
+    for currency, shares in _tenants(book, first, last).items():
         found[currency] -= sum((one.cost for one in shares), Decimal(0))
     for currency, amount in _classes(of_book, first, last).items():
         found[currency] -= amount

@@ -9,12 +9,14 @@ from decimal import Decimal
 
 from django.db.models import Q, Sum
 
-from accounting.models import ClosedBook, Tenant, UsageHour
+from accounting.models import ClosedBook, Tenant
+from accounting.sources import closed_sums
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
 from accounting.waived import waived
 
 Place = tuple[int, str, str]  # tenant, generation, currency
+NOTHING = (Decimal(0), Decimal(0), Decimal(0), Decimal(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,17 @@ def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> 
     """Of the full UTC hours in [begins, ends) that are closed, by the tenants' paths. For operators. Five queries."""
     first, last = start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends)
     of_book = Q() if book is None else Q(book=book)
-    rows = (
-        UsageHour.objects.filter(of_book)
-        .between(first, last)
-        .order_by()
-        .values_list("tenant_id", "generation__name", "currency")
-        .annotate(Sum("gpu_seconds"), Sum("idle"), Sum("assembling"), Sum("cost"))
-    )
-    found = {(tenant, generation, currency): rest for tenant, generation, currency, *rest in rows}
     names = ("tenant_id", "generation__name", "currency")
+    found: dict[Place, Sequence[Decimal]] = {}
+    for sums in closed_sums(first, last, book=book):
+        rows = sums.values_list(*names).annotate(
+            Sum("gpu_seconds"), Sum("idle"), Sum("assembling"), Sum("cost")
+        )
+        for tenant, generation, currency, *more in rows:
+            known = found.get((tenant, generation, currency), NOTHING)
+            found[tenant, generation, currency] = [
+                one + other for one, other in zip(known, more, strict=True)
+            ]
     corrected: dict[Place, Decimal] = {
         (tenant, generation, currency): -cost
         for (tenant, generation, currency), cost in waived(
@@ -63,7 +67,7 @@ def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> 
     }
     tenants = Tenant.objects.in_bulk()
     charges = [
-        _charge(tenants, place, found.get(place, [Decimal(0)] * 4), corrected.get(place, Decimal(0)))
+        _charge(tenants, place, found.get(place, NOTHING), corrected.get(place, Decimal(0)))
         for place in found.keys() | corrected.keys()
     ]
     charges = [one for one in charges if one.gpu_seconds or one.cost or one.corrections]

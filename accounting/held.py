@@ -41,9 +41,8 @@ def held_by_generation(
         some.values_list("generation__name").annotate(Sum("gpu_seconds"), Sum("idle"), Sum("assembling"))
         for some in sources.sums()
     ]
-    segments = (
-        sources.segments()
-        .annotate(part_start=start, part_end=end)
+    segments = [
+        some.annotate(part_start=start, part_end=end)
         .filter(part_start__lt=F("part_end"))
         .values_list("generation__name")
         .annotate(
@@ -51,9 +50,10 @@ def held_by_generation(
             idle_part=part_between("idle", start, end),
             assembling_part=part_between("assembling", start, end),
         )
-    )
+        for some in sources.segments()
+    ]
     found: dict[str, list[Decimal]] = {}
-    for rows in (*sums, segments):
+    for rows in (*sums, *segments):
         for generation, *amounts in rows:
             known = found.setdefault(generation, [Decimal(0)] * 3)
             found[generation] = [one + more for one, more in zip(known, amounts, strict=True)]

@@ -30,10 +30,11 @@ def held_by_job(
         for some in sources.sums()
     ]
     start, end = latest(LOWER, moment(begins)), earliest(UPPER, moment(ends))
-    segments = sources.segments().annotate(part_start=start, part_end=end)
-    parts.append(
-        segments.filter(part_start__lt=F("part_end"))
+    parts += [
+        some.annotate(part_start=start, part_end=end)
+        .filter(part_start__lt=F("part_end"))
         .values(**keys)
         .annotate(gpu_seconds_sum=gpu_seconds_between(start, end), idle_sum=part_between("idle", start, end))
-    )
+        for some in sources.segments()
+    ]
     return union_all(parts, [*keys, "gpu_seconds_sum", "idle_sum"])

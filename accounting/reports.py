@@ -201,16 +201,16 @@ def _of_sums(
 def _of_segments(
     sources: Sources, scope: Scope, columns: dict[str, Any], unit: By | None, time_zone: str
 ) -> Iterator[QuerySet[Any]]:
-    found = sources.segments()
-    if unit is None:
-        yield _sums(found, LOWER, UPPER, scope, columns)
-        return
-    # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
-    # a second local hour or day, never a third: sum the last parts, then the parts before those.
-    last = start_of(unit, UPPER - timedelta(microseconds=1), time_zone)
-    yield _sums(found, latest(LOWER, last), UPPER, scope, columns | {"begins": last})
-    crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-    yield _sums(crossing, LOWER, last, scope, columns | {"begins": start_of(unit, LOWER, time_zone)})
+    for found in sources.segments():
+        if unit is None:
+            yield _sums(found, LOWER, UPPER, scope, columns)
+            continue
+        # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
+        # a second local hour or day, never a third: sum the last parts, then the parts before those.
+        last = start_of(unit, UPPER - timedelta(microseconds=1), time_zone)
+        yield _sums(found, latest(LOWER, last), UPPER, scope, columns | {"begins": last})
+        crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
+        yield _sums(crossing, LOWER, last, scope, columns | {"begins": start_of(unit, LOWER, time_zone)})
 
 
 def _sums(

@@ -7,20 +7,26 @@ days before hours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.db import connection
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
 
 from accounting.clipping import LOWER, start_of
-from accounting.models import ClosedBook, JobDay, UsageDay, UsageHour, UsageSegment, User
+from accounting.models import JobDay, UsageDay, UsageHour, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
+from accounting.months import first_of_month
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
+
+NO_TIME = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def start_of_row(row: Row, moment: datetime) -> datetime:
 class _Level:
     """Sums of one kind, and which time they cover: of each book from one moment to another."""
 
-    def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[ClosedBook]) -> None:
+    def __init__(self, model: Any, unit: str, scope: Scope, closed: Sequence[_Book]) -> None:
         self.model, self.unit = model, unit
         self.length = DAY if unit == "day" else HOUR
         self.first = None if scope.begins is None else self._next(scope.begins)
@@ -68,8 +74,19 @@ class _Level:
         """What begins in these spans; `moment` is the field that says when it begins."""
         covered = Q(pk__in=[])
         for book, (begins, ends) in self.spans.items():
-            covered |= Q(book=book, **{f"{moment}__gte": begins, f"{moment}__lt": ends})
+            covered |= Q(book=book, **_within(moment, begins, ends))
         return covered
+
+    def beyond(self, inner: _Level, moment: str) -> Q:
+        """The same without what `inner`, all of whose time this level covers too, does."""
+        beyond = Q(pk__in=[])
+        for book, (begins, ends) in self.spans.items():
+            first, last = inner.spans[book]
+            parts = [(begins, first), (last, ends)] if first < last else [(begins, ends)]
+            for part in parts:
+                if part[0] < part[1]:
+                    beyond |= Q(book=book, **_within(moment, *part))
+        return beyond
 
     def begins_at(self, moment: datetime) -> bool:
         """Whether one of its days or hours does."""
@@ -83,12 +100,17 @@ class _Level:
         return self._start(moment - MICROSECOND) + self.length
 
 
+def _within(moment: str, begins: datetime, ends: datetime) -> dict[str, datetime]:
+    return {f"{moment}__gte": begins, f"{moment}__lt": ends}
+
+
 class Sources:
     """The sources of one report; together they have all of its time, and none of it twice."""
 
     def __init__(self, scope: Scope, row: Row, *, by_job: bool) -> None:
         self._scope, self._row = scope, row
-        self._closed = closed = list(ClosedBook.objects.order_by("book"))
+        closed, self._unopened = _read_books()
+        self._closed = closed
         levels: list[tuple[Any, str]] = (
             [(JobDay, "day")] if by_job else [(UsageDay, "day"), (UsageHour, "hour")]
         )
@@ -119,19 +141,52 @@ class Sources:
         """Sums of days and of hours, which begin at `hour`."""
         return [self._sums(level, self._levels[:place]) for place, level in enumerate(self._levels)]
 
-    def segments(self) -> UsageSegmentQuerySet:
-        """Segments of all other time; those at the period's edges reach beyond it."""
+    def segments(self) -> list[UsageSegmentQuerySet]:
+        """Segments of all other time; those at the period's edges reach beyond it. None has what another one has."""
         scope = self._scope
         found: UsageSegmentQuerySet = self._visible(UsageSegment.objects.with_charges())
         found = found.uncorrected().filter(**scope.narrow)
         found = found.overlapping(scope.begins, scope.ends).order_by()
-        left: UsageSegmentQuerySet = self._without(found, self._levels, "period__startswith", LOWER)
-        return left
+        if not self._levels:
+            return [found]
+        if self._straddles(self._levels[-1]):
+            left: UsageSegmentQuerySet = self._without(found, self._levels, "period__startswith", LOWER)
+            return [left]
+        return [found.filter(part) for part in self._left_by(self._levels[-1])]
+
+    def _left_by(self, finest: _Level) -> Iterator[Q]:
+        """What a level leaves that covers all that others do, said so that indexes find it: mostly the last hours."""
+        scope = self._scope
+        before, after = {}, {}
+        whole = [*self._unopened]
+        for book, (begins, ends) in finest.spans.items():
+            if begins >= ends:
+                whole.append(book)
+                continue
+            # No segment crosses a full hour, so none reaches into a span that begins with the period.
+            if scope.begins is None or begins > scope.begins:
+                before[book] = begins
+            if scope.ends is None or ends < scope.ends:
+                after[book] = ends
+        if before:
+            latest = max(before.values())
+            left = Q(month__lte=first_of_month(latest), period__startswith__lt=latest)
+            yield left & _any_of(Q(book=book, period__startswith__lt=at) for book, at in before.items())
+        if after:
+            first = min(after.values())
+            left = Q(month__gte=first_of_month(first), period__startswith__gte=first)
+            yield left & _any_of(Q(book=book, period__startswith__gte=at) for book, at in after.items())
+        if whole:
+            yield Q(book__in=whole)
 
     def _sums(self, level: _Level, taken: Sequence[_Level]) -> QuerySet[Any]:
         found: Any = self._visible(level.model.objects.all()).between(level.first, level.last)
-        found = found.filter(level.covered("hour"), **self._scope.narrow).order_by()
-        if self._may_straddle():
+        found = found.filter(**self._scope.narrow).order_by()
+        if taken and not any(map(self._straddles, (level, *taken))):
+            (inner,) = taken
+            return found.filter(level.beyond(inner, "hour"))  # type: ignore[no-any-return]
+        found = found.filter(level.covered("hour"))
+        if self._straddles(level):
             found = found.alias(**self._rows_of(level, F("hour"))).filter(self._in_one_row(level))
         left: QuerySet[Any] = self._without(found, taken, "hour", F("hour"))
         return left
@@ -140,15 +195,31 @@ class Sources:
         """Without what these levels have."""
         for level in levels:
             covered = level.covered(moment)
-            if self._may_straddle():
+            if self._straddles(level):
                 found = found.alias(**self._rows_of(level, start_of(level.unit, at, "UTC")))
                 covered &= self._in_one_row(level)
             found = found.filter(~covered)
         return found
 
-    def _may_straddle(self) -> bool:
-        """Whether some of its days or hours may lie in two rows: none does in a row of the same clock."""
-        return self._row.unit is not None and self._row.time_zone != "UTC"
+    def _straddles(self, level: _Level) -> bool:
+        """Whether some of a level's days or hours may lie in two rows: none does in a row of the same clock."""
+        if self._row.unit is None or self._row.time_zone == "UTC":
+            return False
+        return level.unit == "day" or not self._has_full_hours
+
+    @cached_property
+    def _has_full_hours(self) -> bool:
+        """Whether all hours of the rows' clock begin with hours of UTC."""
+        moments = [one.since for one in self._closed] + [one.until for one in self._closed]
+        first = self._scope.begins or min(moments, default=self._scope.ends)
+        last = self._scope.ends or max(moments, default=first)
+        if first is None or last is None:
+            return False
+        days = (first + timedelta(days=day) for day in range((last - first).days + 2))
+        return all(self._offset(day) % HOUR == NO_TIME for day in days)
+
+    def _offset(self, moment: datetime) -> timedelta:
+        return moment.astimezone(ZoneInfo(self._row.time_zone)).utcoffset() or NO_TIME
 
     def _visible(self, rows: Any) -> Any:
         return rows if self._scope.viewer is None else rows.visible_to(self._scope.viewer)
@@ -163,3 +234,44 @@ class Sources:
 
     def _row_of(self, moment: Combinable) -> Combinable:
         return start_of(self._row.unit or "", moment, self._row.time_zone)
+
+
+def _any_of(parts: Iterable[Q]) -> Q:
+    return reduce(or_, parts)
+
+
+def closed_sums(begins: datetime, ends: datetime, *, book: int | None = None) -> list[QuerySet[Any]]:
+    """Sums of what is closed between two full hours (UTC), of one book or of all; none has what another one has."""
+    scope = Scope(None, begins, ends, {} if book is None else {"book": book})
+    return Sources(scope, Row(None, "UTC"), by_job=False).sums()
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """Of a ClosedBook what matters here."""
+
+    book: int
+    since: datetime
+    until: datetime
+    details_since: datetime | None
+
+
+# All books in which something was booked are found from each one to the next, by an index.
+BOOKS = """
+    WITH RECURSIVE booked (book) AS (
+        SELECT min(book) FROM accounting_ledgertransaction
+        UNION ALL
+        SELECT (SELECT min(later.book) FROM accounting_ledgertransaction later WHERE later.book > booked.book)
+          FROM booked WHERE booked.book IS NOT NULL)
+    SELECT book, since, until, details_since
+      FROM accounting_closedbook FULL JOIN (SELECT book FROM booked WHERE book IS NOT NULL) every_book USING (book)
+     ORDER BY book
+"""
+
+
+def _read_books() -> tuple[list[_Book], list[int]]:
+    """Books of which hours may be closed, and all others in which something was booked."""
+    with connection.cursor() as cursor:
+        cursor.execute(BOOKS)
+        rows = cursor.fetchall()
+    return [_Book(*row) for row in rows if row[1] is not None], [row[0] for row in rows if row[1] is None]

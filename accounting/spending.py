@@ -50,12 +50,13 @@ def spent(
     since = latest(LOWER, moment(begins))
     holder = ("tenant_id", "user_id", "generation_id", "currency")
     sums = [some.values_list(*holder).annotate(Sum("gpu_seconds"), Sum("cost")) for some in sources.sums()]
-    segments = (
-        sources.segments()
-        .values_list(*holder)
-        .annotate(seconds=gpu_seconds_between(since, UPPER), money=cost_between(since, UPPER))
-    )
-    for rows in (*sums, segments):
+    segments = [
+        some.values_list(*holder).annotate(
+            seconds=gpu_seconds_between(since, UPPER), money=cost_between(since, UPPER)
+        )
+        for some in sources.segments()
+    ]
+    for rows in (*sums, *segments):
         for tenant, user, generation, currency, seconds, money in rows:
             amount = found[tenant, user, generation]
             amount.gpu_seconds += seconds

@@ -25,7 +25,9 @@ def waived(
     for one in books:
         begins, ends = max(first, one.since, one.details_since or first), min(last, one.until)
         closed |= Q(book=one.book, period__startswith__gte=begins, period__startswith__lt=ends)
-    segments = UsageSegment.objects.with_charges().filter(closed, month__gte=first.date().replace(day=1))
+    segments = UsageSegment.objects.with_charges().filter(
+        closed, month__gte=first.date().replace(day=1), month__lte=last.date()
+    )
     found: dict[tuple[Any, ...], Decimal] = defaultdict(Decimal)
     taken_back = segments.filter(pk__in=CorrectedSegment.objects.values("segment"))
     for *key, cost in taken_back.order_by().values_list(*names).annotate(Sum("full_cost")):

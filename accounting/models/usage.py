@@ -90,6 +90,10 @@ class UsageSegment(models.Model):
             models.Index("tenant", RangeStartsWith("period"), name="usage_of_tenant_by_start"),
             models.Index(RangeStartsWith("period"), name="usage_by_start"),
             models.Index(fields=["job_id"], name="usage_of_job"),
+            # What was booked anew after corrections, which is little.
+            models.Index(
+                RangeStartsWith("period"), condition=models.Q(version__gt=0), name="usage_booked_anew"
+            ),
         ]
 
     def __str__(self) -> str:

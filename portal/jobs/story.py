@@ -147,9 +147,9 @@ def cost_of(job: Job, user: User) -> Cost:
     for sums in booked.sums():
         for row in sums.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("cost")):
             add(*row)
-    segments = booked.segments().values_list(*names)
-    for row in segments.annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
-        add(*row)
+    for some in booked.segments():
+        for row in some.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
+            add(*row)
     unbooked = Decimal(0)
     for lease, seconds, cost in unbooked_of(job.leases.all()):
         add(lease.generation.name, settings.FAIRLOT_CURRENCY, seconds, cost)

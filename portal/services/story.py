@@ -165,7 +165,8 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
         found[currency] = found.get(currency, Decimal(0)) + money
 
     # Of old months there are only sums.
-    for part, cost in (*((sums, "cost") for sums in booked.sums()), (booked.segments(), "full_cost")):
+    closed = [(part, "cost") for part in booked.sums()]
+    for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
             add(row["service"], row["currency"], row["money"])
     for lease, _, cost in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):

@@ -80,6 +80,17 @@ class Lease(models.Model):
             models.Index(
                 fields=["held_until"], condition=models.Q(lost_from__isnull=False), name="lost_turns"
             ),
+            # Of all turns there ever were, those that still are to be billed.
+            models.Index(
+                fields=["job"],
+                condition=models.Q(held_from__isnull=False)
+                & (
+                    models.Q(billed_until=None)
+                    | models.Q(held_until=None)
+                    | models.Q(billed_until__lt=models.F("held_until"))
+                ),
+                name="lease_not_billed",
+            ),
         ]
         constraints = [
             models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
