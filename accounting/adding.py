@@ -9,9 +9,16 @@ from typing import Any
 
 from django.core.exceptions import EmptyResultSet
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Aggregate, QuerySet
 
 SUMS = ("gpu_seconds", "cost", "segments")
+
+
+class AnyValue(Aggregate):
+    """Of rows that all have the same value, that."""
+
+    function = "ANY_VALUE"
+    name = "AnyValue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +36,20 @@ def add_up(
     largest: slice | None = None,
     *,
     job_names: QuerySet[Any] | None = None,
+    given: Sequence[str] = (),
 ) -> Added:
     """One row for each group of all `parts`, which name the group by_NAME, and gpu_seconds_sum and so on its sums.
 
     Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
     GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
-    some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs.
+    some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs. `given` are
+    those names that are alike in all rows of a group.
     """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return Added((), 0, Decimal(0))
-    keys = ", ".join(f'"by_{name}"' for name in names)
+    keys = ", ".join(f'"by_{name}"' for name in names if name not in given)
+    shown = ", ".join(f'"by_{name}"' for name in names)
     page, bounds = "", []
     if largest is not None:
         page = f" ORDER BY gpu_seconds DESC, {keys} OFFSET %s LIMIT %s"
@@ -47,7 +57,7 @@ def add_up(
     if len(compiled) == 1 and job_names is None:  # it is added up already
         ((sql, some),) = compiled
         statement = (
-            f"SELECT {keys}, gpu_seconds_sum AS gpu_seconds, cost_sum, segments_sum::bigint, count(*) OVER (),"  # noqa: S608
+            f"SELECT {shown}, gpu_seconds_sum AS gpu_seconds, cost_sum, segments_sum::bigint, count(*) OVER (),"  # noqa: S608
             f" max(gpu_seconds_sum) OVER () FROM ({sql}) AS part WHERE segments_sum <> 0"
         )
         return _read(statement + page, [*some, *bounds], names)
@@ -64,8 +74,9 @@ def add_up(
             f' LEFT JOIN ({sql}) AS named (job_id, name) ON named.job_id = parts."by_job_id"'
         )
         values += some
+    shown = ", ".join(f'any_value("by_{name}")' if name in given else f'"by_{name}"' for name in names)
     statement = (
-        f"SELECT {keys}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
+        f"SELECT {shown}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
         f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import Count, F, QuerySet, Sum
 
-from accounting.adding import Added, add_up
+from accounting.adding import Added, AnyValue, add_up
 from accounting.clipping import (
     LOWER,
     UPPER,
@@ -57,6 +57,9 @@ COLUMNS = {
     By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
     By.LABEL: {"label": F("job_id")},  # which add_up replaces by its label
 }
+
+# Columns that are no part of what a group is: all of its rows have the same. Comparing them would take its time.
+GIVEN = ("job",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,9 @@ def usage_report(
     parts = _parts(sources, scope, tuple(by), time_zone)
     names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
     found = (
-        add_up(parts, [*names, "currency"], largest, job_names=job_names) if by else Added((), 0, Decimal(0))
+        add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
+        if by
+        else Added((), 0, Decimal(0))
     )
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
     of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None) if totals else sources
@@ -182,20 +187,23 @@ def _parts(sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str) -
         for name, source in COLUMNS.get(one, {}).items()
     }
     return [
-        *_of_sums(sources, columns, unit, time_zone),
+        *_of_sums(sources, columns, unit, time_zone, added=By.LABEL not in by),
         *_of_segments(sources, scope, columns, unit, time_zone),
     ]
 
 
 def _of_sums(
-    sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str
+    sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str, *, added: bool
 ) -> Iterator[QuerySet[Any]]:
+    """Sums of groups; where these are not `added` up yet, as labels are to be found first, the rows themselves."""
     if unit is not None:
         columns = columns | {"begins": start_of(unit, F("hour"), time_zone)}
+    amounts = ("gpu_seconds", "cost", "segments")
     for sums in sources.sums():
-        yield sums.values(**_named(columns)).annotate(
-            gpu_seconds_sum=Sum("gpu_seconds"), cost_sum=Sum("cost"), segments_sum=Sum("segments")
-        )
+        if added:
+            yield _grouped(sums, columns, **{f"{name}_sum": Sum(name) for name in amounts})
+        else:
+            yield sums.values(**_named(columns), **{f"{name}_sum": F(name) for name in amounts})
 
 
 def _of_segments(
@@ -219,12 +227,23 @@ def _sums(
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
     found = found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
-    summed: QuerySet[Any] = found.values(**_named(columns)).annotate(
+    return _grouped(
+        found,
+        columns,
         gpu_seconds_sum=gpu_seconds_between(start, end),
         cost_sum=cost_between(start, end),
         segments_sum=Count("pk"),
     )
-    return summed
+
+
+def _grouped(found: QuerySet[Any], columns: dict[str, Any], **sums: Any) -> QuerySet[Any]:
+    """One row for each group that the columns and the currency make."""
+    named = _named(columns)
+    given = {f"by_{name}" for name in GIVEN}
+    keys = {name: source for name, source in named.items() if name not in given}
+    rest = {name: AnyValue(source) for name, source in named.items() if name in given}
+    grouped: QuerySet[Any] = found.values(**keys).annotate(**rest, **sums)
+    return grouped
 
 
 def _named(columns: dict[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,10 @@ class Server:
         return port
 
 
+# Reports sort and group some ten thousand rows; any page of a solid-state disk is read about as fast as the next.
+TUNING = {"work_mem": "16MB", "random_page_cost": "1.1"}
+
+
 class Postgres(Server):
     """PostgreSQL with one superuser, `fairlot`, who owns one database, `fairlot`."""
 
@@ -170,6 +174,7 @@ class Postgres(Server):
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": "",  # a socket's path is limited to 107 bytes
+            **TUNING,
             **self.settings,
         }
         return spawn(

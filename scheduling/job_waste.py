@@ -56,7 +56,7 @@ WASTE = """
       FROM told GROUP BY GROUPING SETS ((), (tenant_id), (tenant_id, user_id), (generation_id))
     UNION ALL (
         SELECT -1, tenant_id, user_id, NULL, job_id, sum(held), sum(failed), sum(cancelled), sum(run_again), sum(idle)
-          FROM told WHERE failed + cancelled + run_again + idle > 0
+          FROM told WHERE job_id IN (SELECT job_id FROM told WHERE failed + cancelled + run_again + idle > 0)
          GROUP BY tenant_id, user_id, job_id
          ORDER BY sum(failed + cancelled + run_again + idle) DESC, job_id LIMIT %s
     )

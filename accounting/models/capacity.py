@@ -118,6 +118,8 @@ class NodeHour(models.Model):
 
 class UsageHourQuerySet(ByHourQuerySet):
     def visible_to(self, user: User) -> Self:
+        if user.is_active and user.is_operator:
+            return self.all()  # of all tenants, without a look at each row's
         return self.filter(tenant__in=Tenant.objects.visible_to(user))
 
 

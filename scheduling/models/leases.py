@@ -93,7 +93,12 @@ class Lease(models.Model):
             ),
         ]
         constraints = [
-            models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
+            # With what scheduling/job_waits.py asks of many jobs, so that it looks at no lease itself.
+            models.UniqueConstraint(
+                name="one_lease_a_job_and_epoch",
+                fields=["job", "epoch"],
+                include=["generation", "held_from", "held_until"],
+            ),
             # A gang never runs twice, whatever any process believes.
             models.UniqueConstraint(
                 name="one_held_lease_a_job",

@@ -116,7 +116,10 @@ class TestSpending:
 
     def test_it_takes_three_queries_a_period(self, cast: Cast, django_assert_num_queries) -> None:
         quotas = [quota(cast.uni, "100", kind=kind) for kind in (HOURS, MONEY)]
-        with django_assert_num_queries(3):  # of segments, how far books are closed, and the tree
+        with django_assert_num_queries(2):  # how far books are closed, which there are not yet, and the tree
+            self.left(*quotas)
+        book(cast, ends=NOON - minutes(30))
+        with django_assert_num_queries(3):  # of segments, too
             self.left(*quotas)
         close_hours(cast, NOON - minutes(60), NOON)
         with django_assert_num_queries(5):  # of days and hours, too

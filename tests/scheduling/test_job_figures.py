@@ -181,6 +181,14 @@ def test_waste_is_what_is_counted_by_hand(lab: World, history: Any, period: Any,
         assert waste(None, *period, tenant=lab.people.uni, jobs=100) == told
 
 
+def test_a_job_that_wasted_on_one_generation_is_told_with_all_that_it_held(lab: World) -> None:
+    job = waited(lab, lab.people.bob, lab.people.astro, MIDNIGHT, gpus=1, kind="training")
+    turn(job, MIDNIGHT, MIDNIGHT + HOUR, lab.people.v100, quarters_idle=4)
+    turn(job, MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR, lab.people.a100)
+    (told,) = waste(None, MIDNIGHT, MIDNIGHT + DAYS).jobs
+    assert (told.held, told.idle) == (2 * 3600, 3600)
+
+
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(histories, periods)
 def test_waits_and_expansion_are_what_is_counted_by_hand(lab: World, history: Any, period: Any) -> None:

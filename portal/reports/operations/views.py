@@ -64,11 +64,17 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
         "period": asked.period,
         "periods": LABELS,
         "document": document,
-        "tables": [as_shown(table, document) for table in document.tables],
         "forms": [form for form in TYPES if form != "json"],
         "now": now_from_database(),
     }
-    return render(request, "reports/operations/page.html", context | _pictures(request, subject, asked))
+    pictures = _pictures(request, subject, asked)
+    # Of a cluster's nodes the table has those that the picture above it has; the files have them all.
+    page = pictures.get("page")
+    shown = slice(None) if page is None else slice(max(page.start_index() - 1, 0), page.end_index())
+    tables = [
+        as_shown(table, document, shown if table.key == "nodes" else slice(None)) for table in document.tables
+    ]
+    return render(request, "reports/operations/page.html", context | pictures | {"tables": tables})
 
 
 def _pictures(request: HttpRequest, subject: str, asked: Asked) -> dict[str, Any]:
@@ -119,14 +125,14 @@ def read_operations(request: HttpRequest, subject: str) -> tuple[Asked, Document
     return asked, SUBJECTS[subject][1](asked)
 
 
-def as_shown(table: Table, document: Document) -> ShownTable:
-    """A table as the page has it: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
+def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
+    """Rows of a table as the page has them: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
     return ShownTable(
         table.key,
         table.title,
         headings,
-        [_cells(table, row, document) for row in table.rows],
+        [_cells(table, row, document) for row in table.rows[rows]],
         _cells(table, table.totals, document) if table.totals else [],
         table.note,
     )
