@@ -163,7 +163,7 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
 
 def _tenants(book: int | None, first: datetime, last: datetime) -> dict[str, list[Share]]:
     """By currency, those who bear anything, in order of their names."""
-    costs: dict[tuple[str, str, int], Decimal] = defaultdict(Decimal)
+    costs: dict[tuple[str, int, str], Decimal] = defaultdict(Decimal)
     for sums in closed_sums(first, last, book=book):
         for name, tenant, currency, cost in sums.values_list(
             "tenant__name", "tenant_id", "currency"

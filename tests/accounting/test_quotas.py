@@ -118,7 +118,7 @@ class TestSpending:
         quotas = [quota(cast.uni, "100", kind=kind) for kind in (HOURS, MONEY)]
         with django_assert_num_queries(2):  # how far books are closed, which there are not yet, and the tree
             self.left(*quotas)
-        book(cast, ends=NOON - minutes(30))
+        book(cast, begins=NOON - minutes(60), ends=NOON - minutes(30))
         with django_assert_num_queries(3):  # of segments, too
             self.left(*quotas)
         close_hours(cast, NOON - minutes(60), NOON)
