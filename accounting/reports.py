@@ -7,7 +7,7 @@ off exactly, so that adjoining periods add up. What is closed is read from sums,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -164,8 +164,28 @@ def usage_report(
 
 def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
     found = add_up(_parts(sources, scope, (), time_zone), ["currency"])
-    nothing = UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0)
-    return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or (nothing,)
+    return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or nothing_used()
+
+
+def nothing_used() -> tuple[UsageRow, ...]:
+    """The totals of nothing."""
+    return (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),)
+
+
+def regrouped(rows: Iterable[UsageRow], by: Sequence[By]) -> list[UsageRow]:
+    """The rows of a finer report added up to those of one by `by`, in order of time and names; () are the totals."""
+    names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
+    found: dict[tuple[object, ...], UsageRow] = {}
+    for row in rows:
+        group = {name: getattr(row, name) for name in (*names, "currency")}
+        old = found.get(tuple(group.values()), UsageRow(Decimal(0), Decimal(0), segments=0, **group))
+        found[tuple(group.values())] = _with(
+            old,
+            gpu_seconds=old.gpu_seconds + row.gpu_seconds,
+            cost=old.cost + row.cost,
+            segments=old.segments + row.segments,
+        )
+    return sorted(found.values(), key=_in_order)
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:

@@ -77,15 +77,13 @@ class _Level:
             covered |= Q(book=book, **_within(moment, begins, ends))
         return covered
 
-    def beyond(self, inner: _Level, moment: str) -> Q:
-        """The same without what `inner`, all of whose time this level covers too, does."""
-        beyond = Q(pk__in=[])
+    def beyond(self, inner: _Level, moment: str) -> list[Q]:
+        """The same in parts, without what `inner`, all of whose time this level covers too, does."""
+        beyond = []
         for book, (begins, ends) in self.spans.items():
             first, last = inner.spans[book]
             parts = [(begins, first), (last, ends)] if first < last else [(begins, ends)]
-            for part in parts:
-                if part[0] < part[1]:
-                    beyond |= Q(book=book, **_within(moment, *part))
+            beyond += [Q(book=book, **_within(moment, *part)) for part in parts if part[0] < part[1]]
         return beyond
 
     def begins_at(self, moment: datetime) -> bool:
@@ -139,7 +137,8 @@ class Sources:
 
     def sums(self) -> list[QuerySet[Any]]:
         """Sums of days and of hours, which begin at `hour`."""
-        return [self._sums(level, self._levels[:place]) for place, level in enumerate(self._levels)]
+        found = (self._sums(level, self._levels[:place]) for place, level in enumerate(self._levels))
+        return [some for some in found if some is not None]
 
     def segments(self) -> list[UsageSegmentQuerySet]:
         """Segments of all other time; those at the period's edges reach beyond it. None has what another one has."""
@@ -179,12 +178,18 @@ class Sources:
         if whole:
             yield Q(book__in=whole)
 
-    def _sums(self, level: _Level, taken: Sequence[_Level]) -> QuerySet[Any]:
-        found: Any = self._visible(level.model.objects.all()).between(level.first, level.last)
-        found = found.filter(**self._scope.narrow).order_by()
+    def _sums(self, level: _Level, taken: Sequence[_Level]) -> QuerySet[Any] | None:
+        """Of one level what those before it leave; None where it is clear that there is nothing."""
+        beyond = None
         if taken and not any(map(self._straddles, (level, *taken))):
             (inner,) = taken
-            return found.filter(level.beyond(inner, "hour"))  # type: ignore[no-any-return]
+            beyond = level.beyond(inner, "hour")
+        if beyond == [] or not any(begins < ends for begins, ends in level.spans.values()):
+            return None
+        found: Any = self._visible(level.model.objects.all()).between(level.first, level.last)
+        found = found.filter(**self._scope.narrow).order_by()
+        if beyond is not None:
+            return found.filter(_any_of(beyond))  # type: ignore[no-any-return]
         found = found.filter(level.covered("hour"))
         if self._straddles(level):
             found = found.alias(**self._rows_of(level, F("hour"))).filter(self._in_one_row(level))

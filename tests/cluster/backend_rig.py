@@ -59,6 +59,10 @@ class Rig:
         thread.start()
         try:
             yield
+        except BaseException as error:
+            if self.trouble is not None:  # which is why what was waited for did not come
+                error.add_note(f"its watcher had ended: {self.trouble!r}")
+            raise
         finally:
             stop.set()
             thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -43,6 +44,7 @@ class Room:
 
 
 def text(rig: Rig, gang: Gang, rank: int = 0) -> str:
+    assert rig.trouble is None, rig.trouble
     chunk = rig.backend.read_log(job_id=gang.job_id, rank=rank, offset=0, limit=100_000_000)
     return chunk.data.decode()
 
@@ -55,6 +57,14 @@ def is_complete(rig: Rig, gang: Gang, rank: int = 0) -> bool:
 
 def wait_for_text(rig: Rig, gang: Gang, wanted: str, rank: int = 0) -> None:
     wait_for(lambda: wanted in text(rig, gang, rank), what=lambda: f"{wanted!r} in {text(rig, gang, rank)!r}")
+
+
+def state_of(rig: Rig, gang: Gang) -> str:
+    """How far the first worker's log is, to see why it does not go on."""
+    kept, mark = text(rig, gang), (rig.backend.logs / str(gang.job_id) / "logs" / "rank-0.json").read_text()
+    threads = [one.name for one in threading.enumerate() if one.name.startswith("logs-")]
+    pods = [pod["status"].get("containerStatuses") for pod in rig.pods(gang)]
+    return f"{len(kept)} bytes, {kept[-60:]!r}; {mark}; {rig.trouble}; {threads}; {pods}"
 
 
 def counted(lines: int, rank: int = 0) -> str:
@@ -120,7 +130,10 @@ def test_a_watcher_goes_on_where_the_one_before_it_ended(room: Room) -> None:
         wait_for_text(rig, gang, "line 1000 of 0\n")
     for wanted in (1, 2):
         with room.watcher() as rig:
-            wait_for(lambda: text(rig, gang).count("line 3000 of 0\n") >= wanted, what="more of it")  # noqa: B023
+            wait_for(
+                lambda: text(rig, gang).count("line 3000 of 0\n") >= wanted,  # noqa: B023
+                what=lambda: f"more of it: {state_of(rig, gang)}",
+            )
     with room.watcher() as rig:
         assert rig.wait(gang).end is End.SUCCEEDED
         wait_for(lambda: is_complete(rig, gang), what="it is complete")

@@ -17,7 +17,7 @@ from accounting.held import Held, held_by_generation
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.models import Membership, Tenant, User
 from accounting.one_moment import one_moment
-from accounting.reports import By, UsageRow, usage_report
+from accounting.reports import By, UsageRow, nothing_used, regrouped, usage_report
 from portal.administration.outlooks import outlooks_of
 from portal.reports.periods import ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
@@ -108,21 +108,22 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
     bounds = period.begins, period.ends
     report = partial(usage_report, viewer, *bounds, tenant=tenant, time_zone=period.zone.key)
     now = now_from_database()
-    generations = report(by=[By.GENERATION])
+    is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
+    # What is told by day adds up to the rest, which need not be asked for.
+    parts = report(by=[By.GENERATION] if is_long else [By.DAY, By.GENERATION], totals=False)
+    generations = regrouped(parts.rows, [By.GENERATION])
+    totals = tuple(regrouped(parts.rows, [])) or nothing_used()
     users = report(by=[By.USER], largest=slice(0, MOST_USERS), totals=False)
     jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS), totals=False)
-    is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
-    days = None if is_long else report(by=[By.DAY], totals=False)
-    asked = [generations, users, jobs, *([days] if days else [])]
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,
         viewer=viewer,
         period=period,
         at=now,
-        lines=lines_of(viewer, *bounds, tenant, by_generation=generations.rows),
+        lines=lines_of(viewer, *bounds, tenant, by_generation=generations),
         taken_back=taken_back(viewer, *bounds, tenant),
-        totals=generations.totals,
+        totals=totals,
         held=held_by_generation(viewer, *bounds, tenant=tenant),
         unbooked=unbooked(viewer, *bounds, tenant=tenant),
         budgets=_budgets(viewer, tenant, period, now),
@@ -130,15 +131,17 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
         jobs=jobs.rows,
         count_of_users=users.count,
         count_of_jobs=jobs.count,
-        labels=_labels(viewer, tenant, period, generations.totals),
-        generations=generations.rows,
-        days=days.rows if days else (),
+        labels=_labels(viewer, tenant, period, totals),
+        generations=generations,
+        days=() if is_long else regrouped(parts.rows, [By.DAY]),
         shares=_shares(viewer, tenant, period),
         waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
         expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
         waste=waste(viewer, *bounds, tenant=tenant, jobs=0),
         is_priced=is_priced(*bounds),
-        lacks_before=max((one.lacks_before for one in asked if one.lacks_before), default=None),
+        lacks_before=max(
+            (one.lacks_before for one in (parts, users, jobs) if one.lacks_before), default=None
+        ),
     )
 
 
