@@ -45,7 +45,7 @@ class Charge:
 
 
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
-    """Of the full UTC hours in [begins, ends) that are closed, by the tenants' paths. For operators. Five queries."""
+    """Of the full UTC hours in [begins, ends) that are closed, by the tenants' paths. For operators. Seven queries."""
     first, last = start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends)
     of_book = Q() if book is None else Q(book=book)
     names = ("tenant_id", "generation__name", "currency")

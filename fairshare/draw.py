@@ -94,24 +94,16 @@ class Lottery(Stride):
         return since + float(self._chance.exponential()) * gpus / self._tickets[account][generation]
 
 
-class IdleLottery(Lottery):
-    """Who gets what nobody wants who takes part in the sharing: what runs there goes on, the rest is drawn by lot.
-
-    No memory evens it out, as nobody is owed any of it; a switch more would only waste what is free.
-    """
-
-    def __init__(self, parts: Floats, settings: Settings, seed: int) -> None:
-        """`parts` (T, K): what the tickets of each account are worth among those that want a generation."""
-        super().__init__(np.zeros_like(parts), parts, settings, seed ^ 1)  # other lots than the round's own
-
-    def number(self, account: int, generation: int, gpus: int, standing: Standing, since: float) -> float:
-        if standing is Standing.RUNNING:
-            return 0.0
-        return super().number(account, generation, gpus, standing, since)
-
-
 def draw_of(owed: Floats, share: Floats, settings: Settings, seed: int) -> Stride:
     """The draw that the settings ask for; `seed` decides a lottery."""
     if settings.draw == "lottery":
         return Lottery(owed, share, settings, seed)
     return Stride(owed, share, settings)
+
+
+def idle_draw_of(parts: Floats, settings: Settings, seed: int) -> Stride:
+    """Who gets what nobody wants who takes part in the sharing: a lottery, as nobody is owed any of it.
+
+    `parts` (T, K): what the tickets of each account are worth among those that want a generation.
+    """
+    return Lottery(np.zeros_like(parts), parts, settings, seed ^ 1)  # other lots than the round's own

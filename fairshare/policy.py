@@ -95,7 +95,7 @@ def _explained(jobs: Jobs, known: Division, limits: Limits, selection: Selection
         known.order,
         selection.picked,
         free=np.array([packing.free_gpus for packing in selection.packings], dtype=np.float64),
-        room=selection.quotas.left(limits.room),
+        room=selection.quotas.left(limits.room) if selection.room is None else selection.room.left(),
         most=selection.quotas.left(),
         claims=selection.claims.left() if selection.claims else None,
     )

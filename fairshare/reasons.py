@@ -76,7 +76,7 @@ def explain(
     waits = ~picked & (reason == Reason.NONE)
     sharing = jobs.sharing(able)
     in_room = able & _within(room, jobs, total)
-    in_quota = in_room & _within(most, jobs, total)
+    in_quota = in_room & (_within(most, jobs, total) | ~sharing)
     enough_free = in_quota & (total <= free)
     shares = sharing & in_quota
     if claims is not None:

@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 
-from fairshare.draw import IdleLottery, Standing, Stride
+from fairshare.draw import Standing, Stride, idle_draw_of
 from fairshare.entitlement import capacity_of, ticket_share
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
@@ -33,10 +33,12 @@ class Selection:
         self._settings = snapshot.settings
         self._tree, self._tickets, self._able = tree, snapshot.accounts.tickets, able
         self.quotas = Quotas(tree, limits.most)
+        # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
+        self.room = Quotas(tree, limits.room) if snapshot.jobs.only_idle is not None else None
         # Who shares only up to a limit is counted against that as well.
         self.claims = Quotas(tree, limits.claims) if limits.claims else None
         self._only_idle = False
-        self.only_idle: list[int] = []  # who was picked only because nobody with a claim wants the GPUs
+        self.only_idle: list[int] = []  # who was picked only because nobody who takes part wants the GPUs
         # Whether there may be gangs that only get what nobody else wants.
         self.leaves_idle = self.claims is not None or snapshot.jobs.only_idle is not None
         holds = _holders(snapshot.jobs, able, self._settings.may_preempt)
@@ -84,8 +86,19 @@ class Selection:
         wants = np.zeros((len(self._tickets), able.shape[1]))
         np.add.at(wants, self._jobs.account, able)
         parts = ticket_share(self._tree, self._tickets, self._tree.sums(wants) > 0, np.ones(able.shape[1]))
-        self._draw = IdleLottery(parts, self._settings, seed)
+        self._draw = idle_draw_of(parts, self._settings, seed)
+        self._go_on()
         self._fill(may_move=False)
+
+    def _go_on(self) -> None:
+        """Gangs that were not picked stay where they are: a switch would only waste what is free."""
+        jobs = self._jobs
+        there = np.flatnonzero((jobs.running_on != NOWHERE) & ~self.picked)
+        for job in sorted(there.tolist(), key=lambda job: self._order[job]):
+            account, k = int(jobs.account[job]), int(jobs.running_on[job])
+            size = int(jobs.workers[job] * jobs.gpus[job])
+            if self._able[job, k] and self._allow(job, account, k, size) and self.packings[k].stay(job):
+                self._pick(job, account, k, size)
 
     def _is_room(self) -> bool:
         """Whether anybody is left who could be given what is left."""
@@ -101,7 +114,7 @@ class Selection:
         for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
             account, k = int(jobs.account[job]), int(jobs.running_on[job])
             size = int(jobs.workers[job] * jobs.gpus[job])
-            in_quota = not settings.may_preempt or self._allow(account, k, size)
+            in_quota = not settings.may_preempt or self._allow(job, account, k, size)
             if in_quota and self.packings[k].stay(job):
                 self._pick(job, account, k, size)
 
@@ -111,16 +124,26 @@ class Selection:
         if self._only_idle:
             self.only_idle.append(job)
         self._changes[account] += 1
-        self.quotas.use(account, generation, size)
-        if self.claims is not None:
-            self.claims.use(account, generation, size)
-        self._draw.charge(account, generation, size)
+        if self.room is not None:
+            self.room.use(account, generation, size)
+        if self._takes_part(job):
+            self.quotas.use(account, generation, size)
+            if self.claims is not None:
+                self.claims.use(account, generation, size)
+            self._draw.charge(account, generation, size)
         present = int(self._jobs.running_on[job])
         if present not in {NOWHERE, generation}:
             self.packings[present].leave(job)
 
-    def _allow(self, account: int, generation: int, size: int) -> bool:
-        """Whether limits let the account have so many more GPUs, in the sharing or when all that is over."""
+    def _takes_part(self, job: int) -> bool:
+        return self._jobs.only_idle is None or not self._jobs.only_idle[job]
+
+    def _allow(self, job: int, account: int, generation: int, size: int) -> bool:
+        """Whether limits let the job's account have so many more GPUs, in the sharing or when all that is over."""
+        if self.room is not None and not self.room.allow(account, generation, size):
+            return False
+        if not self._takes_part(job):
+            return True
         if not self.quotas.allow(account, generation, size):
             return False
         return self._only_idle or self.claims is None or self.claims.allow(account, generation, size)
@@ -200,7 +223,7 @@ class Selection:
     def _try(self, group: Group, account: int, k: int, *, may_move: bool) -> None:
         """Pick the first of the group, or drop all of it from the candidates for this generation."""
         shape = (group.workers, group.gpus)
-        if self._allow(account, k, group.size) and shape not in self._failed[k]:
+        if self._allow(group.first, account, k, group.size) and shape not in self._failed[k]:
             if self.packings[k].place(group.first, may_move=may_move):
                 self._pick(group.first, account, k, group.size)
                 return

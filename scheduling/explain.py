@@ -32,7 +32,7 @@ SHORT: Mapping[int, str] = {
     Reason.CLUSTER_PAUSED: "cluster paused",
     Reason.BACKING_OFF: "start failed, retrying",
     Reason.BORROWED_ENOUGH: "borrowed as much as it may",
-    Reason.ONLY_IDLE: "only on idle GPUs",
+    Reason.ONLY_IDLE: "no idle GPUs",
 }
 
 
@@ -262,7 +262,9 @@ class Explainer:
         return held.aggregate(total=Sum("gpus"))["total"] or 0
 
     def _ahead(self, job: Job) -> int:
-        own = Job.objects.filter(cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id).unfinished()
+        own = Job.objects.filter(
+            cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, only_idle=False
+        ).unfinished()
         before = {} if job.pk is None else {"pk__lt": job.pk}  # what is not submitted yet comes last
         first = models.Q(priority__gt=job.priority) | models.Q(priority=job.priority, **before)
         return own.filter(first).count()
@@ -311,7 +313,9 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.QUOTA_IN_USE: ("It starts when a job of the team ends.",),
     Reason.HOURS_SPENT: ("It starts when the limit's period is over, or with a larger limit.",),
     Reason.BORROWED_ENOUGH: ("It starts when a job of the team ends, or with a larger limit.",),
-    Reason.ONLY_IDLE: ("It starts when GPUs are idle, or with a larger limit.",),
+    Reason.ONLY_IDLE: (
+        "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
+    ),
     Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }

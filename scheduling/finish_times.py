@@ -15,7 +15,7 @@ from accounting.models import Generation
 from accounting.sums import HOUR, start_of_hour
 from fairshare.fairness import finish_time_fairness, unfinished_between
 from fairshare.model import Floats
-from scheduling.models import FinishTime, Job, ShareHour
+from scheduling.models import FinishTime, Job, JobEvent, ShareHour
 
 # An end that becomes known later than this is left out.
 KNOWN_WITHIN = timedelta(days=7)
@@ -69,12 +69,14 @@ class _Rhos:
         weights = dict(Generation.objects.values_list("pk", "weight"))
         self.column = {generation: k for k, generation in enumerate(weights)}
         self.weight: Floats = np.array([float(weight) for weight in weights.values()])
+        changes = JobEvent.objects.filter(job__in=jobs, kind=JobEvent.SHARING)
+        self.changed = set(changes.values_list("job_id", flat=True))
         self.held = self._read_held()
         self.entitled = {key: _running_total(pieces) for key, pieces in self._read_entitled().items()}
 
     def of(self, job: Job, sharers: float) -> float | None:
-        """None for a job that did not end by itself, and where too little is recorded."""
-        if job.state != Job.State.SUCCEEDED:
+        """None for a job that did not end by itself or took no part for some time, and where too little is recorded."""
+        if job.state != Job.State.SUCCEEDED or job.only_idle or job.pk in self.changed:
             return None
         since, until = _seconds(job.created_at), _seconds(job.ended_at)
         entitled = np.zeros(len(self.column))
@@ -93,11 +95,11 @@ class _Rhos:
         )
 
     def sharers(self) -> list[float]:
-        """Of each job, how many unfinished jobs its tenant had meanwhile, on average."""
+        """Of each job, how many unfinished jobs of its tenant took part in the sharing meanwhile, on average."""
         first, last = self._bounds()
         there = Job.objects.filter(
             Q(ended_at=None) | Q(ended_at__gt=first), cluster=self.cluster_id, created_at__lt=last,
-            tenant__in={job.tenant_id for job in self.jobs},
+            tenant__in={job.tenant_id for job in self.jobs}, only_idle=False,
         ).values_list("tenant_id", "created_at", "ended_at")  # fmt: skip
         times: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for tenant, begins, ends in there:

@@ -57,7 +57,7 @@ WASTE = """
     UNION ALL (
         SELECT -1, tenant_id, user_id, NULL, job_id, sum(held), sum(failed), sum(cancelled), sum(run_again), sum(idle)
           FROM told WHERE job_id IN (SELECT job_id FROM told WHERE failed + cancelled + run_again + idle > 0)
-         GROUP BY tenant_id, user_id, job_id
+         GROUP BY tenant_id, user_id, job_id HAVING sum(failed + cancelled + run_again + idle) > 0
          ORDER BY sum(failed + cancelled + run_again + idle) DESC, job_id LIMIT %s
     )
 """

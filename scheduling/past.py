@@ -19,7 +19,7 @@ from fairshare.simulator.speeds import speeds_of
 from scheduling.actions.closing import changes_of_nodes
 from scheduling.actions.leases import BACK_OFF_SECONDS, STEADY
 from scheduling.backends.base import End
-from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, NodeChange
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
 from scheduling.snapshot import DEFAULT_TICKETS
 from scheduling.spent_hours import SpentHours, spent_hours, when_spent
 
@@ -172,6 +172,8 @@ class _Reader:
             self._rates(), accepts, np.array([row.tenant for row in self.rows], dtype=np.int64)
         )
         turns = self._turns()
+        changes = JobEvent.objects.filter(job__in=self.jobs.values("pk"), kind=JobEvent.SHARING)
+        changed = set(changes.values_list("job_id", flat=True))
         pauses = list(self._pauses())
         spent: dict[int, list[SpentHours]] = defaultdict(list)
         for one in spent_hours(self.begins, self.ends):
@@ -190,8 +192,9 @@ class _Reader:
                 turns=tuple(own),
                 ended=self._end(row),
                 runs_to_its_end=_runs_to_its_end(row),
-                carried=row.created_at < self.begins,
-                only_idle=row.only_idle,
+                # Who took part for some of its time takes its place, and nothing tells what it was promised.
+                carried=row.created_at < self.begins or row.id in changed,
+                only_idle=row.only_idle and row.id not in changed,
                 held_back=(*pauses, *_back_offs(own), *self._without_hours(row, spent[row.tenant])),
             )
 

@@ -73,7 +73,8 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if cluster.paused_at:
         return Preflight("later", (f"{paused_in_words(cluster)}; nothing new starts.",), None, cost, detail)
     if len(snapshot.jobs) > MOST_JOBS:
-        sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; it takes its turn by the team's tickets."
+        how = "it runs when GPUs are idle" if spec.only_idle else "it takes its turn by the team's tickets"
+        sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
     rounds = rounds_until_start(snapshot, last, seed=0, most=MOST_ROUNDS)

@@ -53,6 +53,8 @@ def list_jobs(
         "pk__lt": before,
     }
     jobs = jobs.filter(**{name: value for name, value in wanted.items() if value})
+    if filters.only_idle is not None:
+        jobs = jobs.filter(only_idle=filters.only_idle)
     if filters.label:
         jobs = labelled(jobs, filters.label.replace("\0", ""))
     found = list(jobs[: limit + 1])

@@ -104,6 +104,7 @@ class JobFilters(Schema):
     owner: str = Field("", description="User name.")
     q: str = Field("", description="Part of the name.")
     label: str = Field("", description="key=value, or a key with any value.")
+    only_idle: bool | None = Field(None, description="Whether they take no part in the sharing.")
 
 
 class JobPage(Schema):

@@ -43,6 +43,7 @@ class JobFilter:
     kind: str = ""  # all but replicas, unless one is named or "all"
     service: str = ""  # the key of a service: its replicas
     label: str = ""  # key=value, or a key with any value
+    only_idle: bool = False  # those that take no part in the sharing
     sort: str = USUAL_SORT
     ignored: tuple[tuple[str, str], ...] = ()  # what it is, and the value without a meaning
 
@@ -65,6 +66,7 @@ class JobFilter:
             generation=get.get("generation", "").replace("\0", ""),
             kind=kind if known["kind"] else "",
             label=get.get("label", "").replace("\0", "").strip()[:400],
+            only_idle=get.get("only_idle") == "true",
             service=service if service.isdecimal() and len(service) < 18 else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
@@ -82,6 +84,7 @@ class JobFilter:
             self.kind,
             self.service,
             self.label,
+            self.only_idle,
         )
         return any(chosen)
 
@@ -103,6 +106,8 @@ class JobFilter:
             jobs = jobs.filter(kind=self.kind)
         elif self.kind != ALL:
             jobs = jobs.exclude(kind=Job.Kind.REPLICA)
+        if self.only_idle:
+            jobs = jobs.filter(only_idle=True)
         if self.label:
             jobs = labelled(jobs, self.label)
         if self.team:

@@ -114,7 +114,7 @@ def sharing(request: HttpRequest, pk: int) -> HttpResponse:
         messages.error(request, str(refused))
     else:
         how = "only on GPUs that nobody else wants" if only_idle else "with its part in the sharing"
-        messages.success(request, f"{shown.name}: {how}, from the next round on.")
+        messages.success(request, f"{shown.name}: {how}, from the next quantum on.")
     return redirect("job", pk=pk)
 
 

@@ -25,10 +25,8 @@ from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, GpuUse, IdleRule, Job, JobEvent, Lease
 from scheduling.models.idle import LONGEST_MINUTES
 
-WHAT_FOLLOWS = {
-    Step.ONLY_IDLE: "it takes no part in the sharing any more",
-    Step.STOP: "it is stopped",
-}
+WHAT_FOLLOWS: dict[str, Step] = {IdleRule.Action.ONLY_IDLE: Step.ONLY_IDLE, IdleRule.Action.STOP: Step.STOP}
+IN_WORDS = {Step.ONLY_IDLE: "it takes no part in the sharing any more", Step.STOP: "it is stopped"}
 # Sessions have an idle clock of their own.
 KINDS = (Job.Kind.TRAINING, Job.Kind.REPLICA)
 LONGEST_SNOOZE_HOURS = 366 * 24
@@ -127,6 +125,8 @@ class IdleRules:
         rule = self.rule_of(job.tenant, job.cluster_id)
         if rule is None or rule.action == IdleRule.Action.NOTHING or job.kind not in KINDS:
             return None
+        if rule.action == IdleRule.Action.ONLY_IDLE and job.only_idle:
+            return None  # it is so already, and keeps nobody's GPUs
         is_replica = job.kind == Job.Kind.REPLICA
         if is_replica and not rule.services:
             return None
@@ -135,16 +135,8 @@ class IdleRules:
             grace=td(minutes=rule.grace_minutes),
             snooze=td(hours=rule.snooze_hours),
             # A service would only put another replica in its place.
-            then=Step.NOTHING if is_replica else _what_follows(rule, job),
+            then=Step.NOTHING if is_replica else WHAT_FOLLOWS.get(rule.action, Step.NOTHING),
         )
-
-
-def _what_follows(rule: IdleRule, job: Job) -> Step:
-    if rule.action == IdleRule.Action.STOP:
-        return Step.STOP
-    if rule.action == IdleRule.Action.ONLY_IDLE and not job.only_idle:
-        return Step.ONLY_IDLE
-    return Step.NOTHING
 
 
 def idleness_of(use: GpuUse) -> Idleness:
@@ -202,7 +194,9 @@ def step_idle(*, job_id: int) -> Step:
     elif step is Step.ONLY_IDLE:
         why = f"From now on only on GPUs that nobody else wants: nobody has used its GPUs for {in_words(use.idle_for)}"
         set_only_idle_within(actor=None, job=use.job, only_idle=True, why=why)
-        write_to_people(use.job, why)
+        # Once somebody lets it take part again, a warning comes first.
+        GpuUse.objects.filter(pk=use.pk).update(warned_at=None)
+        write_to_people(use.job, f"{why}. Its page lets it take part again")
     return step
 
 
@@ -215,7 +209,9 @@ def _warn(use: GpuUse, terms: Terms, now: datetime) -> None:
     left = idleness_of(use).grace_left(terms)
     said = f"Nobody has used its GPUs for {in_words(use.idle_for)}"
     if left is not None:
-        said += f": {WHAT_FOLLOWS[terms.then]} when it has held them for {in_words(left)} more, unless somebody does"
+        said += (
+            f": {IN_WORDS[terms.then]} when it has held them for {in_words(left)} more, unless somebody does"
+        )
     _note(job, "warned", said, now)
     write_to_people(job, said)
 

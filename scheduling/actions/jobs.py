@@ -147,7 +147,8 @@ def submit_within(
         history.note(job, "warned", warning, at=now)
     history.save()
     by = None if replica else actor
-    audit.record(actor=by, verb="job.submit", target=job, tenant=tenant, after={"gpus": job.gpus})
+    after = {"gpus": job.gpus} | ({"only_idle": True} if job.only_idle else {})
+    audit.record(actor=by, verb="job.submit", target=job, tenant=tenant, after=after)
     live.publish(f"jobs:{tenant.pk}")
     wake_rounds(cluster.pk)
     return job

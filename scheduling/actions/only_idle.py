@@ -10,7 +10,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import User
 from scheduling.history import History
 from scheduling.locks import lock_schedule
-from scheduling.models import GpuUse, Job
+from scheduling.models import Job, JobEvent
 from scheduling.wake import wake_rounds
 
 
@@ -45,11 +45,8 @@ def set_only_idle_within(*, actor: User | None, job: Job, only_idle: bool, why: 
     now = now_from_database()
     history = History()
     history.change(job, only_idle=only_idle, reason=0)
-    history.note(job, "sharing", why, at=now)
+    history.note(job, JobEvent.SHARING, why, at=now)
     history.save()
-    if not only_idle:
-        # A warning that nobody uses its GPUs comes anew before anything is done about that again.
-        GpuUse.objects.filter(job=job).update(warned_at=None)
     wake_rounds(job.cluster_id)  # of who waits a round has to look again
     audit.record(
         actor=actor,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from django.db import connection
@@ -135,9 +135,7 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
         if ends > last.at:
             _close_interval(cluster, last, received, since=last.at, now=ends)
         _book_trades(last, ends=ends)
-    # GPUs that nobody else wanted are no part of anybody's share.
-    shared = {key: some.held - some.preemptible for key, some in received.items()}
-    _settle_balances(cluster, shared, seconds=(now - since).total_seconds())
+    _settle_balances(cluster, received, seconds=(now - since).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +178,31 @@ _OVER = """
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
 """
-# Without what was preemptible, of which nothing was counted.
+# What of it was preemptible was not counted.
+_PREEMPTIBLE = """
+    SELECT coalesce(sum(extract(epoch FROM least({ends}, upper(during)) - greatest({begins}, lower(during)))), 0)
+      FROM scheduling_preemptibletime
+     WHERE lease_id = over.lease AND during && tstzrange({begins}, {ends})
+"""
 TAKE_BACK_FROM_BALANCES = f"""
     UPDATE scheduling_sharebalance AS balance SET owed = balance.owed + back.seconds
       FROM (SELECT tenant_id, owner_id, cluster_id, generation_id,
                    sum(gpus * (extract(epoch FROM counted - ended) - idle.seconds))::float8 AS seconds
               FROM ({_OVER}) AS over,
-                   LATERAL (SELECT coalesce(sum(extract(epoch FROM
-                                least(counted, upper(during)) - greatest(ended, lower(during)))), 0)
-                       FROM scheduling_preemptibletime
-                      WHERE lease_id = over.lease AND during && tstzrange(ended, counted)) AS idle (seconds)
+                   LATERAL ({_PREEMPTIBLE.format(begins="ended", ends="counted")}) AS idle (seconds)
              GROUP BY 1, 2, 3, 4) AS back
      WHERE (balance.tenant_id, balance.user_id, balance.cluster_id, balance.generation_id)
          = (back.tenant_id, back.owner_id, back.cluster_id, back.generation_id) AND balance.share > 0
 """  # noqa: S608 - of constants
+_BEGINS, _ENDS = "greatest(past.begins, over.ended)", "least(past.ends, over.counted)"
 TAKE_BACK_FROM_INTERVALS = f"""
     UPDATE scheduling_shareinterval AS closed SET received = greatest(closed.received - back.seconds, 0)
-      FROM (SELECT past.id, sum(over.gpus * extract(epoch FROM
-                   least(past.ends, over.counted) - greatest(past.begins, over.ended)))::float8 AS seconds
+      FROM (SELECT past.id, sum(over.gpus * (extract(epoch FROM {_ENDS} - {_BEGINS}) - idle.seconds))::float8 AS seconds
               FROM ({_OVER}) AS over JOIN scheduling_shareinterval AS past
                 ON past.cluster_id = over.cluster_id AND past.tenant_id = over.tenant_id
                AND past.generation_id = over.generation_id
-               AND past.begins < over.counted AND past.ends > over.ended
+               AND past.begins < over.counted AND past.ends > over.ended,
+                   LATERAL ({_PREEMPTIBLE.format(begins=_BEGINS, ends=_ENDS)}) AS idle (seconds)
              GROUP BY past.id) AS back
      WHERE closed.id = back.id
 """  # noqa: S608 - of constants
@@ -224,22 +225,17 @@ def _in_force_until(cluster: Cluster, last: Round, now: datetime) -> datetime:
     return min(now, until)
 
 
-class Received(NamedTuple):
-    """GPU-seconds: all that were held, and those of them that were only as nobody else wanted the GPUs."""
+def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], float]:
+    """GPU-seconds held between two moments, per (tenant, user, generation), as observed so far.
 
-    held: float
-    preemptible: float
-
-
-def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[int, int, int], Received]:
-    """What was had between two moments, per (tenant, user, generation), as observed so far."""
+    Without those that were preemptible: GPUs that nobody else wanted are no part of anybody's share.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
             SELECT job.tenant_id, job.owner_id, lease.generation_id,
-                   sum(lease.gpus * extract(epoch FROM
-                       greatest(upper - greatest(lease.held_from, %(since)s), interval '0')))::float,
-                   sum(lease.gpus * idle.seconds)::float
+                   sum(lease.gpus * (extract(epoch FROM
+                       greatest(upper - greatest(lease.held_from, %(since)s), interval '0')) - idle.seconds))::float
             FROM scheduling_lease lease JOIN scheduling_job job ON job.id = lease.job_id,
             LATERAL (SELECT least(%(now)s, CASE
                 WHEN lease.state = 'closed' THEN lease.held_until
@@ -256,22 +252,21 @@ def _received(cluster: Cluster, since: datetime, now: datetime) -> dict[tuple[in
             {"cluster": cluster.pk, "since": since, "now": now, "silence": SILENCE_SECONDS},
         )
         return {
-            (tenant, user, generation): Received(held, preemptible)
-            for tenant, user, generation, held, preemptible in cursor.fetchall()
+            (tenant, user, generation): seconds for tenant, user, generation, seconds in cursor.fetchall()
         }
 
 
 def _close_interval(
     cluster: Cluster,
     last: Round,
-    received: dict[tuple[int, int, int], Received],
+    received: dict[tuple[int, int, int], float],
     *,
     since: datetime,
     now: datetime,
 ) -> None:
     by_tenant: dict[tuple[int, int], float] = {}
-    for (tenant, _, generation), some in received.items():
-        by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + some.held
+    for (tenant, _, generation), seconds in received.items():
+        by_tenant[tenant, generation] = by_tenant.get((tenant, generation), 0.0) + seconds
     rates: dict[tuple[int, int], dict[str, float]] = {
         (rate["tenant"], rate["generation"]): rate for rate in last.shares
     }

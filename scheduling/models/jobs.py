@@ -184,6 +184,8 @@ class Job(models.Model):
 class JobEvent(models.Model):
     """A line of a job's history, in plain words."""
 
+    SHARING = "sharing"  # the kind of one that tells that it takes no part in the sharing any more, or again
+
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())
     epoch = models.PositiveIntegerField(default=0)

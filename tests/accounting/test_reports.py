@@ -10,14 +10,15 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Case, QuerySet, Sum, Value, When
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting import actions
+from accounting import actions, sources
 from accounting.ledger import Payer, correct_usage
-from accounting.models import ClosedBook, LedgerEntry, Tenant, UsageSegment, User
+from accounting.models import LedgerEntry, Tenant, UsageSegment, User
 from accounting.reports import By, UsageReport, csv_lines, usage_report
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
@@ -135,13 +136,60 @@ ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_J
 def without_sums() -> Iterator[None]:
     """Reports read segments alone inside."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ClosedBook.objects, "order_by", lambda *names: ClosedBook.objects.none())
+        books = list(UsageSegment.objects.order_by("book").values_list("book", flat=True).distinct())
+        patch.setattr(sources, "_read_books", lambda: ([], books))
         yield
 
 
 groupings = st.lists(st.sampled_from(list(By)), max_size=4, unique=True).filter(
     lambda by: not {By.DAY, By.HOUR} <= set(by) and not {By.JOB, By.LABEL} <= set(by)
 )
+
+
+def test_without_sums_nothing_is_read_of_them(booked: Cast) -> None:
+    close_hours(booked, NOON - 12 * HOUR, NOON + 50 * HOUR)
+    with without_sums(), CaptureQueriesContext(connection) as asked:
+        assert total(usage_report(booked.olga, None, None, by=[By.JOB]))[0] > 0
+    assert not any("accounting_usageday" in one["sql"] or "jobday" in one["sql"] for one in asked)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.data())
+def test_books_that_are_closed_to_different_hours_or_not_at_all_are_read_once(
+    db: None, data: st.DataObject
+) -> None:
+    hours = st.integers(-30, 90)
+    moments = st.none() | st.integers(-72_000, 360_000).map(
+        lambda s: NOON + timedelta(seconds=s, microseconds=s % 7)
+    )
+    with transaction.atomic():
+        cast = make.cast()
+        odd = timedelta(minutes=37, microseconds=123457)
+        for lease in range(9):  # in three books, of which the third is never opened
+            team = (cast.astro, (cast.bob, cast.alice)[lease % 2]) if lease % 4 else (cast.bio, cast.charlie)
+            book(
+                cast, book=lease % 3 + 1, lease_id=lease, job_id=lease // 2, tenant=team[0], user=team[1],
+                generation=(cast.a100, cast.v100)[lease % 2], begins=NOON + lease * odd * 9,
+                ends=NOON + lease * odd * 9 + odd * (lease + 1),
+            )  # fmt: skip
+        for number in (1, 2):
+            since, until = sorted((data.draw(hours), data.draw(hours)))
+            close_hours(cast, NOON + since * HOUR, NOON + until * HOUR, book=number)
+        by = data.draw(groupings)
+        names = some_names() if By.LABEL in by else None
+        asked = partial(
+            usage_report, data.draw(st.sampled_from([cast.olga, cast.bob])), data.draw(moments), data.draw(moments),
+            by=by, time_zone=data.draw(st.sampled_from([*ZONES, "Australia/Lord_Howe"])), job_names=names,
+        )  # fmt: skip
+        read = asked()
+        with without_sums():
+            alone = asked()
+        transaction.set_rollback(True)
+    assert (read.rows, read.totals, read.count) == (alone.rows, alone.totals, alone.count)
 
 
 def some_names() -> QuerySet[UsageSegment, tuple[int, str]]:

@@ -29,10 +29,12 @@ def limited(given: Snapshot, **caps: dict[int, float]) -> Snapshot:
     return replace(given, accounts=replace(given.accounts, **arrays))
 
 
-def used(given: Snapshot, decision: Decision) -> np.ndarray:
-    """(T, K) GPUs that each account has with all below it."""
+def used(given: Snapshot, decision: Decision, *, sharing: bool = False) -> np.ndarray:
+    """(T, K) GPUs that each account has with all below it; with `sharing` of jobs that take part."""
     jobs, amounts = given.jobs, np.zeros_like(given.accounts.owed)
     sizes = (jobs.workers * jobs.gpus)[decision.run]
+    if sharing and jobs.only_idle is not None:
+        sizes = sizes * ~jobs.only_idle[decision.run]
     np.add.at(amounts, (jobs.account[decision.run], decision.generation), sizes)
     return Tree.of(given.accounts.parent).sums(amounts)
 
@@ -162,6 +164,31 @@ def test_a_job_that_wants_idle_gpus_only_gives_them_back_at_once() -> None:
     assert decide(filling, seed=0).run.tolist() == [0]
 
 
+def test_who_may_borrow_little_may_use_what_is_idle() -> None:
+    given = snapshot([(0, 4)], [Account(), Account()], [Job(0, gpus=2, only_idle=True), Job(1)])
+    assert decide(limited(given, borrow={0: 0.0}), seed=0).run.tolist() == [0, 1]
+    too_many = limited(given, borrow={0: 0.0}, room_total={0: 1.0})
+    assert decide(too_many, seed=0).reason.tolist() == [Reason.QUOTA_IN_USE, Reason.NONE]
+
+
+def test_what_runs_on_idle_gpus_is_no_part_of_its_accounts_share_when_nobody_may_be_stopped() -> None:
+    jobs = [Job(0, gpus=4, on=(0,), only_idle=True), Job(0, gpus=4), Job(1, gpus=4)]
+    given = snapshot([(0, 8)], [Account(), Account()], jobs, owed={(0, 0): 60.0}, may_preempt=False)
+    decision = decide(given, seed=0)
+    assert decision.run.tolist() == [0, 1]  # who is owed more, as if nothing of its own ran
+    claimed = decide(limited(given, claim_total={0: 4.0}), seed=0)
+    assert (claimed.run.tolist(), list(claimed.only_idle)) == ([0, 1], [])
+    capped = decide(limited(given, room_total={0: 4.0}), seed=0)
+    assert capped.run.tolist() == [0, 2]  # limits count it all the same
+
+
+def test_what_runs_on_idle_gpus_goes_on_though_its_account_wants_another_first() -> None:
+    jobs = [Job(0, gpus=3, only_idle=True, priority=1), Job(0, gpus=2, only_idle=True, on=(0,))]
+    jobs += [Job(1, gpus=2, only_idle=True, on=(0,)), Job(2, gpus=2, only_idle=True)]
+    given = snapshot([(0, 4)], [Account(), Account(), Account()], jobs)
+    assert all(decide(given, seed=seed).run.tolist() == [1, 2] for seed in range(20))
+
+
 def test_of_one_account_jobs_that_take_part_go_before_those_that_do_not() -> None:
     """Whatever their order and priority."""
     jobs = [Job(0, gpus=2, only_idle=True, priority=9), Job(0, gpus=2), Job(0, gpus=2)]
@@ -216,7 +243,7 @@ def test_nobody_borrows_more_than_the_limit_and_what_is_owed(data):
     bounded = np.isfinite(given.accounts.borrow)
     extra = np.where(bounded, given.accounts.borrow, 0.0)
     most = decision.entitled * (1 + extra) + owed / given.settings.quantum
-    assert (used(given, decision) <= most + 1e-6)[bounded].all()
+    assert (used(given, decision, sharing=True) <= most + 1e-6)[bounded].all()
 
 
 def test_a_lender_that_is_away_is_not_used_beyond_the_limit() -> None:

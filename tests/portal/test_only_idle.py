@@ -15,11 +15,11 @@ def test_who_may_cancel_a_job_takes_it_out_of_the_sharing_and_back(scene: Scene,
     bob, url = browser_of(scene.people.bob), f"/jobs/{scene.job.pk}/sharing/"
     assert "Only GPUs that nobody else wants?" in page_of(bob, scene.job)
     html = bob.post(url, {"only_idle": "true"}, follow=True).content.decode()
-    assert "only on GPUs that nobody else wants, from the next round on" in html
+    assert "only on GPUs that nobody else wants, from the next quantum on" in html
     assert "Let it take part again?" in html
     assert "only idle GPUs" in html.split('id="job-head"')[1].split("</header>")[0]
     html = bob.post(url, {"only_idle": ""}, follow=True).content.decode()
-    assert "with its part in the sharing, from the next round on" in html
+    assert "with its part in the sharing, from the next quantum on" in html
     assert browser_of(scene.people.charlie).post(url, {"only_idle": "true"}).status_code == 404
     scene.job.refresh_from_db()
     assert not scene.job.only_idle
@@ -64,3 +64,15 @@ def test_form_and_yaml_ask_for_it(scene: Scene, browser_of) -> None:
     assert odd.status_code == 422
     assert problem_of(odd.content.decode(), "only_idle") == "Must be true or false"
     assert not Job.objects.filter(name="odd").exists()
+
+
+def test_lists_tell_of_it_and_find_it(scene: Scene, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+    assert scene.job.name not in bob.get("/jobs/?only_idle=true").content.decode()
+    assert bob.get("/api/v1/jobs?only_idle=true").json()["items"] == []
+    Job.objects.filter(pk=scene.job.pk).update(only_idle=True)
+    html = bob.get("/jobs/?only_idle=true").content.decode()
+    assert scene.job.name in html
+    assert "only idle GPUs" in html.split('id="jobs-table"')[1]
+    (found,) = bob.get("/api/v1/jobs?only_idle=true").json()["items"]
+    assert found["id"] == scene.job.pk

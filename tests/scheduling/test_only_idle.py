@@ -10,15 +10,25 @@ from django.db.models import F, Func, Value
 from django.db.models.functions import Lower
 
 from accounting import tasks as accounting_tasks
+from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, User
+from accounting.models import AuditEvent, Quota, User
 from fairshare.model import Reason
-from scheduling.actions import cancel_job, set_idle_rule, set_only_idle, step_idle
+from scheduling.actions import (
+    cancel_job,
+    create_service,
+    set_idle_rule,
+    set_only_idle,
+    step_idle,
+    step_service,
+)
 from scheduling.actions.rounds import decisions_equal, redraw
 from scheduling.backends.base import End, Phase
 from scheduling.explain import explain
+from scheduling.finish_times import _Rhos
 from scheduling.idle_gpus import Step
 from scheduling.models import GpuUse, Job, JobEvent, PreemptibleTime, Round, ShareBalance, ShareInterval
+from scheduling.past import read_past
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec
 from tests.scheduling.test_idle_gpus import MINUTE, idle
@@ -78,7 +88,7 @@ def test_what_nobody_else_wanted_is_not_taken_from_a_users_share(lab: World) -> 
     lab.quantum()
     assert owed(lab.people.bob) == pytest.approx(0, abs=5)  # not the two GPUs that it had beyond for a minute
     received = sum(ShareInterval.objects.values_list("received", flat=True))
-    assert received == pytest.approx(4 * 60, abs=10)  # what was held is told all the same
+    assert received == pytest.approx(2 * 60, abs=10)  # reports on shares do not count it, either
 
 
 def test_what_was_counted_beyond_its_end_is_not_given_back_as_share(lab: World) -> None:
@@ -150,6 +160,45 @@ def test_what_has_ended_and_replicas_stay_as_they_are(lab: World) -> None:
         set_only_idle(actor=lab.people.bob, job=job, only_idle=True)
 
 
+def test_a_replica_is_as_its_service_says(lab: World) -> None:
+    service = create_service(
+        actor=lab.people.bob,
+        tenant=lab.people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(name="answers", command="true", port=8000, only_idle=True),
+        replicas=1,
+    )
+    step_service(service_id=service.pk)
+    replica = Job.objects.get(service=service)
+    assert replica.only_idle
+    with pytest.raises(Refused, match="change the service"):
+        set_only_idle(actor=lab.people.bob, job=replica, only_idle=False)
+
+
+def test_a_team_that_may_borrow_little_may_use_what_is_idle(lab: World) -> None:
+    Quota.objects.create(tenant=lab.people.astro, kind=Quota.Kind.BORROWED, limit=0, at_limit="block")
+    job = start(lab, gpus=2)
+    set_only_idle(actor=lab.people.bob, job=job, only_idle=True)
+    lab.quantum()
+    lab.quantum()
+    assert lab.states([job]) == [Job.State.RUNNING]
+
+
+def test_it_is_judged_neither_by_finish_time_nor_as_an_anomaly(lab: World) -> None:
+    whole, changed = (start(lab, gpus=1, only_idle=wish) for wish in (True, False))
+    own = start(lab, gpus=1)
+    set_only_idle(actor=lab.people.bob, job=changed, only_idle=True)
+    now = now_from_database()
+    seen = read_past(lab.cluster, now - 60 * MINUTE, now + 60 * MINUTE).past
+    told = {job.key: (job.only_idle, job.carried) for job in seen.jobs}
+    assert told == {whole.pk: (True, False), changed.pk: (False, True), own.pk: (False, False)}
+    for job in (whole, changed, own):
+        lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED)
+    rhos = _Rhos(lab.cluster.pk, list(Job.objects.order_by("pk")))
+    assert [rhos.of(job, 1.0) for job in rhos.jobs[:2]] == [None, None]
+    assert rhos.sharers()[2] == pytest.approx(1.0)
+
+
 def test_it_is_told_when_it_would_start_before_it_is_submitted(lab: World) -> None:
     people = lab.people
     spec = JobSpec(name="x", command="true", gpus_per_worker=4)
@@ -218,10 +267,19 @@ class TestARuleForIdleGpus:
         assert step_idle(job_id=job.pk) is Step.WARN
         assert step_idle(job_id=job.pk) is Step.NOTHING
 
-    def test_only_warns_who_takes_no_part_anyway(self, lab: World) -> None:
+    def test_says_nothing_of_who_takes_no_part_anyway(self, lab: World) -> None:
         job = start(lab, gpus=4, only_idle=True)
         idle(lab, job, 31 * MINUTE)
-        assert step_idle(job_id=job.pk) is Step.WARN
-        assert JobEvent.objects.get(kind="warned").text == "Nobody has used its GPUs for 31 min"
-        self.overdue_since_warned(job)
         assert step_idle(job_id=job.pk) is Step.NOTHING
+        set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=2)
+        assert step_idle(job_id=job.pk) is Step.WARN
+
+    def test_that_stops_is_not_put_off_by_leaving_the_sharing_and_coming_back(self, lab: World) -> None:
+        set_idle_rule(actor=None, action="stop", after_minutes=30, grace_minutes=10, snooze_hours=2)
+        job = start(lab, gpus=4)
+        idle(lab, job, 31 * MINUTE)
+        assert step_idle(job_id=job.pk) is Step.WARN
+        for wish in (True, False):
+            set_only_idle(actor=lab.people.bob, job=job, only_idle=wish)
+        self.overdue_since_warned(job)
+        assert step_idle(job_id=job.pk) is Step.STOP
