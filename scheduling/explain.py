@@ -91,6 +91,8 @@ class Explainer:
             return self._never(job, reason)
         sentence = self._not_now(job, reason)
         helps = _UNBLOCK.get(reason, ())
+        if reason is Reason.ONLY_IDLE and job.only_idle:
+            helps = ("It starts when GPUs are idle, or when it is let take part again.",)
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "It may start sooner when it accepts more generations.")
         return Explanation(sentence, SHORT[reason], False, tuple(self._detail(job)), helps)

@@ -52,7 +52,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         priority=spec.priority,
         only_idle=spec.only_idle,
     )
-    cost = _cost_per_hour(cluster, generation_ids, spec.gpus)
+    cost = _cost_per_hour(cluster, generation_ids, spec)
     explainer = Explainer(cluster)
     if never := explainer.never_in_words(candidate):
         return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
@@ -118,12 +118,20 @@ def _all_generations(cluster: Cluster) -> list[int]:
     return list(Node.objects.filter(cluster=cluster).values_list("generation_id", flat=True).distinct())
 
 
-def _cost_per_hour(cluster: Cluster, generation_ids: list[int], gpus: int) -> dict[str, Decimal]:
-    """What an hour of the whole gang costs on each generation that it may use, at today's prices."""
+def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> dict[str, Decimal]:
+    """What an hour of the whole gang costs on each generation that it may use, at today's prices.
+
+    On idle GPUs what preemptible time costs, which without a price of its own is borrowed.
+    """
     wanted = generation_ids or _all_generations(cluster)
     prices = {
-        price.generation_id: price.per_gpu_hour
+        price.generation_id: _a_gpu_hour(price, only_idle=spec.only_idle)
         for price in Price.objects.filter(generation__in=wanted, valid__contains=now_from_database())
     }
     names = dict(Generation.objects.filter(pk__in=wanted).values_list("id", "name"))
-    return {names[pk]: prices.get(pk, Decimal(0)) * gpus for pk in sorted(wanted, key=names.__getitem__)}
+    return {names[pk]: prices.get(pk, Decimal(0)) * spec.gpus for pk in sorted(wanted, key=names.__getitem__)}
+
+
+def _a_gpu_hour(price: Price, *, only_idle: bool) -> Decimal:
+    classes = (price.preemptible, price.borrowed) if only_idle else ()
+    return next((known for known in classes if known is not None), price.per_gpu_hour)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.core import mail
@@ -12,7 +13,7 @@ from django.db.models.functions import Lower
 from accounting import tasks as accounting_tasks
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Quota, User
+from accounting.models import AuditEvent, Price, Quota, User
 from fairshare.model import Reason
 from scheduling.actions import (
     cancel_job,
@@ -210,6 +211,22 @@ def test_it_is_told_when_it_would_start_before_it_is_submitted(lab: World) -> No
     assert shared.expected_start_seconds is not None
     assert left.expected_start_seconds is None
     assert left.sentences[-1].startswith("It takes no part in the sharing")
+
+
+def test_it_is_told_what_preemptible_time_costs(lab: World) -> None:
+    people = lab.people
+
+    def cost() -> Decimal:
+        spec = JobSpec(name="x", command="true", gpus_per_worker=2, only_idle=True)
+        told = preflight(actor=people.bob, tenant=people.astro, cluster=lab.cluster, spec=spec)
+        return told.cost_per_hour["V100"]
+
+    Price.objects.filter(generation=people.v100).update(per_gpu_hour=3)
+    assert cost() == 6
+    Price.objects.filter(generation=people.v100).update(borrowed=2)
+    assert cost() == 4
+    Price.objects.filter(generation=people.v100).update(preemptible=1)
+    assert cost() == 2
 
 
 def test_a_round_is_drawn_again_from_its_record_with_it(lab: World) -> None:
