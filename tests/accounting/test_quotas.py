@@ -122,7 +122,7 @@ class TestSpending:
         with django_assert_num_queries(3):  # of segments, too
             self.left(*quotas)
         close_hours(cast, NOON - minutes(60), NOON)
-        with django_assert_num_queries(6):  # of days, hours, and what was before books began, too
+        with django_assert_num_queries(5):  # of hours, and of what was before and after them
             self.left(*quotas)
         with django_assert_num_queries(0):
             Spending([], NOON, ())
