@@ -8,5 +8,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 portal = get_asgi_application()
 
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
+from portal.settling import settle  # noqa: E402 - as above
 
 application = with_sessions(portal)
+settle()
