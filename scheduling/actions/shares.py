@@ -178,11 +178,12 @@ _OVER = """
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
 """
-# What of it was preemptible was not counted.
+# What of it was preemptible was not counted. It may be asked of rows that are left out only afterwards, of which
+# the end is before the beginning; that is a range without a moment then, where it would be an error.
 _PREEMPTIBLE = """
     SELECT coalesce(sum(extract(epoch FROM least({ends}, upper(during)) - greatest({begins}, lower(during)))), 0)
       FROM scheduling_preemptibletime
-     WHERE lease_id = over.lease AND during && tstzrange({begins}, {ends})
+     WHERE lease_id = over.lease AND during && tstzrange({begins}, greatest({begins}, {ends}))
 """
 TAKE_BACK_FROM_BALANCES = f"""
     UPDATE scheduling_sharebalance AS balance SET owed = balance.owed + back.seconds

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from importlib import import_module
 
@@ -418,3 +419,20 @@ def test_what_a_round_counted_beyond_the_end_of_a_lease_is_taken_back() -> None:
     again = ShareInterval.objects.get(pk=interval.pk)
     assert after.owed - owed.owed == pytest.approx(10, abs=0.5)
     assert interval.received - again.received == pytest.approx(10, abs=0.5)
+
+
+def test_time_long_before_the_end_of_a_lease_is_not_taken_back_and_no_obstacle() -> None:
+    """Whatever way the database takes to what is taken back; it depends on how full its tables are."""
+    lab = world(v100=2)
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    lab.quantum()
+    lab.carry_out()
+    for _ in range(3):
+        lab.pass_time(60)
+        lab.quantum()
+    long_ago = now_from_database() - timedelta(days=1)
+    ShareInterval.objects.update(begins=long_ago, ends=long_ago + timedelta(minutes=1), received=60.0)
+    lab.age(lab.lease(job), 60)
+    lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, ended_age=30.0, exit_code=0)
+    assert lab.states([job]) == [Job.State.SUCCEEDED]
+    assert set(ShareInterval.objects.values_list("received", flat=True)) == {60.0}
