@@ -132,8 +132,8 @@ class _Told:
         self.job = Job(
             cluster=cluster, tenant=owner.tenant, owner=owner.user, name=spec.name, spec=spec.to_dict(),
             workers=job.workers, gpus_per_worker=job.gpus_per_worker, state=state, epoch=1, created_at=at,
-            state_since=ends, first_started_at=begins, ended_at=ends, files_removed_at=ends, exit_code=0,
-            end_reason="exit",
+            state_since=ends, first_started_at=begins, first_generation=past.generation, held_for=ends - begins,
+            ended_at=ends, files_removed_at=ends, exit_code=0, end_reason="exit",
         )  # fmt: skip
         self.lease = Lease(
             job=self.job, cluster=cluster, generation=past.generation, epoch=1, gpus=self.job.gpus,

@@ -402,8 +402,10 @@ class _Desk:
         if lease.stop_asked_at and lease.job.state == Job.State.STOPPING:
             self._switches.append(max(0.0, (at - lease.stop_asked_at).total_seconds()))
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
-        if lease.running_from is None and lease.held_from is not None and lease.held_from < at:
-            lease.lost_from = lease.held_from
+        if lease.held_from is not None:
+            self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
+            if lease.running_from is None and lease.held_from < at:
+                lease.lost_from = lease.held_from
         self._closed.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
         lease.last_seen_at = at
         self._touched[lease.pk] = lease

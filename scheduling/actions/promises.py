@@ -141,6 +141,7 @@ def _begin(begun: Sequence[Promise], *, now: datetime, history: History) -> list
             reason=0,
             frozen=False,
             first_started_at=job.first_started_at or now,
+            first_generation_id=job.first_generation_id or lease.generation_id,
         )
     return operations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
@@ -89,6 +90,12 @@ class Job(models.Model):
     first_started_at = models.DateTimeField(null=True)
     first_ready_at = models.DateTimeField(null=True)  # of what answers at a port
     ended_at = models.DateTimeField(null=True)
+    # The generation of its first turn, and how long it held its GPUs in all turns that are over: said here, too, so
+    # that what scheduling/job_waits.py asks of many jobs is answered without a look at their leases.
+    first_generation = models.ForeignKey(
+        Generation, on_delete=models.PROTECT, null=True, related_name="+", db_index=False
+    )
+    held_for = models.DurationField(default=timedelta(0), db_default=timedelta(0))
     files_removed_at = models.DateTimeField(null=True, help_text="When log and checkpoints were deleted.")
     exit_code = models.IntegerField(null=True)
     end_reason = models.CharField(
@@ -115,12 +122,15 @@ class Job(models.Model):
             # What scheduling/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
             models.Index(
                 fields=["first_started_at"],
-                include=["id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
+                include=["tenant_id", "kind", "created_at", "workers", "gpus_per_worker", "first_generation"],
                 name="job_first_started",
             ),
             models.Index(
                 fields=["ended_at"],
-                include=["id", "cluster_id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker"],
+                include=[
+                    "cluster_id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker",
+                    "first_generation", "held_for",
+                ],
                 name="job_ended_anywhere",
             ),
             models.Index(
@@ -141,6 +151,12 @@ class Job(models.Model):
         constraints = [
             models.CheckConstraint(
                 name="a_gang_has_gpus", condition=models.Q(workers__gte=1, gpus_per_worker__gte=1)
+            ),
+            # Before its first turn there is neither.
+            models.CheckConstraint(
+                name="what_held_gpus_says_which",
+                condition=models.Q(first_generation=None, first_started_at=None, held_for=timedelta(0))
+                | models.Q(first_generation__isnull=False, first_started_at__isnull=False, held_for__gte=timedelta(0)),
             ),
             models.UniqueConstraint(name="one_job_a_request_key", fields=["owner", "request_key"]),
             # However many controllers believe that a replica is missing, one of them makes it.

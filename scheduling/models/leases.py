@@ -93,12 +93,7 @@ class Lease(models.Model):
             ),
         ]
         constraints = [
-            # With what scheduling/job_waits.py asks of many jobs, so that it looks at no lease itself.
-            models.UniqueConstraint(
-                name="one_lease_a_job_and_epoch",
-                fields=["job", "epoch"],
-                include=["generation", "held_from", "held_until"],
-            ),
+            models.UniqueConstraint(name="one_lease_a_job_and_epoch", fields=["job", "epoch"]),
             # A gang never runs twice, whatever any process believes.
             models.UniqueConstraint(
                 name="one_held_lease_a_job",

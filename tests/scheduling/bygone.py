@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting.models import Tenant, User
+from accounting.models import Generation, Tenant, User
 from scheduling.models import HeldGpu, Job, Lease, Node, NodeChange
 from tests.ledger_guard import without_triggers
 from tests.scheduling.world import World
@@ -49,6 +49,7 @@ def ran(
 ) -> Lease:
     """The job's next turn, each worker on a node of `on`; with `why` it ended, the job too if it succeeded."""
     job.epoch += 1
+    had(job, begins, ends, on[0].generation)
     lease = Lease.objects.create(
         job=job, cluster=job.cluster, epoch=job.epoch, generation=on[0].generation, gpus=job.gpus,
         state=Lease.State.CLOSED, held_from=begins, held_until=ends, end_reason=why,
@@ -66,6 +67,13 @@ def ran(
         job.state, job.ended_at, job.exit_code = Job.State.SUCCEEDED, ends, 0
     job.save()
     return lease
+
+
+def had(job: Job, begins: datetime, ends: datetime, generation: Generation) -> None:
+    """What a job says of its turns, beside their leases."""
+    job.first_started_at = job.first_started_at or begins
+    job.first_generation = job.first_generation or generation
+    job.held_for += ends - begins
 
 
 def _free(node: Node, begins: datetime, ends: datetime) -> int:

@@ -221,6 +221,29 @@ def test_a_thaw_that_was_taken_back_before_it_began_leaves_the_processes_frozen(
     assert lease.operations.filter(verb=Operation.Verb.KILL, done_at=None).exists()
 
 
+def test_a_job_says_for_how_long_its_turns_held_gpus_and_on_which_generation_it_began() -> None:
+    """However they ended: frozen, taken back before it began, lost, or by themselves."""
+    lab = world(v100=4, slicing="freeze")
+    job, _ = frozen(lab)
+    let_the_rival_end(lab, job)
+    second = lab.lease(job)
+    Lease.objects.filter(pk=second.pk).update(state=Lease.State.STOPPING)
+    Job.objects.filter(pk=job.pk).update(state=Job.State.STOPPING)
+    leases.close_never_started(cluster_id=lab.cluster.pk, lease_ids=[second.pk])
+    lab.node("a100-0", lab.people.a100)
+    for end in (End.LOST, End.SUCCEEDED):
+        lab.fill()
+        lab.carry_out()
+        lab.see(lab.lease(job), Phase.ENDED, end=end, ended_age=0.0)
+    job.refresh_from_db()
+    assert job.state == Job.State.SUCCEEDED
+    turns = list(job.leases.order_by("epoch"))
+    assert len(turns) == 4
+    assert job.held_for == sum((turn.held_until - turn.held_from for turn in turns), timedelta(0))
+    assert job.held_for > timedelta(0)
+    assert job.first_generation_id == turns[0].generation_id
+
+
 def test_a_cancel_after_a_withdrawn_promise_kills_the_frozen_processes_themselves() -> None:
     lab = world(v100=4, slicing="freeze")
     job, lease = frozen(lab)

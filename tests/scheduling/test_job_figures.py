@@ -22,7 +22,7 @@ from scheduling.job_waits import SIZES, expansions, waits
 from scheduling.job_waste import CAUSES, Waste, waste
 from scheduling.models import Job, Lease
 from tests.accounting.booking import close_hours
-from tests.scheduling.bygone import waited
+from tests.scheduling.bygone import had, waited
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +48,7 @@ def turn(
 ) -> None:
     """Booked as when it ended; nobody was seen to use it in its last quarters."""
     job.epoch += 1
-    job.first_started_at = job.first_started_at or begins
+    had(job, begins, ends, generation)
     job.save()
     lease = Lease.objects.create(
         job=job, cluster=job.cluster, epoch=job.epoch, generation=generation, gpus=job.gpus, held_from=begins,
