@@ -47,10 +47,14 @@ def earliest(*moments: Combinable | None) -> Any:
     return Least(*given) if len(given) > 1 else given[0]
 
 
+def gpu_seconds_of_each(start: Combinable, end: Combinable) -> ExpressionWrapper[Any]:
+    """Of segments, each of which must contain `start` and `end`."""
+    return ExpressionWrapper(F("gpus") * Seconds(end, start), _amount())
+
+
 def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
-    """Sum over segments, each of which must contain `start` and `end`."""
-    part = ExpressionWrapper(F("gpus") * Seconds(end, start), _amount())
-    return Coalesce(Sum(part), Value(0), output_field=_amount())
+    """The sum of these."""
+    return Coalesce(Sum(gpu_seconds_of_each(start, end)), Value(0), output_field=_amount())
 
 
 def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -> Coalesce:

@@ -17,7 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Count, F, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from accounting.adding import Added, AnyValue, add_up
 from accounting.clipping import (
@@ -26,6 +26,7 @@ from accounting.clipping import (
     cost_between,
     earliest,
     gpu_seconds_between,
+    gpu_seconds_of_each,
     latest,
     moment,
     start_of,
@@ -33,6 +34,7 @@ from accounting.clipping import (
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
 from accounting.models.usage import UsageSegmentQuerySet
+from accounting.ranking import largest_jobs
 from accounting.sources import Row, Scope, Sources
 
 
@@ -60,6 +62,7 @@ COLUMNS = {
 
 # Columns that are no part of what a group is: all of its rows have the same. Comparing them would take its time.
 GIVEN = ("job",)
+EVERYTHING = Q()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +143,14 @@ def usage_report(
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     by_job = bool({By.JOB, By.LABEL} & set(by)) or job_id is not None
     sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
-    parts = _parts(sources, scope, tuple(by), time_zone)
     names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
-    found = (
-        add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
-        if by
-        else Added((), 0, Decimal(0))
-    )
+    if not by:
+        found = Added((), 0, Decimal(0))
+    elif largest is not None and tuple(by) == (By.JOB,):
+        found = _largest_jobs(sources, scope, largest)
+    else:
+        parts = _parts(sources, scope, tuple(by), time_zone)
+        found = add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
     of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None) if totals else sources
     return UsageReport(
@@ -160,6 +164,26 @@ def usage_report(
         most=found.most,
         lacks_before=(sources if by else of_all).lacks_before(),
     )
+
+
+def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
+    """As add_up by job, but only what is wanted is added up."""
+    columns = {"job_id": F("job_id")}
+    ranked = largest_jobs(
+        [
+            *_of_sums(sources, columns, None, "UTC", added=False),
+            *_of_segments(sources, scope, columns, None, "UTC", added=False),
+        ],
+        wanted,
+    )
+    if not ranked.jobs:
+        return Added((), ranked.count, ranked.most)
+    only = Q(job_id__in={job for job, _ in ranked.jobs})
+    parts = _parts(sources, scope, (By.JOB,), "UTC", only=only)
+    rows = add_up(parts, [*COLUMNS[By.JOB], "currency"], given=GIVEN).rows
+    found = {(row["job_id"], row["currency"]): row for row in rows}
+    # What was taken back since it was ranked is no more.
+    return Added([found[key] for key in ranked.jobs if key in found], ranked.count, ranked.most)
 
 
 def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
@@ -198,8 +222,10 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
         yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
 
-def _parts(sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str) -> list[QuerySet[Any]]:
-    """Queries whose rows, those of one group added up, are the report's."""
+def _parts(
+    sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str, *, only: Q = EVERYTHING
+) -> list[QuerySet[Any]]:
+    """Queries whose rows, those of one group added up, are the report's; of what is `only` meant."""
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     columns = {
         "job_id" if one == By.LABEL else name: source
@@ -207,19 +233,25 @@ def _parts(sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str) -
         for name, source in COLUMNS.get(one, {}).items()
     }
     return [
-        *_of_sums(sources, columns, unit, time_zone, added=By.LABEL not in by),
-        *_of_segments(sources, scope, columns, unit, time_zone),
+        *_of_sums(sources, columns, unit, time_zone, added=By.LABEL not in by, only=only),
+        *_of_segments(sources, scope, columns, unit, time_zone, only=only),
     ]
 
 
 def _of_sums(
-    sources: Sources, columns: dict[str, Any], unit: By | None, time_zone: str, *, added: bool
+    sources: Sources,
+    columns: dict[str, Any],
+    unit: By | None,
+    time_zone: str,
+    *,
+    added: bool,
+    only: Q = EVERYTHING,
 ) -> Iterator[QuerySet[Any]]:
-    """Sums of groups; where these are not `added` up yet, as labels are to be found first, the rows themselves."""
+    """Sums of groups; where these are not to be `added` up yet, the rows themselves."""
     if unit is not None:
         columns = columns | {"begins": start_of(unit, F("hour"), time_zone)}
     amounts = ("gpu_seconds", "cost", "segments")
-    for sums in sources.sums():
+    for sums in (some.filter(only) for some in sources.sums()):
         if added:
             yield _grouped(sums, columns, **{f"{name}_sum": Sum(name) for name in amounts})
         else:
@@ -227,11 +259,19 @@ def _of_sums(
 
 
 def _of_segments(
-    sources: Sources, scope: Scope, columns: dict[str, Any], unit: By | None, time_zone: str
+    sources: Sources,
+    scope: Scope,
+    columns: dict[str, Any],
+    unit: By | None,
+    time_zone: str,
+    *,
+    added: bool = True,
+    only: Q = EVERYTHING,
 ) -> Iterator[QuerySet[Any]]:
-    for found in sources.segments():
+    """The same of segments; rows themselves have no more than their GPU-seconds, and are of no unit."""
+    for found in (some.filter(only) for some in sources.segments()):
         if unit is None:
-            yield _sums(found, LOWER, UPPER, scope, columns)
+            yield _sums(found, LOWER, UPPER, scope, columns, added=added)
             continue
         # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
         # a second local hour or day, never a third: sum the last parts, then the parts before those.
@@ -242,11 +282,20 @@ def _of_segments(
 
 
 def _sums(
-    found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope, columns: dict[str, Any]
+    found: UsageSegmentQuerySet,
+    start: Any,
+    end: Any,
+    scope: Scope,
+    columns: dict[str, Any],
+    *,
+    added: bool = True,
 ) -> QuerySet[Any]:
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
     found = found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
+    if not added:
+        rows: QuerySet[Any] = found.values(**_named(columns), gpu_seconds_sum=gpu_seconds_of_each(start, end))
+        return rows
     return _grouped(
         found,
         columns,

@@ -19,8 +19,8 @@ CLASS_BOUNDS = (2, 5, 9, 17)
 SIZES = ("1", "2–4", "5–8", "9–16", "17 and more")
 Floats: TypeAlias = NDArray[np.float64]
 
-# Numbers of many jobs come from the database as bytes, a string of them for each generation and size: sorting them here,
-# once a group, takes a fraction of the time that percentile_cont takes, or that many rows take to come over. A job's
+# Numbers of many jobs come from the database as bytes, a string of them for each generation and size: sorting them
+# here takes a fraction of the time that percentile_cont takes, or that as many rows take to come over. A job's
 # generation is that of its first turn: what it waited for. Index only on `job_first_started`.
 WAITS = """
     SELECT generation, size, string_agg(float8send(waited), '')

@@ -128,8 +128,14 @@ class Job(models.Model):
             models.Index(
                 fields=["ended_at"],
                 include=[
-                    "cluster_id", "tenant_id", "kind", "created_at", "workers", "gpus_per_worker",
-                    "first_generation", "held_for",
+                    "cluster_id",
+                    "tenant_id",
+                    "kind",
+                    "created_at",
+                    "workers",
+                    "gpus_per_worker",
+                    "first_generation",
+                    "held_for",
                 ],
                 name="job_ended_anywhere",
             ),
@@ -156,7 +162,9 @@ class Job(models.Model):
             models.CheckConstraint(
                 name="what_held_gpus_says_which",
                 condition=models.Q(first_generation=None, first_started_at=None, held_for=timedelta(0))
-                | models.Q(first_generation__isnull=False, first_started_at__isnull=False, held_for__gte=timedelta(0)),
+                | models.Q(
+                    first_generation__isnull=False, first_started_at__isnull=False, held_for__gte=timedelta(0)
+                ),
             ),
             models.UniqueConstraint(name="one_job_a_request_key", fields=["owner", "request_key"]),
             # However many controllers believe that a replica is missing, one of them makes it.
