@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from operator import itemgetter
@@ -17,25 +17,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet
 
-from accounting.adding import Added, AnyValue, add_up
-from accounting.clipping import (
-    LOWER,
-    UPPER,
-    cost_between,
-    earliest,
-    gpu_seconds_between,
-    gpu_seconds_of_each,
-    latest,
-    moment,
-    start_of,
-)
+from accounting.adding import Added, add_up
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
-from accounting.models.usage import UsageSegmentQuerySet
 from accounting.ranking import largest_jobs
 from accounting.sources import Row, Scope, Sources
+from accounting.usage_rows import Groups, grouped_rows, rows_of_jobs
 
 
 class By(StrEnum):
@@ -62,7 +51,6 @@ COLUMNS = {
 
 # Columns that are no part of what a group is: all of its rows have the same. Comparing them would take its time.
 GIVEN = ("job",)
-EVERYTHING = Q()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +137,8 @@ def usage_report(
     elif largest is not None and tuple(by) == (By.JOB,):
         found = _largest_jobs(sources, scope, largest)
     else:
-        parts = _parts(sources, scope, tuple(by), time_zone)
+        # Labels are to be found before anything is added up.
+        parts = grouped_rows(sources, scope, _groups(tuple(by), time_zone), add_sums=By.LABEL not in by)
         found = add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
     of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None) if totals else sources
@@ -168,18 +157,11 @@ def usage_report(
 
 def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
     """As add_up by job, but only what is wanted is added up."""
-    columns = {"job_id": F("job_id")}
-    ranked = largest_jobs(
-        [
-            *_of_sums(sources, columns, None, "UTC", added=False),
-            *_of_segments(sources, scope, columns, None, "UTC", added=False),
-        ],
-        wanted,
-    )
+    ranked = largest_jobs(rows_of_jobs(sources, scope), wanted)
     if not ranked.jobs:
         return Added((), ranked.count, ranked.most)
     only = Q(job_id__in={job for job, _ in ranked.jobs})
-    parts = _parts(sources, scope, (By.JOB,), "UTC", only=only)
+    parts = grouped_rows(sources, scope, _groups((By.JOB,), "UTC"), only=only)
     rows = add_up(parts, [*COLUMNS[By.JOB], "currency"], given=GIVEN).rows
     found = {(row["job_id"], row["currency"]): row for row in rows}
     # What was taken back since it was ranked is no more.
@@ -187,7 +169,7 @@ def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
 
 
 def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
-    found = add_up(_parts(sources, scope, (), time_zone), ["currency"])
+    found = add_up(grouped_rows(sources, scope, _groups((), time_zone)), ["currency"])
     return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or nothing_used()
 
 
@@ -222,101 +204,14 @@ def csv_lines(report: UsageReport) -> Iterator[str]:
         yield csv_line([*map(harmless, cells), *amounts, row.currency, row.segments])
 
 
-def _parts(
-    sources: Sources, scope: Scope, by: tuple[By, ...], time_zone: str, *, only: Q = EVERYTHING
-) -> list[QuerySet[Any]]:
-    """Queries whose rows, those of one group added up, are the report's; of what is `only` meant."""
+def _groups(by: tuple[By, ...], time_zone: str) -> Groups:
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     columns = {
         "job_id" if one == By.LABEL else name: source
         for one in by
         for name, source in COLUMNS.get(one, {}).items()
     }
-    return [
-        *_of_sums(sources, columns, unit, time_zone, added=By.LABEL not in by, only=only),
-        *_of_segments(sources, scope, columns, unit, time_zone, only=only),
-    ]
-
-
-def _of_sums(
-    sources: Sources,
-    columns: dict[str, Any],
-    unit: By | None,
-    time_zone: str,
-    *,
-    added: bool,
-    only: Q = EVERYTHING,
-) -> Iterator[QuerySet[Any]]:
-    """Sums of groups; where these are not to be `added` up yet, the rows themselves."""
-    if unit is not None:
-        columns = columns | {"begins": start_of(unit, F("hour"), time_zone)}
-    amounts = ("gpu_seconds", "cost", "segments")
-    for sums in (some.filter(only) for some in sources.sums()):
-        if added:
-            yield _grouped(sums, columns, **{f"{name}_sum": Sum(name) for name in amounts})
-        else:
-            yield sums.values(**_named(columns), **{f"{name}_sum": F(name) for name in amounts})
-
-
-def _of_segments(
-    sources: Sources,
-    scope: Scope,
-    columns: dict[str, Any],
-    unit: By | None,
-    time_zone: str,
-    *,
-    added: bool = True,
-    only: Q = EVERYTHING,
-) -> Iterator[QuerySet[Any]]:
-    """The same of segments; rows themselves have no more than their GPU-seconds, and are of no unit."""
-    for found in (some.filter(only) for some in sources.segments()):
-        if unit is None:
-            yield _sums(found, LOWER, UPPER, scope, columns, added=added)
-            continue
-        # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
-        # a second local hour or day, never a third: sum the last parts, then the parts before those.
-        last = start_of(unit, UPPER - timedelta(microseconds=1), time_zone)
-        yield _sums(found, latest(LOWER, last), UPPER, scope, columns | {"begins": last})
-        crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-        yield _sums(crossing, LOWER, last, scope, columns | {"begins": start_of(unit, LOWER, time_zone)})
-
-
-def _sums(
-    found: UsageSegmentQuerySet,
-    start: Any,
-    end: Any,
-    scope: Scope,
-    columns: dict[str, Any],
-    *,
-    added: bool = True,
-) -> QuerySet[Any]:
-    start = latest(start, moment(scope.begins) if scope.begins else None)
-    end = earliest(end, moment(scope.ends) if scope.ends else None)
-    found = found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
-    if not added:
-        rows: QuerySet[Any] = found.values(**_named(columns), gpu_seconds_sum=gpu_seconds_of_each(start, end))
-        return rows
-    return _grouped(
-        found,
-        columns,
-        gpu_seconds_sum=gpu_seconds_between(start, end),
-        cost_sum=cost_between(start, end),
-        segments_sum=Count("pk"),
-    )
-
-
-def _grouped(found: QuerySet[Any], columns: dict[str, Any], **sums: Any) -> QuerySet[Any]:
-    """One row for each group that the columns and the currency make."""
-    named = _named(columns)
-    given = {f"by_{name}" for name in GIVEN}
-    keys = {name: source for name, source in named.items() if name not in given}
-    rest = {name: AnyValue(source) for name, source in named.items() if name in given}
-    grouped: QuerySet[Any] = found.values(**keys).annotate(**rest, **sums)
-    return grouped
-
-
-def _named(columns: dict[str, Any]) -> dict[str, Any]:
-    return {f"by_{name}": source for name, source in (columns | {"currency": F("currency")}).items()}
+    return Groups(columns, GIVEN, unit, time_zone)
 
 
 def _with(row: UsageRow, **changes: Any) -> UsageRow:

@@ -32,28 +32,33 @@ GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # and the price of a GPU-
 DEPARTMENTS, TEAMS, USERS = 10, 10, 5
 NODES = 300
 
+# Some fail, some are cancelled; they wait for twenty minutes on average, and few for hours.
 JOBS = """
 INSERT INTO scheduling_job (
     cluster_id, tenant_id, owner_id, name, spec, workers, gpus_per_worker, generation_ids, priority, state, epoch,
     reason, frozen, failed_starts, created_at, state_since, first_started_at, ended_at, files_removed_at, end_reason,
-    end_message)
+    end_message, first_generation_id, held_for)
 SELECT %(cluster)s, member.tenant_id, member.user_id, 'train ' || number, '{"version": 1}', 1,
-       (ARRAY[1, 1, 1, 2, 4, 8])[1 + floor(random() * 6)], '{}', 0, 'succeeded', 1, 0, false, 0,
-       starts - interval '10 minutes', ends, starts, ends, ends, 'exit', ''
+       (ARRAY[1, 1, 1, 2, 4, 8])[1 + floor(random() * 6)], '{}', 0,
+       CASE WHEN fate < 0.12 THEN 'failed' WHEN fate < 0.2 THEN 'cancelled' ELSE 'succeeded' END, 1, 0, false, 0,
+       starts + ln(1 - random()) * interval '20 minutes', ends, starts, ends, ends, 'exit', '',
+       (%(generations)s::bigint[])[1 + number %% %(count)s], ends - starts
   FROM (
-    SELECT number, 1 + floor(random() * %(members)s) AS place,
+    SELECT number, 1 + floor(random() * %(members)s) AS place, random() AS fate,
            %(begins)s::timestamptz + random() * (%(ends)s::timestamptz - %(begins)s - %(lasts)s) AS starts
       FROM generate_series(1, %(jobs)s) AS number
   ) drawn
   CROSS JOIN LATERAL (SELECT starts + %(lasts)s * (0.5 + random() / 2) AS ends) length
   JOIN (SELECT row_number() OVER (ORDER BY id) AS place, * FROM accounting_membership) member USING (place)
 """
+# Of some the second half was lost.
 LEASES = """
 INSERT INTO scheduling_lease (
     job_id, cluster_id, epoch, token, generation_id, gpus, state, decided_at, held_from, running_from, held_until,
-    billed_until, last_seen_at, end_reason)
-SELECT id, cluster_id, 1, gen_random_uuid(), (%(generations)s::bigint[])[1 + id %% %(count)s], gpus_per_worker,
-       'closed', first_started_at, first_started_at, first_started_at, ended_at, ended_at, ended_at, 'exit'
+    billed_until, last_seen_at, end_reason, lost_from)
+SELECT id, cluster_id, 1, gen_random_uuid(), first_generation_id, gpus_per_worker,
+       'closed', first_started_at, first_started_at, first_started_at, ended_at, ended_at, ended_at, 'exit',
+       CASE WHEN id %% 25 = 0 THEN first_started_at + held_for / 2 END
   FROM scheduling_job
 """
 # Of every second job; one key has a few values, the other a value for each job.
@@ -68,13 +73,15 @@ LABEL_KEYS = """
 INSERT INTO scheduling_labelkey (tenant_id, key)
 SELECT DISTINCT tenant_id, key FROM scheduling_job JOIN scheduling_joblabel label ON label.job_id = scheduling_job.id
 """
+# Of every third job an eighth of the time was idle.
 SEGMENTS = """
 INSERT INTO accounting_usagesegment (
     transaction_id, book, month, lease_id, version, job_id, job_name, tenant_id, tenant_name, user_id, user_name,
     generation_id, gpus, period, gpu_seconds, assembling, idle, price_per_gpu_hour, cost, currency)
 SELECT 0, lease.cluster_id, date_trunc('month', hour AT TIME ZONE 'UTC')::date, lease.id, 0, job.id, job.name,
        tenant.id, tenant.name, person.id, person.username, lease.generation_id, lease.gpus, tstzrange(first, last),
-       seconds, 0, 0, price, round(seconds * price / 3600, 4), %(currency)s
+       seconds, 0, CASE WHEN job.id %% 3 = 0 THEN round(seconds / 8, 6) ELSE 0 END, price,
+       round(seconds * price / 3600, 4), %(currency)s
   FROM scheduling_lease lease
   JOIN scheduling_job job ON job.id = lease.job_id
   JOIN accounting_tenant tenant ON tenant.id = job.tenant_id
@@ -93,13 +100,14 @@ CAPACITY = """
 INSERT INTO accounting_capacitysegment (
     transaction_id, book, month, generation_id, period, busy, idle, assembling, free, others, drained, down, capacity,
     price_per_gpu_hour, currency, charged, free_value, others_value, drained_value, down_value, rounding, value)
-SELECT 0, book, month, generation_id, tstzrange(hour, hour + interval '1 hour'), busy, 0, 0, most - busy, 0, 0, 0, most,
-       price, currency, charged, round((most - busy) * price / 3600, 4), 0, 0, 0,
-       round(most * price / 3600, 4) - charged - round((most - busy) * price / 3600, 4), round(most * price / 3600, 4)
+SELECT 0, book, month, generation_id, tstzrange(hour, hour + interval '1 hour'), held - idle, idle, 0, most - held,
+       0, 0, 0, most, price, currency, charged, round((most - held) * price / 3600, 4), 0, 0, 0,
+       round(most * price / 3600, 4) - charged - round((most - held) * price / 3600, 4), round(most * price / 3600, 4)
   FROM (
-    SELECT *, max(busy) OVER (PARTITION BY generation_id) AS most
+    SELECT *, max(held) OVER (PARTITION BY generation_id) AS most
       FROM (
-        SELECT book, month, hour, generation_id, currency, sum(gpu_seconds) AS busy, sum(cost) AS charged
+        SELECT book, month, hour, generation_id, currency, sum(gpu_seconds) AS held, sum(idle) AS idle,
+               sum(cost) AS charged
           FROM accounting_usagehour GROUP BY 1, 2, 3, 4, 5
       ) hours
   ) known
@@ -108,8 +116,8 @@ SELECT 0, book, month, generation_id, tstzrange(hour, hour + interval '1 hour'),
 NODE_HOURS = """
 INSERT INTO accounting_nodehour (
     book, month, hour, node_id, node_name, generation_id, busy, idle, assembling, free, others, drained, down)
-SELECT capacity.book, month, lower(period), node.id, node.name, capacity.generation_id, capacity.busy / nodes, 0, 0,
-       capacity.free / nodes, 0, 0, 0
+SELECT capacity.book, month, lower(period), node.id, node.name, capacity.generation_id, capacity.busy / nodes,
+       capacity.idle / nodes, 0, capacity.free / nodes, 0, 0, 0
   FROM accounting_capacitysegment capacity
   JOIN (SELECT *, count(*) OVER (PARTITION BY generation_id) AS nodes FROM scheduling_node) node
        ON node.generation_id = capacity.generation_id

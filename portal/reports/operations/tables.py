@@ -254,7 +254,7 @@ def jobs_document(asked: Asked) -> Document:
     archived = archived_until()
     lacks = ""
     if archived and asked.period.begins < archived:
-        lacks = f" Bills before {archived:%-d %B %Y} are archived; what was held in vain is counted there by whole days (UTC)."
+        lacks = f" Bills before {archived:%-d %B %Y} are archived: by job, days (UTC) are counted whole there."
     users = [one for one in told.users if one.wasted][:TOP]
     tables = [
         _waste_table(

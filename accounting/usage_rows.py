@@ -1,0 +1,122 @@
+"""The queries that bring what a report adds up: of sums, and of usage segments where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+
+from accounting.adding import AnyValue
+from accounting.clipping import (
+    LOWER,
+    UPPER,
+    cost_between,
+    earliest,
+    gpu_seconds_between,
+    gpu_seconds_of_each,
+    latest,
+    moment,
+    start_of,
+)
+from accounting.models.usage import UsageSegmentQuerySet
+from accounting.sources import Scope, Sources
+
+EVERYTHING = Q()
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What is told apart: columns by name, of which those `given` are alike in a group, and currencies always.
+
+    With a `unit`, "day" or "hour" of `time_zone`, also each of these, by when it `begins`.
+    """
+
+    columns: Mapping[str, Any]
+    given: Sequence[str]
+    unit: str | None
+    time_zone: str
+
+    def named(self, **more: Any) -> dict[str, Any]:
+        return {
+            f"by_{name}": source
+            for name, source in {**self.columns, **more, "currency": F("currency")}.items()
+        }
+
+
+def grouped_rows(
+    sources: Sources, scope: Scope, groups: Groups, *, add_sums: bool = True, only: Q = EVERYTHING
+) -> list[QuerySet[Any]]:
+    """Rows that name the group by_NAME, and have gpu_seconds_sum, cost_sum and segments_sum; of what `only` means.
+
+    Added up within a query; sums of hours and days that are not to be (`add_sums`) as they are.
+    """
+    return [
+        *_of_sums(sources, groups, add_sums=add_sums, only=only),
+        *_of_segments(sources, scope, groups, only),
+    ]
+
+
+def rows_of_jobs(sources: Sources, scope: Scope) -> list[QuerySet[Any]]:
+    """Rows of by_job_id, by_currency and gpu_seconds_sum, none of them added up."""
+    groups = Groups({"job_id": F("job_id")}, (), None, "UTC")
+    segments = [
+        found.values(**groups.named(), gpu_seconds_sum=gpu_seconds_of_each(F("part_start"), F("part_end")))
+        for found in (_clipped(some, LOWER, UPPER, scope) for some in sources.segments())
+    ]
+    return [*_of_sums(sources, groups, add_sums=False, only=EVERYTHING), *segments]
+
+
+def _of_sums(sources: Sources, groups: Groups, *, add_sums: bool, only: Q) -> Iterator[QuerySet[Any]]:
+    begins = {"begins": start_of(groups.unit, F("hour"), groups.time_zone)} if groups.unit else {}
+    amounts = ("gpu_seconds", "cost", "segments")
+    for found in (some.filter(only) for some in sources.sums()):
+        if add_sums:
+            yield _grouped(found, groups, begins, **{f"{name}_sum": Sum(name) for name in amounts})
+        else:
+            yield found.values(**groups.named(**begins), **{f"{name}_sum": F(name) for name in amounts})
+
+
+def _of_segments(sources: Sources, scope: Scope, groups: Groups, only: Q) -> Iterator[QuerySet[Any]]:
+    unit, zone = groups.unit, groups.time_zone
+    for found in (some.filter(only) for some in sources.segments()):
+        if unit is None:
+            yield _added_up(_clipped(found, LOWER, UPPER, scope), groups, {})
+            continue
+        # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
+        # a second local hour or day, never a third: sum the last parts, then the parts before those.
+        last = start_of(unit, UPPER - timedelta(microseconds=1), zone)
+        yield _added_up(_clipped(found, latest(LOWER, last), UPPER, scope), groups, {"begins": last})
+        crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
+        begins = {"begins": start_of(unit, LOWER, zone)}
+        yield _added_up(_clipped(crossing, LOWER, last, scope), groups, begins)
+
+
+def _clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
+    """Segments with the part of each between `start` and `end` that is in the period, without those of no such part."""
+    start = latest(start, moment(scope.begins) if scope.begins else None)
+    end = earliest(end, moment(scope.ends) if scope.ends else None)
+    return found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
+
+
+def _added_up(clipped: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any]) -> QuerySet[Any]:
+    start, end = F("part_start"), F("part_end")
+    return _grouped(
+        clipped,
+        groups,
+        begins,
+        gpu_seconds_sum=gpu_seconds_between(start, end),
+        cost_sum=cost_between(start, end),
+        segments_sum=Count("pk"),
+    )
+
+
+def _grouped(found: QuerySet[Any], groups: Groups, begins: dict[str, Any], **sums: Any) -> QuerySet[Any]:
+    """One row for each group that the columns and the currency make."""
+    named, given = groups.named(**begins), {f"by_{name}" for name in groups.given}
+    keys = {name: source for name, source in named.items() if name not in given}
+    rest = {name: AnyValue(source) for name, source in named.items() if name in given}
+    grouped: QuerySet[Any] = found.values(**keys).annotate(**rest, **sums)
+    return grouped
