@@ -63,11 +63,15 @@ def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -
     return Coalesce(Sum(part), Value(0), output_field=_amount())
 
 
-def part_between(name: str, start: Combinable, end: Combinable) -> Coalesce:
+def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
     """Of an amount of which nobody knows when in the segment it was: as much as lies there if it was even."""
     share = F(name) * Seconds(end, start) / Seconds(UPPER, LOWER)
-    part = Round(ExpressionWrapper(share, _amount()), precision=6)
-    return Coalesce(Sum(part), Value(0), output_field=_amount())
+    return Round(ExpressionWrapper(share, _amount()), precision=6)
+
+
+def part_between(name: str, start: Combinable, end: Combinable) -> Coalesce:
+    """The sum of these."""
+    return Coalesce(Sum(part_of_each(name, start, end)), Value(0), output_field=_amount())
 
 
 def _cost_until(at: Combinable, of: str) -> Round:

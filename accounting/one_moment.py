@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, TypeVar
 
 from django.db import connection, transaction
+
+T = TypeVar("T")
+_known: ContextVar[dict[Callable[[], Any], Any] | None] = ContextVar("known at this moment", default=None)
 
 
 @contextmanager
@@ -17,7 +23,27 @@ def one_moment() -> Iterator[None]:
     if connection.in_atomic_block:
         yield
         return
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
+    known = _known.set({})
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
+    finally:
+        _known.reset(known)
+
+
+def read_once(read: Callable[[], T]) -> Callable[[], T]:
+    """Within one moment `read` is asked once, as it can only say the same again; else each time."""
+
+    @wraps(read)
+    def reader() -> T:
+        known = _known.get()
+        if known is None:
+            return read()
+        if reader not in known:
+            known[reader] = read()
+        found: T = known[reader]
+        return found
+
+    return reader

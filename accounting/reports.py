@@ -22,6 +22,7 @@ from django.db.models import F, Q, QuerySet
 from accounting.adding import Added, add_up
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
+from accounting.one_moment import one_moment
 from accounting.ranking import largest_jobs
 from accounting.sources import Row, Scope, Sources
 from accounting.usage_rows import Groups, grouped_rows, rows_of_jobs
@@ -92,6 +93,7 @@ class UsageReport:
     lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
 
 
+@one_moment()
 def usage_report(
     viewer: User,
     begins: datetime | None,
@@ -111,8 +113,8 @@ def usage_report(
 
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
     Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
-    which are wanted; else they come all, in order of time and names. Without `totals` there are none. Four queries,
-    half of them for the totals.
+    which are wanted; else they come all, in order of time and names. Without `totals` there are none. All of it is of
+    one moment. Four queries, half of them for the totals; one more for the largest jobs.
 
     This room knows nothing of labels: for those `job_names` gives a name to some jobs (rows of job_id and name); the
     label None is that of all other jobs.
@@ -164,7 +166,7 @@ def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
     parts = grouped_rows(sources, scope, _groups((By.JOB,), "UTC"), only=only)
     rows = add_up(parts, [*COLUMNS[By.JOB], "currency"], given=GIVEN).rows
     found = {(row["job_id"], row["currency"]): row for row in rows}
-    # What was taken back since it was ranked is no more.
+    # In a caller's transaction that sees what others write meanwhile, one may be taken back by now.
     return Added([found[key] for key in ranked.jobs if key in found], ranked.count, ranked.most)
 
 

@@ -23,6 +23,7 @@ from accounting.clipping import LOWER, start_of
 from accounting.models import JobDay, UsageDay, UsageHour, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.months import first_of_month
+from accounting.one_moment import read_once
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
 
@@ -274,6 +275,7 @@ BOOKS = """
 """
 
 
+@read_once
 def _read_books() -> tuple[list[_Book], list[int]]:
     """Books of which hours may be closed, and all others in which something was booked."""
     with connection.cursor() as cursor:

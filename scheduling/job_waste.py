@@ -8,91 +8,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+import numpy as np
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
-from django.db.models import Q
-from django.db.models.expressions import RawSQL
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from accounting.held_by_job import held_by_job, held_by_user
+from accounting.held_by_job import MICROSECONDS, Held, Ints, add_up, held_by_job, held_by_user
 from accounting.models import Generation, Tenant, User
-from scheduling.models import Job
+from accounting.one_moment import one_moment
+from scheduling.models import Job, Lease
 
 CAUSES = ("failed", "cancelled", "run_again", "idle")
+IN_VAIN = (Job.State.FAILED, Job.State.CANCELLED)
+# So many jobs are asked for by number, more by when they ended.
+FEW = 5000
 
-# Most jobs neither failed nor were cancelled nor lost work: of these what was idle was held in vain, which sums by user
-# tell. Only the others are looked at job by job. Where several pay for one job, the first ones bear what was lost.
-OTHERS = """
-    SELECT id FROM scheduling_job WHERE kind = 'training' AND state IN ('failed', 'cancelled') AND ended_at >= %s
-     UNION ALL
-    SELECT job_id FROM scheduling_lease WHERE lost_from IS NOT NULL AND held_until > %s AND lost_from < %s
+# Index only on `lost_turns`.
+LOST = """
+    SELECT job_id, generation_id,
+           sum(gpus * extract(epoch FROM least(held_until, %(ends)s) - greatest(lost_from, %(begins)s)))
+      FROM scheduling_lease
+     WHERE lost_from IS NOT NULL AND held_until > %(begins)s AND lost_from < %(ends)s
+       AND (%(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s))
+     GROUP BY job_id, generation_id
 """
-# What failed or was cancelled comes from the small index `training_in_vain`, lost turns from `lost_turns`.
-WASTE = """
-    WITH held AS (
-        SELECT by_job_id AS job_id, by_tenant_id AS tenant_id, by_user_id AS user_id,
-               by_generation_id AS generation_id, sum(gpu_seconds_sum) AS held, sum(idle_sum) AS idle
-          FROM ({by_job}) parts GROUP BY 1, 2, 3, 4 HAVING sum(gpu_seconds_sum) > 0
-    ), in_vain AS (
-        SELECT id AS job_id, state FROM scheduling_job
-         WHERE kind = 'training' AND state IN ('failed', 'cancelled') AND ended_at >= %s
-    ), lost AS (
-        SELECT job_id, generation_id,
-               sum(gpus * extract(epoch FROM least(held_until, %s) - greatest(lost_from, %s))) AS lost
-          FROM scheduling_lease
-         WHERE lost_from IS NOT NULL AND held_until > %s AND lost_from < %s
-         GROUP BY job_id, generation_id
-    ), shared AS (
-        SELECT held.*, state,
-               least(held, greatest(0, lost - (sum(held) OVER payers - held))) AS lost
-          FROM held LEFT JOIN in_vain USING (job_id) LEFT JOIN lost USING (job_id, generation_id)
-        WINDOW payers AS (PARTITION BY job_id, generation_id ORDER BY tenant_id, user_id)
-    ), told AS MATERIALIZED (
-        SELECT job_id, tenant_id, user_id, generation_id, held, idle AS all_idle,
-               CASE WHEN state = 'failed' THEN held ELSE 0 END AS failed,
-               CASE WHEN state = 'cancelled' THEN held ELSE 0 END AS cancelled,
-               CASE WHEN state IS NULL THEN coalesce(lost, 0) ELSE 0 END AS run_again,
-               CASE WHEN state IS NULL THEN least(idle, held - coalesce(lost, 0)) ELSE 0 END AS idle
-          FROM shared
-    ), everything AS (
-        SELECT by_tenant_id AS tenant_id, by_user_id AS user_id, by_generation_id AS generation_id,
-               gpu_seconds_sum AS held, 0 AS failed, 0 AS cancelled, 0 AS run_again, idle_sum AS idle
-          FROM ({by_user}) parts
-         UNION ALL
-        SELECT tenant_id, user_id, generation_id, 0, failed, cancelled, run_again, idle - all_idle FROM told
-    )
-    SELECT grouping(tenant_id, user_id, generation_id), tenant_id, user_id, generation_id, NULL::bigint,
-           sum(held), sum(failed), sum(cancelled), sum(run_again), sum(idle)
-      FROM everything GROUP BY GROUPING SETS ((), (tenant_id), (tenant_id, user_id), (generation_id))
-    HAVING sum(held) > 0
-    UNION ALL (
-        SELECT -1, tenant_id, user_id, NULL, job_id, sum(held), sum(failed), sum(cancelled), sum(run_again), sum(idle)
-          FROM told GROUP BY tenant_id, user_id, job_id HAVING sum(failed + cancelled + run_again + idle) > 0
-         ORDER BY sum(failed + cancelled + run_again + idle) DESC, job_id LIMIT %s
-    )
-"""
-# Of jobs whose idle time is all that they held in vain those who had most of it, ...
-MOST_IDLE = """
-    SELECT by_job_id, by_tenant_id, by_user_id, sum(idle_sum)
-      FROM ({by_job}) parts GROUP BY 1, 2, 3 HAVING sum(idle_sum) > 0 ORDER BY sum(idle_sum) DESC, 1 LIMIT %s
-"""
-# ... and what these held.
-HELD = (
-    "SELECT by_job_id, by_tenant_id, by_user_id, sum(gpu_seconds_sum) FROM ({by_job}) parts GROUP BY 1, 2, 3"
-)
-# What grouping() says of each kind of row.
-ALL, BY_TENANT, BY_USER, BY_GENERATION, BY_JOB = 0b111, 0b011, 0b001, 0b110, -1
 NOTHING = Decimal(0)
-_Scope: TypeAlias = tuple[User | None, datetime, datetime, dict[str, Any]]
-NO_JOBS: tuple[str, list[Any]] = (
-    "SELECT NULL::bigint AS by_job_id, NULL::bigint AS by_tenant_id, NULL::bigint AS by_user_id,"
-    " NULL::bigint AS by_generation_id, 0.0 AS gpu_seconds_sum, 0.0 AS idle_sum WHERE false",
-    [],
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,76 +79,157 @@ class Waste:
     jobs: Sequence[Wasted] = ()
 
 
+@one_moment()
 def waste(
     viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None, jobs: int = 20
 ) -> Waste:
-    """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these. Ten queries at most."""
+    """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these. All of it is of one moment.
+    Twelve queries at most.
+
+    Most jobs neither failed nor were cancelled nor lost work: of these what was idle was held in vain, which sums by
+    user tell. Others are looked at one by one; where jobs are told, so are those that were idle.
+    """
     narrow = {} if tenant is None else {"tenant__in": Tenant.objects.subtree_of([tenant.pk])}
-    scope = (viewer, begins, ends, narrow)
-    others = Q(job_id__in=RawSQL(OTHERS, [begins, begins, ends]))  # noqa: S611 - of constants
-    by_user, by_job = held_by_user(*scope), held_by_job(*scope, only=others)
-    if by_user is None:
+    whole = held_by_user(viewer, begins, ends, narrow)
+    if not len(whole.held):
         return Waste()
-    by_job = by_job or NO_JOBS
-    statement = WASTE.format(by_user=by_user[0], by_job=by_job[0])
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [*by_job[1], begins, ends, begins, begins, ends, *by_user[1], jobs])
-        found = cursor.fetchall()
+    looked_at = _others(begins, ends)
     if jobs:
-        found += _idle_jobs(scope, others, jobs)
-    rows = sorted(_named(found), key=lambda row: (-row[1].wasted, row[1].job_id or 0, _name(row[1])))
+        looked_at |= ~Q(idle=0)
+    found = held_by_job(viewer, begins, ends, narrow, only=looked_at)
+    causes = _causes(found, begins, ends)
+    most = _most_wasted(found, causes, jobs)
+    if most:  # with all that they held, also on days without waste
+        only = Q(job_id__in={job for job, *_ in most})
+        all_held = held_by_job(viewer, begins, ends, narrow, only=only)
+        held = _sums(all_held.keys, WHOSE_JOB, [all_held.held])
+        most = {key: [*held[key], *wasted] for key, wasted in most.items() if key in held}
+    told = {by: _of_all(by, whole, found, causes) for by in ((), TENANT, USER, GENERATION)}
+    total, tenants, users, generations, of_jobs = _named(told | {WHOSE_JOB: most})
+    return Waste(total[0], generations, tenants, users, of_jobs)
 
-    def of(kind: int) -> list[Wasted]:
-        return [row for its_kind, row in rows if its_kind == kind]
 
-    (total,) = of(ALL) or [Wasted()]
-    return Waste(total, of(BY_GENERATION), of(BY_TENANT), of(BY_USER), of(BY_JOB)[:jobs])
+# What rows are told by.
+TENANT, USER, GENERATION = ("tenant_id",), ("tenant_id", "user_id"), ("generation_id",)
+WHOSE_JOB = ("job_id", *USER)
+Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, and by cause
 
 
-def _idle_jobs(scope: _Scope, others: Q, jobs: int) -> list[tuple[Any, ...]]:
-    """Rows as WASTE has them, of jobs that are none of the `others`."""
-    idle = held_by_job(*scope, only=~Q(idle=0) & ~others)
-    if idle is None:
-        return []
+def _others(begins: datetime, ends: datetime) -> Q:
+    """Of jobs that failed, were cancelled or lost work; the database looks at each job of few rows, or once at all."""
+    job = OuterRef("job_id")
+    lost = Lease.objects.filter(
+        job_id=job, lost_from__isnull=False, held_until__gt=begins, lost_from__lt=ends
+    )
+    return Q(Exists(_in_vain(begins, ends).filter(pk=job))) | Q(Exists(lost))
+
+
+def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
+    """Index only on `training_in_vain`."""
+    jobs = Job.objects.filter(kind=Job.Kind.TRAINING, state__in=IN_VAIN)
+    return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
+
+
+def _causes(found: Held, begins: datetime, ends: datetime) -> list[Ints]:
+    """Of each row what was held in vain, by each of CAUSES."""
+    job, none = found.keys["job_id"], np.zeros_like(found.held)
+    distinct = np.unique(job)
+    few = distinct.tolist() if len(distinct) <= FEW else None
+    jobs = _in_vain(begins, ends)
+    jobs = jobs if few is None else jobs.filter(pk__in=few)
+    ids = dict(jobs.order_by().values_list("state").annotate(ids=ArrayAgg("pk")))
+    failed, cancelled = (
+        np.where(np.isin(job, np.array(ids.get(state, []), dtype=np.int64)), found.held, none)
+        for state in IN_VAIN
+    )
     with connection.cursor() as cursor:
-        cursor.execute(MOST_IDLE.format(by_job=idle[0]), [*idle[1], jobs])
-        most = cursor.fetchall()
-    held = held_by_job(*scope, only=Q(job_id__in={job for job, *_ in most})) if most else None
-    if held is None:
-        return []
-    with connection.cursor() as cursor:
-        cursor.execute(HELD.format(by_job=held[0]), held[1])
-        whole = {row[:3]: row[3] for row in cursor.fetchall()}
+        cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
+        lost = {(job, generation): int(seconds * MICROSECONDS) for job, generation, seconds in cursor}
+    run_again = _shared(found, lost)
+    run_again[(failed > 0) | (cancelled > 0)] = 0
+    idle = np.where((failed > 0) | (cancelled > 0), none, np.minimum(found.idle, found.held - run_again))
+    return [failed, cancelled, run_again, idle]
+
+
+def _shared(found: Held, lost: dict[tuple[int, int], int]) -> Ints:
+    """What each row bears of what was lost of a job on a generation: where several pay for it, the first ones."""
+    job, generation = found.keys["job_id"], found.keys["generation_id"]
+    shares = np.zeros_like(found.held)
+    for i in np.flatnonzero(np.isin(job, np.array([job for job, _ in lost], dtype=np.int64))):
+        key = int(job[i]), int(generation[i])
+        shares[i] = min(int(found.held[i]), lost.get(key, 0))
+        lost[key] = lost.get(key, 0) - int(shares[i])
+    return shares
+
+
+def _most_wasted(found: Held, causes: Sequence[Ints], most: int) -> Amounts:
+    """By cause, of those jobs of which most was held in vain, the most first."""
+    if not most:
+        return {}
+    keys, wasted = add_up([found.keys[name] for name in WHOSE_JOB], causes)
+    sizes = np.sum(wasted, axis=0)
+    first = [i for i in np.lexsort((keys[0], -sizes))[:most] if sizes[i] > 0]
+    return {tuple(int(key[i]) for key in keys): [int(amount[i]) for amount in wasted] for i in first}
+
+
+def _of_all(by: Sequence[str], whole: Held, found: Held, causes: Sequence[Ints]) -> Amounts:
+    """Held and by cause: what the jobs that were looked at had idle is as found, all else as users' sums say."""
+    *others, idle = causes
+    in_sums = [whole.held, *(np.zeros_like(whole.held) for _ in others), whole.idle]
+    in_jobs = [np.zeros_like(found.held), *others, idle - found.idle]
+    keys = {name: np.concatenate([whole.keys[name], found.keys[name]]) for name in whole.keys}
+    return _sums(keys, by, [np.concatenate(pair) for pair in zip(in_sums, in_jobs, strict=True)])
+
+
+def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) -> Amounts:
+    """Of each group of rows that `by` makes; with no names of all together."""
+    groups, sums = add_up([keys[name] for name in by] or [np.zeros_like(amounts[0])], amounts)
+    return {
+        tuple(int(group[i]) for group in groups[: len(by)]): [int(amount[i]) for amount in sums]
+        for i in range(len(sums[0]))
+    }
+
+
+def _named(told: Mapping[tuple[str, ...], Amounts]) -> list[list[Wasted]]:
+    """Rows of each kind, those who wasted most first."""
+
+    def of(name: str, names: QuerySet[Any, tuple[int, str]]) -> dict[int, str]:
+        return dict(
+            names.filter(
+                pk__in={key[by.index(name)] for by, rows in told.items() if name in by for key in rows}
+            )
+        )
+
+    names = {
+        "tenant": of("tenant_id", Tenant.objects.values_list("pk", "name")),
+        "user": of("user_id", User.objects.values_list("pk", "username")),
+        "generation": of("generation_id", Generation.objects.values_list("pk", "name")),
+        "job": of("job_id", Job.objects.values_list("pk", "name")),
+    }
     return [
-        (BY_JOB, tenant, user, None, job, whole[job, tenant, user], NOTHING, NOTHING, NOTHING, seconds)
-        for job, tenant, user, seconds in most
+        sorted(
+            (_row(dict(zip(by, key, strict=True)), amounts, names) for key, amounts in rows.items()),
+            key=_in_order,
+        )
+        for by, rows in told.items()
     ]
 
 
-def _name(row: Wasted) -> tuple[str, str, str]:
-    return row.tenant or "", row.user or "", row.generation or ""
+def _row(key: Mapping[str, int], amounts: Sequence[int], names: Mapping[str, Mapping[int, str]]) -> Wasted:
+    held, failed, cancelled, run_again, idle = (Decimal(amount) / MICROSECONDS for amount in amounts)
+    called = {name: known.get(key.get(f"{name}_id", 0)) for name, known in names.items()}
+    return Wasted(
+        held=held,
+        failed=failed,
+        cancelled=cancelled,
+        run_again=run_again,
+        idle=idle,
+        tenant_id=key.get("tenant_id"),
+        user_id=key.get("user_id"),
+        job_id=key.get("job_id"),
+        **called,
+    )
 
 
-def _named(found: Sequence[Sequence[Any]]) -> Iterator[tuple[int, Wasted]]:
-    tenants = dict(Tenant.objects.values_list("pk", "name"))
-    generations = dict(Generation.objects.values_list("pk", "name"))
-    users = dict(User.objects.filter(pk__in={row[2] for row in found}).values_list("pk", "username"))
-    jobs = dict(Job.objects.filter(pk__in={row[4] for row in found}).values_list("pk", "name"))
-    for kind, tenant, user, generation, job, held, failed, cancelled, run_again, idle in found:
-        yield (
-            kind,
-            Wasted(
-                held=held,
-                failed=failed,
-                cancelled=cancelled,
-                run_again=run_again,
-                idle=idle,
-                tenant_id=tenant,
-                tenant=tenants.get(tenant),
-                user_id=user,
-                user=users.get(user),
-                generation=generations.get(generation),
-                job_id=job,
-                job=jobs.get(job),
-            ),
-        )
+def _in_order(row: Wasted) -> tuple[object, ...]:
+    return -row.wasted, row.job_id or 0, row.tenant or "", row.user or "", row.generation or ""

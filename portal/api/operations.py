@@ -19,7 +19,7 @@ Form = Literal["json", "csv", "xlsx", "pdf"]
 @router.get("/operations/{subject}", url_name="operations")
 def operations(
     request: HttpRequest,
-    subject: Literal["use", "nodes", "jobs", "prices", "chargeback"],
+    subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
     cluster: str = "",
     period: PeriodName = "this-month",
     format: Form = "json",  # noqa: A002

@@ -141,7 +141,7 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["ended_at"],
-                include=["id", "state"],
+                include=["id", "state", "first_started_at"],
                 condition=models.Q(kind="training", state__in=["failed", "cancelled"]),
                 name="training_in_vain",
             ),

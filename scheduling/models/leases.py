@@ -78,7 +78,10 @@ class Lease(models.Model):
             models.Index(fields=["held_from"]),
             models.Index(fields=["cluster", "held_until"]),
             models.Index(
-                fields=["held_until"], condition=models.Q(lost_from__isnull=False), name="lost_turns"
+                fields=["held_until"],
+                include=["job", "generation", "gpus", "lost_from"],
+                condition=models.Q(lost_from__isnull=False),
+                name="lost_turns",
             ),
             # Of all turns there ever were, those that still are to be billed.
             models.Index(

@@ -1,4 +1,5 @@
 import csv
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
@@ -393,3 +395,33 @@ def test_a_report_by_label_must_be_told_the_labels(booked: Cast) -> None:
         usage_report(booked.olga, None, None, by=[By.LABEL])
     with pytest.raises(ValueError, match="names"):
         usage_report(booked.olga, None, None, by=[By.LABEL, By.JOB], job_names=some_names())
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("by", [By.JOB, By.USER])
+def test_rows_and_totals_are_of_one_moment_whatever_is_booked_meanwhile(cast: Cast, by: By) -> None:
+    """After each query that the report asks somebody books another hour."""
+    book(cast, lease_id=1, ends=NOON + HOUR)
+    booked = []
+
+    def book_more(execute: Any, *query: Any) -> Any:
+        answer = execute(*query)
+
+        def more() -> None:
+            try:
+                book(cast, lease_id=10 + len(booked), ends=NOON + HOUR)
+                booked.append(1)
+            finally:
+                connection.close()
+
+        other = threading.Thread(target=more)
+        other.start()
+        other.join()
+        return answer
+
+    with connection.execute_wrapper(book_more):
+        report = usage_report(cast.olga, None, None, by=[by], largest=slice(0, 100))
+    assert len(booked) > 3
+    (total,) = report.totals
+    assert sum(row.gpu_seconds for row in report.rows) == total.gpu_seconds
+    assert usage_report(cast.olga, None, None).totals[0].gpu_seconds > total.gpu_seconds

@@ -325,7 +325,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "budget_id": 1,
         "rule_id": 1,
         "request_id": scene.request.pk,
-        "subject": "chargeback" if "chargeback" in name else "jobs",
+        "subject": "chargeback" if "chargeback" in name else "waste",
         "form": "jobs.csv" if "export" in name else "csv",
     }
     return {asked: known[asked] for asked in pattern.pattern.regex.groupindex}

@@ -301,5 +301,5 @@ def test_figures_take_few_queries(lab: World, django_assert_num_queries) -> None
         waits(None, *period)
     with django_assert_num_queries(3):
         expansions(lab.people.bob, *period)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(12):
         waste(lab.people.bob, *period)

@@ -208,7 +208,7 @@ def _pages(user: User, dice: random.Random) -> Iterator[tuple[str, Callable[[], 
     if user.is_operator:
         yield "capacity, a month", lambda: f"/usage/capacity/?{month()}"
         yield "capacity, a quarter", lambda: f"/usage/capacity/?{quarter()}"
-        for subject in ("use", "nodes", "jobs", "chargeback"):
+        for subject in ("use", "nodes", "waits", "waste", "chargeback"):
             yield (
                 f"operations: {subject}, a month",
                 lambda subject=subject: f"/usage/operations/{subject}/?{month()}",  # type: ignore[misc]

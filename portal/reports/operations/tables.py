@@ -223,8 +223,8 @@ def nodes_document(asked: Asked) -> Document:
     return _document("Nodes", asked, [health, events])
 
 
-def jobs_document(asked: Asked) -> Document:
-    """Of all clusters: a team's jobs and waste are its own wherever they ran."""
+def waits_document(asked: Asked) -> Document:
+    """Of all clusters: a team's jobs are its own wherever they ran."""
     sizes = [Column("generation", "GPU"), Column("size", "GPUs of the job"), count("jobs", "Jobs")]
     waited = Table(
         "waits",
@@ -250,11 +250,18 @@ def jobs_document(asked: Asked) -> Document:
         note="(Running + waiting) ÷ running, of training jobs that ended in this time."
         " Weighted by GPUs × time running.",
     )
+    return _document("Waits", asked, [waited, expanded])
+
+
+def waste_document(asked: Asked) -> Document:
+    """Of all clusters, too."""
     told = asked.waste
     archived = archived_until()
     lacks = ""
     if archived and asked.period.begins < archived:
-        lacks = f" Bills before {archived:%-d %B %Y} are archived: by job, days (UTC) are counted whole there."
+        lacks = (
+            f" Bills before {archived:%-d %B %Y} are archived: by job, days (UTC) are counted whole there."
+        )
     users = [one for one in told.users if one.wasted][:TOP]
     tables = [
         _waste_table(
@@ -272,7 +279,7 @@ def jobs_document(asked: Asked) -> Document:
         ),
     ]  # fmt: skip
     noted = [replace(table, note=table.note + lacks) for table in tables]
-    return _document("Jobs and waste", asked, [waited, expanded, *noted])
+    return _document("Waste", asked, noted)
 
 
 def _generation(one: Wasted) -> list[Cell]:
@@ -362,7 +369,8 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 SUBJECTS: dict[str, tuple[str, Callable[[Asked], Document]]] = {
     "use": ("Use and demand", use_document),
     "nodes": ("Nodes", nodes_document),
-    "jobs": ("Jobs and waste", jobs_document),
+    "waits": ("Waits", waits_document),
+    "waste": ("Waste", waste_document),
     "prices": ("Prices", prices_document),
     "chargeback": ("Chargeback", chargeback_document),
 }

@@ -17,7 +17,7 @@ from portal.administration.access import operators_only
 from portal.reports.formats import TYPES, Cell, Column, Document, Table, answer, csv_of_table, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
-from portal.reports.operations.tables import SUBJECTS, WASTE_WORDS, Asked
+from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
 from portal.reports.periods import LABELS, read_report_period
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
@@ -68,12 +68,12 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
         "now": now_from_database(),
     }
     pictures = _pictures(request, subject, asked)
-    # Of a cluster's nodes the table has those that the picture above it has; the files have them all.
+    # Of a cluster's nodes and of teams a table has those that the picture above it has; the files have them all.
     page = pictures.get("page")
-    shown = slice(None) if page is None else slice(max(page.start_index() - 1, 0), page.end_index())
-    tables = [
-        as_shown(table, document, shown if table.key == "nodes" else slice(None)) for table in document.tables
-    ]
+    shown = {"waste_teams": slice(TOP)}
+    if page is not None:
+        shown["nodes"] = slice(max(page.start_index() - 1, 0), page.end_index())
+    tables = [as_shown(table, document, shown.get(table.key, slice(None))) for table in document.tables]
     return render(request, "reports/operations/page.html", context | pictures | {"tables": tables})
 
 
@@ -87,8 +87,8 @@ def _pictures(request: HttpRequest, subject: str, asked: Asked) -> dict[str, Any
             "page": page,
             "nodes": [(node, node_cells(node, held, lasted.total_seconds())) for node in page],
         }
-    if subject == "jobs":
-        teams = [one for one in asked.waste.tenants if one.wasted]
+    if subject == "waste":
+        teams = [one for one in asked.waste.tenants if one.wasted][:TOP]
         most = float(max((one.wasted for one in teams), default=0))
         return {
             "causes": WASTE_WORDS,
@@ -128,13 +128,17 @@ def read_operations(request: HttpRequest, subject: str) -> tuple[Asked, Document
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
     """Rows of a table as the page has them: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
+    some, all_of_them = len(table.rows[rows]), len(table.rows)
+    left_out = (
+        f" Here are {some} of {all_of_them} rows; the files have them all." if some < all_of_them else ""
+    )
     return ShownTable(
         table.key,
         table.title,
         headings,
         [_cells(table, row, document) for row in table.rows[rows]],
         _cells(table, table.totals, document) if table.totals else [],
-        table.note,
+        table.note + left_out,
     )
 
 
