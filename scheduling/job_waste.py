@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -18,10 +18,14 @@ import numpy as np
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from numpy.typing import NDArray
 
-from accounting.held_by_job import MICROSECONDS, Held, Ints, add_up, held_by_job, held_by_user
+from accounting.archive import archived_until
+from accounting.held_by_job import JOB, MICROSECONDS, Held, Ints, add_up, held_by_job, held_by_user
 from accounting.models import Generation, Tenant, User
 from accounting.one_moment import one_moment
+from accounting.sums import DAY, start_of_day
+from accounting.tariff import MICROSECOND
 from scheduling.models import Job, Lease
 
 CAUSES = ("failed", "cancelled", "run_again", "idle")
@@ -84,12 +88,13 @@ def waste(
     viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None, jobs: int = 20
 ) -> Waste:
     """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these. All of it is of one moment.
-    Twelve queries at most.
+    Fifteen queries at most.
 
     Most jobs neither failed nor were cancelled nor lost work: of these what was idle was held in vain, which sums by
     user tell. Others are looked at one by one; where jobs are told, so are those that were idle.
     """
     narrow = {} if tenant is None else {"tenant__in": Tenant.objects.subtree_of([tenant.pk])}
+    begins, ends = _told_by_job(begins, ends)
     whole = held_by_user(viewer, begins, ends, narrow)
     if not len(whole.held):
         return Waste()
@@ -97,7 +102,7 @@ def waste(
     if jobs:
         looked_at |= ~Q(idle=0)
     found = held_by_job(viewer, begins, ends, narrow, only=looked_at)
-    causes = _causes(found, begins, ends)
+    causes = _causes(found, begins, ends, sees_all=tenant is None and (viewer is None or viewer.is_operator))
     most = _most_wasted(found, causes, jobs)
     if most:  # with all that they held, also on days without waste
         only = Q(job_id__in={job for job, *_ in most})
@@ -115,6 +120,16 @@ WHOSE_JOB = ("job_id", *USER)
 Amounts: TypeAlias = Mapping[tuple[int, ...], Sequence[int]]  # in GPU-microseconds: held, and by cause
 
 
+def _told_by_job(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
+    """Of what is archived there are no parts of days (UTC) by job: these are left out as a whole, of all figures."""
+    archived = archived_until()
+    if archived is not None and begins < archived:
+        begins = min(start_of_day(begins - MICROSECOND) + DAY, archived)
+    if archived is not None and ends < archived:
+        ends = start_of_day(ends)
+    return begins, max(begins, ends)
+
+
 def _others(begins: datetime, ends: datetime) -> Q:
     """Of jobs that failed, were cancelled or lost work; the database looks at each job of few rows, or once at all."""
     job = OuterRef("job_id")
@@ -130,36 +145,49 @@ def _in_vain(begins: datetime, ends: datetime) -> QuerySet[Job]:
     return jobs.filter(ended_at__gte=begins, first_started_at__lt=ends)
 
 
-def _causes(found: Held, begins: datetime, ends: datetime) -> list[Ints]:
-    """Of each row what was held in vain, by each of CAUSES."""
+def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) -> list[Ints]:
+    """Of each row what was held in vain, by each of CAUSES; with `sees_all` the rows are of all who pay for a job."""
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
     few = distinct.tolist() if len(distinct) <= FEW else None
     jobs = _in_vain(begins, ends)
     jobs = jobs if few is None else jobs.filter(pk__in=few)
     ids = dict(jobs.order_by().values_list("state").annotate(ids=ArrayAgg("pk")))
-    failed, cancelled = (
-        np.where(np.isin(job, np.array(ids.get(state, []), dtype=np.int64)), found.held, none)
-        for state in IN_VAIN
-    )
+    failed, cancelled = (np.where(_is_in(job, ids.get(state, [])), found.held, none) for state in IN_VAIN)
     with connection.cursor() as cursor:
         cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
         lost = {(job, generation): int(seconds * MICROSECONDS) for job, generation, seconds in cursor}
-    run_again = _shared(found, lost)
+    payers = found
+    if lost and not sees_all:
+        payers = held_by_job(None, begins, ends, {}, only=Q(job_id__in={job for job, _ in lost}))
+    run_again = _borne(found, _shares(payers, lost))
     run_again[(failed > 0) | (cancelled > 0)] = 0
     idle = np.where((failed > 0) | (cancelled > 0), none, np.minimum(found.idle, found.held - run_again))
     return [failed, cancelled, run_again, idle]
 
 
-def _shared(found: Held, lost: dict[tuple[int, int], int]) -> Ints:
-    """What each row bears of what was lost of a job on a generation: where several pay for it, the first ones."""
-    job, generation = found.keys["job_id"], found.keys["generation_id"]
-    shares = np.zeros_like(found.held)
-    for i in np.flatnonzero(np.isin(job, np.array([job for job, _ in lost], dtype=np.int64))):
-        key = int(job[i]), int(generation[i])
-        shares[i] = min(int(found.held[i]), lost.get(key, 0))
-        lost[key] = lost.get(key, 0) - int(shares[i])
+def _shares(payers: Held, lost: Mapping[tuple[int, int], int]) -> dict[tuple[int, ...], int]:
+    """Of what was lost of a job on a generation what each who pays bears: the first ones as much as they held."""
+    left = dict(lost)
+    shares = {}
+    for i in np.flatnonzero(_is_in(payers.keys["job_id"], {job for job, _ in lost})):
+        job, generation, *payer = (int(payers.keys[name][i]) for name in JOB)
+        share = min(int(payers.held[i]), left.get((job, generation), 0))
+        if share:
+            left[job, generation] -= share
+            shares[job, generation, *payer] = share
     return shares
+
+
+def _borne(found: Held, shares: Mapping[tuple[int, ...], int]) -> Ints:
+    borne = np.zeros_like(found.held)
+    for i in np.flatnonzero(_is_in(found.keys["job_id"], {key[0] for key in shares})):
+        borne[i] = shares.get(tuple(int(found.keys[name][i]) for name in JOB), 0)
+    return borne
+
+
+def _is_in(numbers: Ints, some: Collection[int]) -> NDArray[np.bool_]:
+    return np.isin(numbers, np.array(sorted(some), dtype=np.int64))
 
 
 def _most_wasted(found: Held, causes: Sequence[Ints], most: int) -> Amounts:

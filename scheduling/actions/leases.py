@@ -119,8 +119,9 @@ def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int
     closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
     for lease in closed:
         begin = first.get(lease.pk)
-        desk.close(lease, at=now, why="stopped before it began")
-        desk.never_started(lease, at=now, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
+        at = max(now, lease.held_from or now)  # which lies ahead where the clock was set back
+        desk.close(lease, at=at, why="stopped before it began")
+        desk.never_started(lease, at=at, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
     Operation.objects.filter(lease__in=closed, verb__in=BEGIN).update(done_at=now)
     desk.save()
     return {lease.pk for lease in closed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,8 @@ from scheduling.backends.kubernetes.events import (
     of_a_node,
     of_a_pod,
 )
+from scheduling.backends.kubernetes.remarks import Remarks
+from scheduling.backends.kubernetes.view import View
 
 
 def event(reason: str, message: str, *, kind: str = "Pod", name: str = "", **more: Any) -> dict[str, Any]:
@@ -161,23 +163,48 @@ def test_an_endless_message_is_shortened() -> None:
 
 
 def test_an_event_is_a_word_once_however_often_it_is_told() -> None:
-    denials: list[int] = []
-    events = Events(lambda job_id, uid, why: denials.append(job_id), lambda: None)
+    events = Events(lambda: None)
     told = event("Evicted", "low on memory")
     refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
     refused["metadata"] = {"uid": "uid-2"}
     events.replace([told, refused])
     events.put(told | {"count": 2})
     events.put(refused | {"count": 2})
-    assert [(word.job_id, word.text) for word in events.take()] == [
+    words, denials = events.take()
+    assert [(word.job_id, word.text) for word in words] == [
         (7, "worker 2: it was evicted: low on memory"),
         (7, "a pod could not be made: no"),
     ]
-    assert events.take() == []
+    assert [job for job, *_ in denials] == [7, 7], "that it is still so is news for who waits for its pods"
+    assert events.take() == ([], [])
     events.replace([told])
-    assert events.take() == []
-    assert denials == [7, 7], "that it is still so is news for who waits for its pods"
+    assert events.take() == ([], [])
+    events.put(refused)
+    words, denials = events.take()
+    assert (len(words), len(denials)) == (1, 1), "it is told anew after it was gone"
     stranger = event("Evicted", "low on memory", name="nginx-0")
     stranger["metadata"] = {"uid": "uid-3"}
     events.put(stranger)
-    assert events.take() == []
+    assert events.take() == ([], [])
+
+
+def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
+    """Else the turn may be over before its time line has the reason."""
+    known: list[int] = []
+
+    class Nothing:
+        def note_denial(self, job_id: int, uid: str, denial: Denial) -> None:
+            known.append(job_id)
+
+        def stir(self) -> None:
+            """Nobody waits."""
+
+        def gang(self, job_id: int) -> None:
+            return None
+
+    remarks = Remarks(cast(View, Nothing()))
+    refused = event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7))
+    remarks.mirrors[0].put(refused)
+    assert known == []
+    remarks.take()
+    assert known == [7]

@@ -316,6 +316,20 @@ def test_gpus_billed_into_the_future_by_a_clock_set_back_are_given_on_from_there
     assert lab.lease(after).held_from == later
 
 
+def test_a_promise_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(lab: World) -> None:
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    lab.fill()
+    lease = lab.age(lab.lease(job), -600)
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    lease.refresh_from_db()
+    assert lease.state == Lease.State.STOPPING
+    assert leases.close_never_started(cluster_id=lab.cluster.pk, lease_ids=[lease.pk]) == {lease.pk}
+    lease.refresh_from_db()
+    job.refresh_from_db()
+    assert (lease.held_until, job.held_for) == (lease.held_from, timedelta(0))
+    assert job.state == Job.State.SUSPENDED
+
+
 def test_what_was_not_seen_since_is_not_billed_to_the_hour(lab: World) -> None:
     """After a power cut the bill must not be ahead of the moment when the gang was last alive."""
     job = start(lab)

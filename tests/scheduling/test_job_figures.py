@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.actions import take_back_usage
-from accounting.ledger import Usage, book_usage_many
+from accounting.archive import archive_month
+from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.closing import close_empty_days, open_book
+from accounting.ledger import Payer, Usage, book_usage_many, correct_usage
 from accounting.models import UsageSegment
-from accounting.sums import HOUR
+from accounting.seals import seal_book
+from accounting.sums import DAY, HOUR
 from scheduling.job_waits import SIZES, expansions, waits
 from scheduling.job_waste import CAUSES, Waste, waste
 from scheduling.models import Job, Lease
@@ -277,6 +282,59 @@ def test_what_is_taken_back_was_not_wasted_by_who_does_not_pay(transactional_db:
     assert [one.failed for one in (*told.users, *told.tenants, *told.jobs)] == [0] * len(
         (*told.users, *told.tenants, *told.jobs)
     )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_lost_is_borne_once_whoever_looks(transactional_db: None) -> None:
+    """Of a job of two hours, of which one was lost, another team pays for the second."""
+    lab = world()
+    people = lab.people
+    job = waited(lab, people.bob, people.astro, MIDNIGHT)
+    with transaction.atomic():
+        turn(job, MIDNIGHT, MIDNIGHT + 2 * HOUR, people.v100, lost_from=MIDNIGHT + HOUR)
+        second = UsageSegment.objects.filter(period__startswith=MIDNIGHT + HOUR).select_related("generation")
+        correct_usage(
+            actor=None, segments=list(second), reason="a test", payer=Payer(people.bio, people.charlie)
+        )
+    period = (MIDNIGHT, MIDNIGHT + DAYS)
+    whole = waste(None, *period)
+    assert (whole.total.held, whole.total.run_again) == (2 * 4 * 3600, 4 * 3600)
+    by_team = {one.tenant: one.run_again for one in whole.tenants}
+    assert by_team == {
+        viewer_team: waste(viewer, *period).total.run_again
+        for viewer_team, viewer in (("Astro", people.bob), ("Bio", people.charlie))
+    }
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_archived_days_that_the_period_cuts_nothing_is_told(
+    transactional_db: None, tmp_path: Path
+) -> None:
+    """What failed of them is known by whole days only; the rest of such a day would look as if it were of use."""
+    lab = world()
+    people, book = lab.people, lab.cluster.pk
+    month = datetime(2026, 5, 1, tzinfo=UTC)
+    after = datetime(2026, 6, 1, tzinfo=UTC)
+    with transaction.atomic():
+        open_book(book=book, since=month)
+        close_empty_days(book=book, until=MIDNIGHT)
+    job = waited(lab, people.bob, people.astro, MIDNIGHT)
+    for day in range(2):
+        turn(job, MIDNIGHT + day * DAY, MIDNIGHT + day * DAY + 2 * HOUR, people.v100, quarters_idle=1)
+    over(job, "failed", MIDNIGHT + DAY + 2 * HOUR)
+    close_hours(people, MIDNIGHT, MIDNIGHT + 2 * DAY, book=book)
+    with transaction.atomic():
+        close_empty_days(book=book, until=after)
+        while hour := next_hour_to_price(book=book):
+            price_hour(book=book, hour=hour, how=HeldHow({}, {}, {}))
+    seal_book(book)
+    period = (MIDNIGHT + HOUR, MIDNIGHT + 2 * DAY)
+    assert waste(None, *period).total.failed == 4 * 3 * 3600
+    archive_month(actor=None, month=month.date(), folder=tmp_path)
+    told = waste(None, *period, jobs=5)
+    assert (told.total.held, told.total.failed, told.total.idle) == (4 * 2 * 3600, 4 * 2 * 3600, 0)
+    assert [one.failed for one in told.jobs] == [4 * 2 * 3600]
+    assert waste(None, MIDNIGHT + HOUR, MIDNIGHT + 3 * HOUR).total.held == 0
 
 
 @pytest.mark.django_db(transaction=True)

@@ -259,9 +259,7 @@ def waste_document(asked: Asked) -> Document:
     archived = archived_until()
     lacks = ""
     if archived and asked.period.begins < archived:
-        lacks = (
-            f" Bills before {archived:%-d %B %Y} are archived: by job, days (UTC) are counted whole there."
-        )
+        lacks = f" Bills before {archived:%-d %B %Y} are archived: days (UTC) that the period cuts are left out there."
     users = [one for one in told.users if one.wasted][:TOP]
     tables = [
         _waste_table(

@@ -176,7 +176,6 @@ class Word:
 class Events:
     """A reflector's mirror of events: what is new in them, until it is taken."""
 
-    deny: Callable[[int, str, Denial], None]  # with job and uid of its Job
     changed: Callable[[], None]
     filled: threading.Event = field(default_factory=threading.Event)
 
@@ -184,12 +183,17 @@ class Events:
         self._lock = threading.Lock()
         self._seen: set[str] = set()  # uids
         self._words: list[Word] = []
+        self._denials: list[tuple[int, str, Denial]] = []  # with job and uid of its Job
 
-    def take(self) -> Sequence[Word]:
-        """What is new since this was last asked."""
+    def take(self) -> tuple[Sequence[Word], Sequence[tuple[int, str, Denial]]]:
+        """What is new since this was last asked; denials also when they come again: it is still so.
+
+        Together, so that who ends a turn for a denial has taken its word before.
+        """
         with self._lock:
             words, self._words = self._words, []
-        return words
+            denials, self._denials = self._denials, []
+        return words, denials
 
     def heard(self) -> None:
         """How old events are does not matter."""
@@ -208,14 +212,15 @@ class Events:
 
     def put(self, thing: Object) -> None:
         uid, about = thing["metadata"]["uid"], thing.get("involvedObject") or {}
-        if (job_id := job_of(about)) is not None and (why := denial(thing)):
-            self.deny(job_id, about.get("uid", ""), why)  # also when it comes again: it is still so
+        job_id, why = job_of(about), denial(thing)
         with self._lock:
-            if uid in self._seen:
+            if job_id is not None and why:
+                self._denials.append((job_id, about.get("uid", ""), why))
+            elif uid in self._seen:
                 return
-            self._seen.add(uid)
-            if word := _word(thing, about):
+            if uid not in self._seen and (word := _word(thing, about)):
                 self._words.append(word)
+            self._seen.add(uid)
         self.changed()
 
 

@@ -27,16 +27,18 @@ class Remarks:
     mirrors: Sequence[Events] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mirrors = [Events(self.view.note_denial, self.view.stir) for _ in SELECTORS]
+        self.mirrors = [Events(self.view.stir) for _ in SELECTORS]
         self._waiting: list[tuple[float, Word]] = []  # with the moment (monotonic) until which it waits
 
     def take(self) -> Sequence[Remark]:
-        """What is new since this was last asked."""
+        """What is new since this was last asked. The view learns of denials only now, when their words are told."""
         now = time.monotonic()
-        words = self._waiting + [
-            (now + WAIT_SECONDS, word) for mirror in self.mirrors for word in mirror.take()
-        ]
-        self._waiting = []
+        words, self._waiting = self._waiting, []
+        for mirror in self.mirrors:
+            new, denials = mirror.take()
+            words += [(now + WAIT_SECONDS, word) for word in new]
+            for denial in denials:
+                self.view.note_denial(*denial)
         found: list[Remark] = []
         for until, word in words:
             if word.job_id is None:
