@@ -27,7 +27,7 @@ from accounting.clipping import (
     moment,
     part_of_each,
 )
-from accounting.models import User
+from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
 
 USER = ("generation_id", "tenant_id", "user_id")
@@ -46,16 +46,21 @@ class Held:
     idle: Ints
 
 
-def held_by_user(viewer: User | None, begins: datetime, ends: datetime, narrow: Mapping[str, Any]) -> Held:
-    """By each of USER, what `viewer` may see (None: all) in [begins, ends). Who pays is whom a correction names."""
-    return _held(Scope(viewer, begins, ends, narrow), begins, ends, USER, Q())
+def held_by_user(
+    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
+) -> Held:
+    """By each of USER in [begins, ends), what `viewer` may see (None: all), of `tenant` with all below it.
+
+    Who pays is whom a correction names.
+    """
+    return _held(Scope(viewer, begins, ends, tenant=tenant), begins, ends, USER, Q())
 
 
 def held_by_job(
-    viewer: User | None, begins: datetime, ends: datetime, narrow: Mapping[str, Any], *, only: Q
+    viewer: User | None, begins: datetime, ends: datetime, *, only: Q, tenant: Tenant | None = None
 ) -> Held:
     """The same by each of JOB, of what is `only` meant; that may name the job_id and idle (GPU-seconds of a row)."""
-    return _held(Scope(viewer, begins, ends, narrow), begins, ends, JOB, only)
+    return _held(Scope(viewer, begins, ends, tenant=tenant), begins, ends, JOB, only)
 
 
 def add_up(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:

@@ -34,9 +34,8 @@ def idle_report(
 
     `tenant` narrows it down to a tenant with all below it.
     """
-    narrow = {} if tenant is None else {"tenant__in": Tenant.objects.subtree_of([tenant.pk])}
     sums: dict[tuple[int, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    sources = Sources(Scope(viewer, begins, ends, narrow), Row(None, "UTC"), by_job=False)
+    sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=False)
     for part in [*sources.sums(), *sources.segments()]:
         grouped = part.values_list("tenant__pk", "tenant__name")
         for pk, name, idle, held in grouped.annotate(unused=Sum("idle"), time=Sum("gpu_seconds")):

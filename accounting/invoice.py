@@ -21,6 +21,7 @@ from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_second
 from accounting.models import ClosedBook, LedgerTransaction, Price, Tenant, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.reports import By, UsageRow, usage_report
+from accounting.visibility import tenants_seen
 
 FREE = Decimal(0)
 
@@ -185,8 +186,8 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
 
 
 def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:
-    visible: UsageSegmentQuerySet = UsageSegment.objects.with_charges().visible_to(viewer)
-    return visible.filter(tenant__in=Tenant.objects.subtree_of([tenant.pk]))
+    segments: UsageSegmentQuerySet = UsageSegment.objects.with_charges()
+    return segments.filter(tenant__in=tenants_seen(viewer, tenant) or [])
 
 
 def _within(segments: UsageSegmentQuerySet, begins: datetime, ends: datetime) -> UsageSegmentQuerySet:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import connection, transaction
 
+P = ParamSpec("P")
 T = TypeVar("T")
-_known: ContextVar[dict[Callable[[], Any], Any] | None] = ContextVar("known at this moment", default=None)
+_known: ContextVar[dict[Any, Any] | None] = ContextVar("known at this moment", default=None)
 
 
 @contextmanager
@@ -33,17 +34,18 @@ def one_moment() -> Iterator[None]:
         _known.reset(known)
 
 
-def read_once(read: Callable[[], T]) -> Callable[[], T]:
-    """Within one moment `read` is asked once, as it can only say the same again; else each time."""
+def read_once(read: Callable[P, T]) -> Callable[P, T]:
+    """Within one moment `read` is asked once for the same, as it can only say the same again; else each time."""
 
     @wraps(read)
-    def reader() -> T:
+    def reader(*args: P.args, **kwargs: P.kwargs) -> T:
         known = _known.get()
         if known is None:
-            return read()
-        if reader not in known:
-            known[reader] = read()
-        found: T = known[reader]
+            return read(*args, **kwargs)
+        asked = read, args, tuple(kwargs.items())
+        if asked not in known:
+            known[asked] = read(*args, **kwargs)
+        found: T = known[asked]
         return found
 
     return reader

@@ -114,7 +114,7 @@ def usage_report(
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
     Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
     which are wanted; else they come all, in order of time and names. Without `totals` there are none. All of it is of
-    one moment. Four queries, half of them for the totals; one more for the largest jobs.
+    one moment. Five queries, two of them for the totals; one more for the largest jobs.
 
     This room knows nothing of labels: for those `job_names` gives a name to some jobs (rows of job_id and name); the
     label None is that of all other jobs.
@@ -126,9 +126,7 @@ def usage_report(
     ZoneInfo(time_zone)  # an unknown zone fails here, with its name
     narrow: dict[str, Any] = {"user": user, "job_id": job_id, "generation": generation}
     narrow = {name: value for name, value in narrow.items() if value is not None}
-    if tenant is not None:
-        narrow["tenant__in"] = Tenant.objects.subtree_of([tenant.pk])
-    scope = Scope(viewer, begins, ends, narrow)
+    scope = Scope(viewer, begins, ends, narrow, tenant)
     # No single job's figures are in the sums by user.
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     by_job = bool({By.JOB, By.LABEL} & set(by)) or job_id is not None

@@ -20,12 +20,13 @@ from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, V
 from django.db.models.expressions import Combinable
 
 from accounting.clipping import LOWER, start_of
-from accounting.models import JobDay, UsageDay, UsageHour, UsageSegment, User
+from accounting.models import JobDay, Tenant, UsageDay, UsageHour, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.months import first_of_month
 from accounting.one_moment import read_once
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
+from accounting.visibility import tenants_seen
 
 NO_TIME = timedelta(0)
 
@@ -38,6 +39,12 @@ class Scope:
     begins: datetime | None
     ends: datetime | None
     narrow: Mapping[str, Any] = field(default_factory=dict)
+    tenant: Tenant | None = None  # with all below it
+
+    @cached_property
+    def tenants(self) -> list[int] | None:
+        """Whose usage that is; None: all tenants'. Asked once, as it stands in each of a report's queries."""
+        return tenants_seen(self.viewer, self.tenant)
 
 
 @dataclass(frozen=True)
@@ -228,7 +235,8 @@ class Sources:
         return moment.astimezone(ZoneInfo(self._row.time_zone)).utcoffset() or NO_TIME
 
     def _visible(self, rows: Any) -> Any:
-        return rows if self._scope.viewer is None else rows.visible_to(self._scope.viewer)
+        tenants = self._scope.tenants
+        return rows if tenants is None else rows.filter(tenant__in=tenants)
 
     def _rows_of(self, level: _Level, start: Combinable) -> dict[str, Combinable]:
         """In which rows of the report the level's day or hour begins and ends that begins at `start`."""

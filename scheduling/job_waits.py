@@ -13,6 +13,7 @@ from django.db import connection
 from numpy.typing import NDArray
 
 from accounting.models import Generation, Tenant, User
+from accounting.visibility import tenants_seen
 
 # The fewest GPUs of each size class but the first, which begins at 1.
 CLASS_BOUNDS = (2, 5, 9, 17)
@@ -107,16 +108,6 @@ def expansions(
         Expansion(generation, size, len(factors), lasted / ran, *_percentiles(factors))
         for generation, size, factors, (lasted, ran) in _groups(EXPANSIONS, viewer, begins, ends, tenant)
     ]
-
-
-def tenants_seen(viewer: User | None, tenant: Tenant | None) -> list[int] | None:
-    """Their ids; None are all."""
-    if tenant is None and (viewer is None or viewer.is_operator):
-        return None
-    found = Tenant.objects.all() if viewer is None else Tenant.objects.visible_to(viewer)
-    if tenant is not None:
-        found = found.filter(path__startswith=tenant.path)
-    return list(found.order_by().values_list("pk", flat=True))
 
 
 Group: TypeAlias = tuple[str | None, str | None, Floats, Sequence[float]]

@@ -135,7 +135,7 @@ def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -
 
 
 def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
 
 

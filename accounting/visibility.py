@@ -1,0 +1,17 @@
+"""Which teams somebody sees, for reports that ask many tables about the same ones."""
+
+from __future__ import annotations
+
+from accounting.models import Tenant, User
+from accounting.one_moment import read_once
+
+
+@read_once
+def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
+    """The ids of those that `viewer` may see (None: all), of `tenant` with all below it; None: all that there are."""
+    if tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator)):
+        return None
+    found = Tenant.objects.all() if viewer is None else Tenant.objects.visible_to(viewer)
+    if tenant is not None:
+        found = found.filter(path__startswith=tenant.path)
+    return list(found.order_by().values_list("pk", flat=True))
