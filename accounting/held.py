@@ -8,9 +8,10 @@ from decimal import Decimal
 
 from django.db.models import F, Sum
 
-from accounting.clipping import LOWER, UPPER, earliest, gpu_seconds_between, latest, moment, part_between
+from accounting.clipping import LOWER, UPPER, gpu_seconds_between, part_between
 from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
+from accounting.usage_rows import clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,14 @@ def held_by_generation(
 
     Nobody knows when in a segment it was idle: what a period's edge cuts has as much of it as if it were even.
     """
-    sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=False)
-    start, end = latest(LOWER, moment(begins)), earliest(UPPER, moment(ends))
+    scope = Scope(viewer, begins, ends, tenant=tenant)
+    sources, start, end = Sources(scope, Row(None, "UTC"), by_job=False), F("part_start"), F("part_end")
     sums = [
         some.values_list("generation__name").annotate(Sum("gpu_seconds"), Sum("idle"), Sum("assembling"))
         for some in sources.sums()
     ]
     segments = [
-        some.annotate(part_start=start, part_end=end)
-        .filter(part_start__lt=F("part_end"))
+        clipped(some, LOWER, UPPER, scope)
         .values_list("generation__name")
         .annotate(
             held_part=gpu_seconds_between(start, end),

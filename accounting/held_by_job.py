@@ -1,8 +1,7 @@
 """Who held what, as it was booked, by user or by job: numbers that others make figures of.
 
-A month of a big cluster has a hundred thousand such rows. They come as bytes, a string of all of them, and are added up
-here: as rows of decimals that takes several times as long. Amounts are whole microseconds in 64 bits, so that sums are
-exact: 2.5 billion GPU-hours fit, and 2.5 million in one row.
+A month of a big cluster has a hundred thousand such rows, which come packed and are added up here. Amounts are whole
+microseconds in 64 bits, so that sums are exact: 2.5 billion GPU-hours fit.
 """
 
 from __future__ import annotations
@@ -10,31 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from django.db import connection
 from django.db.models import F, Q
-from numpy.typing import NDArray
 
 from accounting.adding import union_all
-from accounting.clipping import (
-    LOWER,
-    UPPER,
-    earliest,
-    gpu_seconds_of_each,
-    latest,
-    moment,
-    part_of_each,
-)
+from accounting.clipping import LOWER, UPPER, gpu_seconds_of_each, part_of_each
 from accounting.models import Tenant, User
+from accounting.packed import Floats, Ints, in_microseconds, packed, unpacked
 from accounting.sources import Row, Scope, Sources
+from accounting.usage_rows import clipped
 
 USER = ("generation_id", "tenant_id", "user_id")
 JOB = ("job_id", *USER)
-MICROSECONDS = 1_000_000
-
-Ints: TypeAlias = NDArray[np.int64]
+AMOUNTS = ("held_part", "idle_part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +43,17 @@ def held_by_user(
 
     Who pays is whom a correction names.
     """
-    return _held(Scope(viewer, begins, ends, tenant=tenant), begins, ends, USER, Q())
+    return _held(Scope(viewer, begins, ends, tenant=tenant), USER, Q())
 
 
 def held_by_job(
     viewer: User | None, begins: datetime, ends: datetime, *, only: Q, tenant: Tenant | None = None
 ) -> Held:
-    """The same by each of JOB, of what is `only` meant; that may name the job_id and idle (GPU-seconds of a row)."""
-    return _held(Scope(viewer, begins, ends, tenant=tenant), begins, ends, JOB, only)
+    """The same by each of JOB, of rows for which `only` holds; it may name job_id and idle (GPU-seconds)."""
+    return _held(Scope(viewer, begins, ends, tenant=tenant), JOB, only)
 
 
-def add_up(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
+def sum_groups(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
     """The sums of each group of rows with the same keys; groups are in order of their keys."""
     if not len(keys[0]):
         return list(keys), list(amounts)
@@ -74,42 +64,37 @@ def add_up(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], l
     return [key[starts] for key in keys], [np.add.reduceat(amount[order], starts) for amount in amounts]
 
 
-def _held(scope: Scope, begins: datetime, ends: datetime, names: Sequence[str], only: Q) -> Held:
+def _held(scope: Scope, names: Sequence[str], only: Q) -> Held:
     sources = Sources(scope, Row(None, "UTC"), by_job=names == JOB)
     columns = {f"by_{name}": F(name) for name in names}
-    start, end = latest(LOWER, moment(begins)), earliest(UPPER, moment(ends))
     parts: list[Any] = [
         some.filter(only).values(**columns, held_part=F("gpu_seconds"), idle_part=F("idle"))
         for some in sources.sums()
     ]
+    start, end = F("part_start"), F("part_end")
     parts += [
-        some.filter(only)
-        .annotate(part_start=start, part_end=end)
-        .filter(part_start__lt=F("part_end"))
-        .values(
+        clipped(some.filter(only), LOWER, UPPER, scope).values(
             **columns,
             held_part=gpu_seconds_of_each(start, end),
             idle_part=part_of_each("idle", start, end),
         )
         for some in sources.segments()
     ]
-    rows = union_all(parts, [*columns, "held_part", "idle_part"])
-    packed = _packed(*rows, list(columns)) if rows else b""
-    found = np.frombuffer(
-        packed, dtype=[*((name, ">i8") for name in names), ("held", ">f8"), ("idle", ">f8")]
-    )
-    amounts = [
-        np.rint(found[name].astype(np.float64) * MICROSECONDS).astype(np.int64) for name in ("held", "idle")
-    ]
-    keys, (held, idle) = add_up([found[name].astype(np.int64) for name in names], amounts)
+    found, amounts = _read(union_all(parts, [*columns, *AMOUNTS]), list(columns))
+    keys, (held, idle) = sum_groups(found, [in_microseconds(amount).astype(np.int64) for amount in amounts])
     there = held > 0  # of what was taken back nothing is left
     return Held({name: key[there] for name, key in zip(names, keys, strict=True)}, held[there], idle[there])
 
 
-def _packed(rows: str, values: Sequence[Any], columns: Sequence[str]) -> bytes:
-    numbers = [*(f"int8send({name})" for name in columns), "float8send(held_part::float8)"]
-    row = " || ".join([*numbers, "float8send(idle_part::float8)"])
+def _read(
+    rows: tuple[str, list[Any]] | None, columns: Sequence[str]
+) -> tuple[Sequence[Ints], Sequence[Floats]]:
+    if rows is None:
+        return unpacked(None, whole=columns, amounts=AMOUNTS)
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT string_agg({row}, '') FROM ({rows}) AS parts", values)  # noqa: S608 - own names
-        (packed,) = cursor.fetchone()
-    return packed or b""
+        cursor.execute(
+            f"SELECT {packed(whole=columns, amounts=AMOUNTS)} FROM ({rows[0]}) AS parts",  # noqa: S608 - own names
+            rows[1],
+        )
+        (data,) = cursor.fetchone()
+    return unpacked(data, whole=columns, amounts=AMOUNTS)

@@ -2,8 +2,7 @@
 
 A period may have hundreds of thousands of jobs, of which a page shows a few. To add all of them up exactly, in groups
 of decimals, takes several times as long as to bring two numbers of each row here; what is shown is added up exactly
-afterwards. Microseconds are whole numbers here, so that nothing is rounded where sums stay below 2^53: 2.5 million
-GPU-hours of one job.
+afterwards. Nothing is rounded here where a job's sum stays below 2^53 microseconds: 2.5 million GPU-hours.
 """
 
 from __future__ import annotations
@@ -18,13 +17,10 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from accounting.adding import union_all
+from accounting.packed import MICROSECONDS, Floats, Ints, in_microseconds, packed, unpacked
 
-ROW = np.dtype([("job", ">i8"), ("gpu_seconds", ">f8")])
-SIZES = """
-    SELECT by_currency, string_agg(int8send(by_job_id) || float8send(gpu_seconds_sum::float8), '')
-      FROM ({rows}) AS parts GROUP BY by_currency
-"""
-MICROSECONDS = 1_000_000
+COLUMNS: dict[str, Sequence[str]] = {"whole": ["by_job_id"], "amounts": ["gpu_seconds_sum"]}
+# How many numbers of jobs there may be for each row, for sums to have a place for each number.
 DENSE = 16
 
 
@@ -46,8 +42,11 @@ def largest_jobs(parts: Sequence[QuerySet[Any]], wanted: slice) -> Ranked:
     if rows is None:
         return Ranked((), 0, Decimal(0))
     with connection.cursor() as cursor:
-        cursor.execute(SIZES.format(rows=rows[0]), rows[1])
-        found = [(currency, *_by_job(packed)) for currency, packed in cursor.fetchall()]
+        cursor.execute(
+            f"SELECT by_currency, {packed(**COLUMNS)} FROM ({rows[0]}) AS parts GROUP BY by_currency",  # noqa: S608
+            rows[1],
+        )
+        found = [(currency, *_by_job(data)) for currency, data in cursor.fetchall()]
     jobs = np.concatenate([np.empty(0, np.int64), *(jobs for _, jobs, _ in found)])
     sizes = np.concatenate([np.empty(0), *(sizes for *_, sizes in found)])
     currencies = np.repeat(
@@ -68,15 +67,14 @@ def largest_jobs(parts: Sequence[QuerySet[Any]], wanted: slice) -> Ranked:
     )
 
 
-def _by_job(packed: bytes) -> tuple[Any, Any]:
+def _by_job(data: bytes) -> tuple[Ints, Floats]:
     """Numbers of jobs, each once, and the GPU-microseconds of each."""
-    rows = np.frombuffer(packed, dtype=ROW)
-    numbers = rows["job"].astype(np.int64)
-    parts = np.rint(rows["gpu_seconds"].astype(np.float64) * MICROSECONDS)
+    (numbers,), (gpu_seconds,) = unpacked(data, **COLUMNS)
+    parts = in_microseconds(gpu_seconds)
     first, last = int(numbers.min()), int(numbers.max())
     if last - first < DENSE * len(numbers):  # as jobs of one period mostly are; others are to be sorted
-        sizes = np.bincount(numbers - first, weights=parts)
-        jobs = np.flatnonzero(sizes)
+        sizes: Floats = np.bincount(numbers - first, weights=parts).astype(np.float64, copy=False)
+        jobs = np.flatnonzero(sizes).astype(np.int64, copy=False)
         return jobs + first, sizes[jobs]
     jobs, places = np.unique(numbers, return_inverse=True)
-    return jobs, np.bincount(places, weights=parts)
+    return jobs, np.bincount(places, weights=parts).astype(np.float64, copy=False)

@@ -64,7 +64,7 @@ def rows_of_jobs(sources: Sources, scope: Scope) -> list[QuerySet[Any]]:
     groups = Groups({"job_id": F("job_id")}, (), None, "UTC")
     segments = [
         found.values(**groups.named(), gpu_seconds_sum=gpu_seconds_of_each(F("part_start"), F("part_end")))
-        for found in (_clipped(some, LOWER, UPPER, scope) for some in sources.segments())
+        for found in (clipped(some, LOWER, UPPER, scope) for some in sources.segments())
     ]
     return [*_of_sums(sources, groups, add_sums=False, only=EVERYTHING), *segments]
 
@@ -83,28 +83,28 @@ def _of_segments(sources: Sources, scope: Scope, groups: Groups, only: Q) -> Ite
     unit, zone = groups.unit, groups.time_zone
     for found in (some.filter(only) for some in sources.segments()):
         if unit is None:
-            yield _added_up(_clipped(found, LOWER, UPPER, scope), groups, {})
+            yield _added_up(clipped(found, LOWER, UPPER, scope), groups, {})
             continue
         # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
         # a second local hour or day, never a third: sum the last parts, then the parts before those.
         last = start_of(unit, UPPER - timedelta(microseconds=1), zone)
-        yield _added_up(_clipped(found, latest(LOWER, last), UPPER, scope), groups, {"begins": last})
+        yield _added_up(clipped(found, latest(LOWER, last), UPPER, scope), groups, {"begins": last})
         crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
         begins = {"begins": start_of(unit, LOWER, zone)}
-        yield _added_up(_clipped(crossing, LOWER, last, scope), groups, begins)
+        yield _added_up(clipped(crossing, LOWER, last, scope), groups, begins)
 
 
-def _clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
+def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:
     """Segments with the part of each between `start` and `end` that is in the period, without those of no such part."""
     start = latest(start, moment(scope.begins) if scope.begins else None)
     end = earliest(end, moment(scope.ends) if scope.ends else None)
     return found.annotate(part_start=start, part_end=end).filter(part_start__lt=F("part_end"))
 
 
-def _added_up(clipped: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any]) -> QuerySet[Any]:
+def _added_up(found: UsageSegmentQuerySet, groups: Groups, begins: dict[str, Any]) -> QuerySet[Any]:
     start, end = F("part_start"), F("part_end")
     return _grouped(
-        clipped,
+        found,
         groups,
         begins,
         gpu_seconds_sum=gpu_seconds_between(start, end),

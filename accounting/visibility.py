@@ -6,10 +6,15 @@ from accounting.models import Tenant, User
 from accounting.one_moment import read_once
 
 
+def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
+    """Whether these are all teams that there are; None: Fairlot itself looks."""
+    return tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator))
+
+
 @read_once
 def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int] | None:
     """The ids of those that `viewer` may see (None: all), of `tenant` with all below it; None: all that there are."""
-    if tenant is None and (viewer is None or (viewer.is_active and viewer.is_operator)):
+    if sees_all(viewer, tenant):
         return None
     found = Tenant.objects.all() if viewer is None else Tenant.objects.visible_to(viewer)
     if tenant is not None:

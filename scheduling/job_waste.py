@@ -21,11 +21,13 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from numpy.typing import NDArray
 
 from accounting.archive import archived_until
-from accounting.held_by_job import JOB, MICROSECONDS, Held, Ints, add_up, held_by_job, held_by_user
+from accounting.held_by_job import JOB, Held, held_by_job, held_by_user, sum_groups
 from accounting.models import Generation, Tenant, User
 from accounting.one_moment import one_moment
+from accounting.packed import MICROSECONDS, Ints
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
+from accounting.visibility import sees_all
 from scheduling.models import Job, Lease
 
 CAUSES = ("failed", "cancelled", "run_again", "idle")
@@ -101,7 +103,7 @@ def waste(
     if jobs:
         looked_at |= ~Q(idle=0)
     found = held_by_job(viewer, begins, ends, tenant=tenant, only=looked_at)
-    causes = _causes(found, begins, ends, sees_all=tenant is None and (viewer is None or viewer.is_operator))
+    causes = _causes(found, begins, ends, sees_all=sees_all(viewer, tenant))
     most = _most_wasted(found, causes, jobs)
     if most:  # with all that they held, also on days without waste
         only = Q(job_id__in={job for job, *_ in most})
@@ -193,7 +195,7 @@ def _most_wasted(found: Held, causes: Sequence[Ints], most: int) -> Amounts:
     """By cause, of those jobs of which most was held in vain, the most first."""
     if not most:
         return {}
-    keys, wasted = add_up([found.keys[name] for name in WHOSE_JOB], causes)
+    keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
     sizes = np.sum(wasted, axis=0)
     first = [i for i in np.lexsort((keys[0], -sizes))[:most] if sizes[i] > 0]
     return {tuple(int(key[i]) for key in keys): [int(amount[i]) for amount in wasted] for i in first}
@@ -202,7 +204,7 @@ def _most_wasted(found: Held, causes: Sequence[Ints], most: int) -> Amounts:
 def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> dict[tuple[str, ...], Amounts]:
     """Held and by cause: what the jobs that were looked at had idle is as found, all else as users' sums say."""
     *others, idle = causes
-    of_users, sums = add_up([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
+    of_users, sums = sum_groups([found.keys[name] for name in JOB[1:]], [*others, idle - found.idle])
     keys = {
         name: np.concatenate([whole.keys[name], key]) for name, key in zip(JOB[1:], of_users, strict=True)
     }
@@ -213,7 +215,7 @@ def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> dict[tuple[str,
 
 def _sums(keys: Mapping[str, Ints], by: Sequence[str], amounts: Sequence[Ints]) -> Amounts:
     """Of each group of rows that `by` makes; with no names of all together."""
-    groups, sums = add_up([keys[name] for name in by] or [np.zeros_like(amounts[0])], amounts)
+    groups, sums = sum_groups([keys[name] for name in by] or [np.zeros_like(amounts[0])], amounts)
     return {
         tuple(int(group[i]) for group in groups[: len(by)]): [int(amount[i]) for amount in sums]
         for i in range(len(sums[0]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
@@ -29,3 +30,22 @@ def database_as_of(targets: Sequence[tuple[str, str]]) -> Iterator[MigrationExec
         del connections[ALIAS], connections.settings[ALIAS]
         with connection.cursor() as cursor:
             cursor.execute(f'DROP DATABASE "{name}"')
+
+
+def rows_of(executor: MigrationExecutor, state: tuple[str, str]) -> Callable[..., Any]:
+    """Makes rows as they were in `state`: of a room's model, with these fields."""
+    apps = executor.loader.project_state([state]).apps
+
+    def make(room: str, model: str, **fields: object) -> Any:
+        return apps.get_model(room, model).objects.using(ALIAS).create(**fields)
+
+    return make
+
+
+def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
+    """What a job of any version is of."""
+    return {
+        "cluster": make("scheduling", "Cluster", name="lab"),
+        "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
+        "owner": make("accounting", "User", username="bob"),
+    }

@@ -116,13 +116,6 @@ class NodeHour(models.Model):
         return f"{self.node_name} at {self.hour}"
 
 
-class UsageHourQuerySet(ByHourQuerySet):
-    def visible_to(self, user: User) -> Self:
-        if user.is_active and user.is_operator:
-            return self.all()  # of all tenants, without a look at each row's
-        return self.filter(tenant__in=Tenant.objects.visible_to(user))
-
-
 class UsageSum(models.Model):
     """What a user of a tenant held of one generation in a closed stretch of time: the sum of usage segments.
 
@@ -144,7 +137,7 @@ class UsageSum(models.Model):
     currency = models.CharField(max_length=3)
     segments = models.IntegerField(help_text="How many usage segments; negative in a correction.")
 
-    objects = UsageHourQuerySet.as_manager()
+    objects = ByHourQuerySet.as_manager()
 
     class Meta:
         abstract = True

@@ -119,7 +119,7 @@ def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int
     closed = [lease for lease in leases if lease.pk not in first or not first[lease.pk].attempts]
     for lease in closed:
         begin = first.get(lease.pk)
-        at = max(now, lease.held_from or now)  # which lies ahead where the clock was set back
+        at = desk.moment(lease, 0.0)
         desk.close(lease, at=at, why="stopped before it began")
         desk.never_started(lease, at=at, thaws=begin is not None and begin.verb == Operation.Verb.THAW)
     Operation.objects.filter(lease__in=closed, verb__in=BEGIN).update(done_at=now)
@@ -211,7 +211,7 @@ class _Desk:
 
     def observe(self, lease: Lease, seen: Observation) -> None:
         """One observation of a lease that holds GPUs."""
-        at = self._moment(lease, seen.seen_age)
+        at = self.moment(lease, seen.seen_age)
         self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         if lease.last_seen_at is None or at - lease.last_seen_at >= SEEN_EVERY:
             lease.last_seen_at = at
@@ -248,7 +248,7 @@ class _Desk:
             )
 
     def _started(self, lease: Lease, seen: Observation) -> None:
-        at = self._moment(lease, seen.running_age or 0.0)
+        at = self.moment(lease, seen.running_age or 0.0)
         lease.state, lease.running_from = Lease.State.RUNNING, at
         self._touched[lease.pk] = lease
         self.history.move(
@@ -274,7 +274,7 @@ class _Desk:
             lease.ready_since, kind = None, "unready"
             text = f"Not ready any more: {why}" if why else "Not ready any more"
         else:
-            at = lease.ready_since = self._moment(lease, seen.ready_age)
+            at = lease.ready_since = self.moment(lease, seen.ready_age)
             kind, text = "ready", f"Ready; it answers at {seen.address}"
             self.history.change(job, first_ready_at=job.first_ready_at or at)
         self._touched[lease.pk] = lease
@@ -282,17 +282,17 @@ class _Desk:
         self.history.note(job, kind, text, at=at, turn=lease.epoch)
 
     def _frozen(self, lease: Lease, seen: Observation) -> None:
-        at = self._moment(lease, seen.frozen_age or 0.0)
+        at = self.moment(lease, seen.frozen_age or 0.0)
         if lease.job.state == Job.State.STOPPING:
             self.close(lease, at=at, why=FROZEN)
             text = "Frozen; goes on at its next turn"
             self._release(lease, at=at, text=text, frozen=True, failed_starts=0)
 
     def _ended(self, lease: Lease, seen: Observation) -> None:
-        at = self._moment(lease, seen.ended_age or 0.0)
+        at = self.moment(lease, seen.ended_age or 0.0)
         job, end, message = lease.job, seen.end or End.LOST, seen.message
         if lease.running_from is None and seen.running_age is not None:
-            lease.running_from = min(self._moment(lease, seen.running_age), at)
+            lease.running_from = min(self.moment(lease, seen.running_age), at)
         if end is End.START_FAILED and lease.running_from is not None:
             end = End.LOST  # it did start
         if end is End.STOPPED and job.state not in LEAVING:
@@ -432,7 +432,7 @@ class _Desk:
             wake_rounds(self.cluster_id)
         self.history.save()
 
-    def _moment(self, lease: Lease, age: float) -> datetime:
+    def moment(self, lease: Lease, age: float) -> datetime:
         """An age as a moment of the database's clock, never before what is billed already."""
         at = self.now - timedelta(seconds=max(0.0, age))
         # The floor comes last: where the clock was set back even the present is before the beginning.
@@ -443,7 +443,7 @@ class _Desk:
     def _note_progress(self, lease: Lease, seen: Observation) -> None:
         if seen.steps is None or not math.isfinite(seen.steps) or abs(seen.steps) > 1e18:
             return
-        at = self._moment(lease, seen.steps_age or 0.0)
+        at = self.moment(lease, seen.steps_age or 0.0)
         fewer = lease.progress_steps is not None and seen.steps < lease.progress_steps
         if lease.progress_steps is None or lease.progress_at is None or fewer:
             if lease.progress_steps is None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.upgrading import ALIAS, database_as_of
+from tests.upgrading import ALIAS, database_as_of, rows_of, small_cluster
 
 BEFORE, AFTER = ("scheduling", "0035_indexes_of_reports"), ("scheduling", "0036_what_jobs_held")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -37,16 +37,8 @@ HELD = {
 @pytest.mark.django_db(transaction=True)
 def test_jobs_of_before_say_what_their_turns_held() -> None:
     with database_as_of([BEFORE]) as executor:
-        apps = executor.loader.project_state([BEFORE]).apps
-
-        def make(room: str, model: str, **fields: object) -> object:
-            return apps.get_model(room, model).objects.using(ALIAS).create(**fields)
-
-        of = {
-            "cluster": make("scheduling", "Cluster", name="lab"),
-            "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
-            "owner": make("accounting", "User", username="bob"),
-        }
+        make = rows_of(executor, BEFORE)
+        of = small_cluster(make)
         generations = {name: make("accounting", "Generation", name=name) for name in ("V100", "A100")}
         for name, turns in TURNS.items():
             begun = min((begins for _, begins, _ in turns if begins), default=None)

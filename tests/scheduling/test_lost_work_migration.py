@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.upgrading import ALIAS, database_as_of
+from tests.upgrading import ALIAS, database_as_of, rows_of, small_cluster
 
 BEFORE, AFTER = ("scheduling", "0029_share_hours"), ("scheduling", "0033_lost_work")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -16,16 +16,8 @@ HOUR = timedelta(hours=1)
 @pytest.mark.django_db(transaction=True)
 def test_turns_that_never_ran_are_lost() -> None:
     with database_as_of([BEFORE]) as executor:
-        apps = executor.loader.project_state([BEFORE]).apps
-
-        def make(room: str, model: str, **fields: object) -> object:
-            return apps.get_model(room, model).objects.using(ALIAS).create(**fields)
-
-        of = {
-            "cluster": make("scheduling", "Cluster", name="lab"),
-            "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
-            "owner": make("accounting", "User", username="bob"),
-        }
+        make = rows_of(executor, BEFORE)
+        of = small_cluster(make)
         generation = make("accounting", "Generation", name="V100")
         for name, running_from, state in (
             ("never", None, "closed"), ("ran", NOON, "closed"), ("starts", None, "starting"),
