@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from accounting.models import AuditEvent, Membership, Quota, Tenant
-from fairshare.model import NOWHERE
-from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules, Turn
+from accounting.models import AuditEvent, Tenant
+from accounting.past_terms import Holder, tickets_between
+from fairshare.model import NOWHERE, Floats
+from fairshare.simulator.past import Cause, HeldBack, NodeState, Past, PastJob, Rules, Turn
 from fairshare.simulator.private import ticket_parts
 from fairshare.simulator.speeds import speeds_of
 from scheduling.actions.closing import changes_of_nodes
 from scheduling.actions.leases import BACK_OFF_SECONDS, STEADY
 from scheduling.backends.base import End
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
+from scheduling.past_limits import Indices, limits_between
 from scheduling.snapshot import DEFAULT_TICKETS
 from scheduling.spent_hours import SpentHours, spent_hours, when_spent
 
@@ -40,7 +42,7 @@ def jobs_of_period(cluster: Cluster, begins: datetime, ends: datetime) -> QueryS
 
 
 def read_past(cluster: Cluster, begins: datetime, ends: datetime) -> Seen:
-    """The period from `begins` to `ends`, which is over; tickets and quotas as they are now."""
+    """The period from `begins` to `ends`, which is over."""
     reader = _Reader(cluster, begins, ends)
     return reader.read()
 
@@ -97,7 +99,7 @@ class _Reader:
             user_tickets=tuple(user_tickets),
             nodes=tuple(self._nodes()),
             jobs=tuple(self._jobs(index, user)),
-            limits=tuple(_limits(index, self.column)),
+            limits=tuple(limits_between(self.begins, self.ends, Indices(index, self.column, user))),
             rules=Rules(
                 quantum=self.cluster.effective_quantum,
                 draw=str(self.cluster.draw),
@@ -130,7 +132,7 @@ class _Reader:
     def _tree(
         self,
     ) -> tuple[list[int], list[float], list[tuple[float, ...]], dict[tuple[int, int], int]]:
-        """Tenants by id with their own parts, the tickets of their users, and the place of each user.
+        """Tenants by id with their own parts, the tickets of their users, and the place of each user among these.
 
         A tenant's own part is what its users have beside the teams below it, as in the rounds.
         """
@@ -141,27 +143,28 @@ class _Reader:
         found = sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
         place = {one.pk: i for i, one in enumerate(found)}
         parent = [NOWHERE if one.parent_id is None else place[one.parent_id] for one in found]
-        tickets = [float(one.tickets) for one in found]
-        of_user = {
-            (tenant, user): float(some)
-            for tenant, user, some in Membership.objects.filter(tenant__in=with_jobs).values_list(
-                "tenant_id", "user_id", "tickets"
-            )
-        }
-        for pair in pairs:
-            parent.append(place[pair[0]])
-            tickets.append(of_user.get(pair, DEFAULT_TICKETS))
-        parts = ticket_parts(parent, tickets)
+        parent += [place[tenant] for tenant, _ in pairs]
+        tickets, parts = self._usual_tickets([*((one.pk, None) for one in found), *pairs], parent)
         inner = set(parent)
         own = {one.pk: 0.0 if place[one.pk] in inner else parts[place[one.pk]] for one in found}
         user: dict[tuple[int, int], int] = {}
         shares: dict[int, list[float]] = defaultdict(list)
-        for pair, part in zip(pairs, parts[len(found) :], strict=True):
-            own[pair[0]] += part
+        for i, pair in enumerate(pairs, start=len(found)):
+            own[pair[0]] += parts[i]
             user[pair] = len(shares[pair[0]])
-            shares[pair[0]].append(of_user.get(pair, DEFAULT_TICKETS))
+            shares[pair[0]].append(float(tickets[i]))
         tenants = [one.pk for one in found]
         return tenants, [own[pk] for pk in tenants], [tuple(shares[pk]) for pk in tenants], user
+
+    def _usual_tickets(self, holders: Sequence[Holder], parent: Sequence[int]) -> tuple[Floats, Floats]:
+        """Of each holder its tickets, and what part of the whole they were worth, both on average over the period."""
+        tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
+        for stretch in tickets_between(self.begins, self.ends):
+            weight = (stretch.ends - stretch.begins) / (self.ends - self.begins)
+            held = [float(stretch.tickets.get(holder, DEFAULT_TICKETS)) for holder in holders]
+            tickets += weight * np.array(held)
+            parts += weight * np.array(ticket_parts(parent, held))
+        return tickets, parts
 
     def _jobs(self, index: dict[int, int], user: dict[tuple[int, int], int]) -> Iterator[PastJob]:
         accepts = np.array(
@@ -302,16 +305,3 @@ def _back_offs(turns: Sequence[Turn]) -> Iterator[HeldBack]:
         if tries:
             wait = BACK_OFF_SECONDS[min(tries, len(BACK_OFF_SECONDS)) - 1]
             yield HeldBack(turn.ends, turn.ends + wait, Cause.FAILURE)
-
-
-def _limits(index: dict[int, int], column: dict[int, int]) -> Iterable[Limit]:
-    """Limits of GPUs at once, each of a tenant with all below it; those of users are not told apart."""
-    tenants = list(Tenant.objects.filter(pk__in=index))
-    limits = Quota.objects.filter(
-        kind=Quota.Kind.GPUS, at_limit=Quota.AtLimit.BLOCK, tenant__in=tenants, user=None, each_user=False
-    )
-    for quota in limits:
-        below = frozenset(index[one.pk] for one in tenants if quota.tenant_id in one.lineage)
-        if quota.generation_id is None or quota.generation_id in column:
-            kind = None if quota.generation_id is None else column[quota.generation_id]
-            yield Limit(below, kind, float(quota.limit))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import groupby
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from django.db.models import Sum
 from django.db.models.functions import TruncHour
 
 from accounting.models import Quota, Tenant, UsageSegment
+from accounting.past_terms import quotas_between
 from accounting.periods import period_of
 from accounting.sums import HOUR
 
@@ -34,15 +36,20 @@ class SpentHours:
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """For all whom such a limit blocked in [begins, ends), their own or of a tenant above; with the limits of today."""
-    blocking = Quota.objects.filter(kind__in=Quota.OF_A_PERIOD, at_limit=Quota.AtLimit.BLOCK)
-    return [
-        SpentHours(tenant, quota.generation_id, since, until, user)
-        for quota in blocking.select_related("tenant")
-        for tenant, user, hourly in _used(quota, begins, ends)
-        for since, until in _spent(quota, hourly, begins, ends)
-        if since < ends and until > begins
-    ]
+    """For all whom such a limit blocked in [begins, ends), their own or of a tenant above, while it was in force."""
+    found = []
+    quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=Quota.AtLimit.BLOCK)
+    for _, some in groupby(quotas, lambda past: past.quota.pk):
+        limits = list(some)
+        used = list(_used(limits[0].quota, begins, ends))  # whatever the limit was
+        found += [
+            SpentHours(tenant, past.quota.generation_id, max(since, past.begins), min(until, past.ends), user)
+            for past in limits
+            for tenant, user, hourly in used
+            for since, until in _spent(past.quota, hourly, begins, ends)
+            if since < past.ends and until > past.begins
+        ]
+    return found
 
 
 def when_spent(

@@ -31,7 +31,8 @@ APPEND_ONLY = (
 
 # Whose rows are guarded otherwise, with the trigger that does so.
 OTHERWISE = {"scheduling_idlestretch": "keep_billed"}
-KEPT = (*APPEND_ONLY, "scheduling_nodechange", *OTHERWISE)
+CHANGES = ("scheduling_nodechange", "accounting_ticketchange", "accounting_quotachange")
+KEPT = (*APPEND_ONLY, *CHANGES, *OTHERWISE)
 WITHOUT_REFERENCES = "SET LOCAL session_replication_role = replica"
 
 

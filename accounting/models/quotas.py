@@ -51,6 +51,7 @@ class Quota(models.Model):
     WITHOUT_GENERATION = (Kind.QUEUED_JOBS, Kind.LONGEST_RUN)
     # What runs on idle GPUs must be known before it runs, and by how much; the others only bind or warn.
     MAY_RUN_IDLE = (Kind.GPUS, Kind.GPU_HOURS, Kind.MONEY)
+    KEY = ("kind", "user_id", "each_user", "generation_id", "period", "days", "at_limit")
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="quotas")
     user = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True, related_name="quotas")
@@ -121,5 +122,4 @@ class Quota(models.Model):
 
     def key(self) -> dict[str, Any]:
         """What makes it another limit than the others of its tenant."""
-        names = ("kind", "user_id", "each_user", "generation_id", "period", "days", "at_limit")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.KEY}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fairshare.model import Ints
 from fairshare.simulator.model import Fate
-from fairshare.simulator.past import Cause, Past, PastJob, Turn
+from fairshare.simulator.past import Cause, Limit, Past, PastJob, Turn
 
 STEPS = 24
 MOST_HOLDERS = 10
@@ -63,6 +63,10 @@ class Timeline:
                 if turn.promised is not None and turn.promised < turn.begins:
                     changes += [(turn.promised, 3, 0, i, n), (turn.begins, 1, 1, i, n)]
         self._changes = sorted(changes)
+        self.limits: dict[int, list[Limit]] = defaultdict(list)  # by tenant
+        for limit in past.limits:
+            for tenant in limit.tenants:
+                self.limits[tenant].append(limit)
         self.rewind()
 
     def rewind(self) -> None:
@@ -105,6 +109,21 @@ class Timeline:
             self.promises[key] = None
         else:
             del self.promises[key]
+
+    def held_under(self, limit: Limit, generations: Iterable[int]) -> int:
+        """GPUs that count for the limit."""
+        if limit.user is not None:
+            return sum(self.job(key).gpus for key in self.turns_under(limit, generations))
+        return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
+
+    def turns_under(self, limit: Limit, generations: Iterable[int]) -> dict[Key, None]:
+        return {
+            key: None
+            for tenant in sorted(limit.tenants)
+            for k in generations
+            for key in self.turns[tenant, k]
+            if limit.user is None or self.job(key).user == limit.user
+        }
 
     def job(self, key: Key) -> PastJob:
         return self.past.jobs[key[0]]
@@ -194,7 +213,7 @@ def why_waiting(timeline: Timeline, job: PastJob, moment: float) -> tuple[Cause,
         if stretch.begins <= moment < stretch.ends:
             return stretch.cause, ()
     kinds = [k for k, speed in enumerate(job.speeds) if speed > 0 and _could_hold(timeline, job, k)]
-    allowed, in_quota = _within_limits(timeline, job, kinds)
+    allowed, in_quota = _within_limits(timeline, job, kinds, moment)
     if kinds and not allowed:
         return Cause.QUOTA, in_quota
     free = timeline.usable - timeline.held
@@ -217,19 +236,18 @@ def _slots(free: Ints, job: PastJob) -> int:
     return int((np.maximum(free, 0) // job.gpus_per_worker).sum())
 
 
-def _within_limits(timeline: Timeline, job: PastJob, kinds: Sequence[int]) -> tuple[list[int], list[Key]]:
+def _within_limits(
+    timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float
+) -> tuple[list[int], list[Key]]:
     """The generations on which no quota forbids it now, and the turns that use up those that do."""
     allowed, using = list(kinds), dict[Key, None]()
-    for limit in timeline.past.limits:
-        if job.tenant not in limit.tenants:
+    for limit in timeline.limits[job.tenant]:
+        if limit.user not in {None, job.user} or not limit.begins <= moment < limit.ends:
             continue
         counted = [limit.generation] if limit.generation is not None else range(timeline.past.generations)
-        used = sum(int(timeline.by_tenant[tenant, k]) for tenant in limit.tenants for k in counted)
-        if used + job.gpus > limit.gpus:
+        if timeline.held_under(limit, counted) + job.gpus > limit.gpus:
             allowed = [k for k in allowed if k not in counted]
-            for tenant in sorted(limit.tenants):
-                for k in counted:
-                    using |= timeline.turns[tenant, k]
+            using |= timeline.turns_under(limit, counted)
     return allowed, list(using)
 
 

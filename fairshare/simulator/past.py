@@ -5,6 +5,7 @@ Times are seconds since the period began. Tenants, generations and nodes are ind
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -91,11 +92,16 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A quota of GPUs at once: what `tenants` may hold together of a generation, or (None) of all."""
+    """A quota of GPUs at once, in force for some time: what `tenants` may hold together of a generation, or (None) of
+    all; or what one of their users may, as counted within its tenant.
+    """
 
     tenants: frozenset[int]
     generation: int | None
     gpus: float
+    user: int | None = None
+    begins: float = 0.0
+    ends: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,25 @@ def test_who_may_not_hold_more_waits_for_a_quota(generation: int | None) -> None
     assert (found.key, found.cause, found.holders[0][0]) == (2, Cause.QUOTA, 1)
 
 
+def test_a_quota_of_one_user_is_in_the_way_of_no_other_one() -> None:
+    jobs = [
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, user=1),
+        job(2, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, user=1),
+        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, user=0),
+    ]
+    own = Limit(frozenset({B}), None, 2, user=1)
+    (_, found) = analyse(past(jobs, limits=(own,), user_tickets=((1.0,), (1.0, 1.0))))
+    assert {(one.key, one.cause) for one in found.anomalies} == {(2, Cause.QUOTA), (3, Cause.UNEXPLAINED)}
+    assert next(one for one in found.anomalies if one.key == 2).holders[0][0] == 1
+
+
+@pytest.mark.parametrize(("ends", "cause"), [(4 * HOUR, Cause.QUOTA), (2 * HOUR, Cause.UNEXPLAINED)])
+def test_a_quota_is_in_the_way_while_it_is_in_force(ends: float, cause: Cause) -> None:
+    jobs = [job(1, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2)]
+    found = only(past(jobs, limits=(Limit(frozenset({B}), None, 1, begins=HOUR, ends=ends),)))
+    assert (found.cause, len(found.causes)) == (cause, 2)
+
+
 def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
     two = (*nodes(4, 4), *nodes(4, 4, generation=1, first=2))
     jobs = [

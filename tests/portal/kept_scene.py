@@ -8,6 +8,7 @@ import time
 from django.apps import apps
 from django.db import connection
 
+from tests.ledger_guard import CHANGES
 from tests.portal.scene import Scene, scene
 
 ROOMS = ("accounting", "scheduling", "portal")
@@ -39,8 +40,9 @@ def rows_as_script() -> str:
         for room in ROOMS
         for model in apps.get_app_config(room).get_models(include_auto_created=True)
     ]
-    # The ledger wants entries after what they follow from, and the changes of nodes the database tells itself.
-    tables.remove("scheduling_nodechange")
+    # The ledger wants entries after what they follow from, and what changes were the database tells itself.
+    for told in CHANGES:
+        tables.remove(told)
     tables.append(tables.pop(tables.index("accounting_ledgerentry")))
     with connection.cursor() as cursor:
         statements = []

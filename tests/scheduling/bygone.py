@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import models
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import QuerySet
 
 from accounting.models import Generation, Tenant, User
 from scheduling.models import HeldGpu, Job, Lease, Node, NodeChange
@@ -17,6 +19,17 @@ def there_since(moment: datetime) -> None:
     """As if all that is known of nodes had been so since then."""
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
+
+
+def backdated(changes: QuerySet[Any], at: datetime) -> None:
+    """As if these changes of limits or of tickets had been made then."""
+    with without_triggers(changes.model._meta.db_table):
+        changes.update(at=at)
+
+
+def newest(changes: type[models.Model]) -> QuerySet[Any]:
+    """The one that was made last."""
+    return changes._default_manager.filter(pk=changes._default_manager.latest("pk").pk)
 
 
 def changed(node: Node, at: datetime, **values: object) -> None:

@@ -11,7 +11,7 @@ from accounting import actions as accounting_actions
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
-from accounting.models import AuditEvent, Quota
+from accounting.models import AuditEvent, Membership, Quota, QuotaChange, TicketChange
 from accounting.periods import period_of
 from accounting.sums import start_of_day
 from scheduling import tasks
@@ -28,7 +28,7 @@ from scheduling.models import (
 )
 from scheduling.past import read_past
 from scheduling.spent_hours import SpentHours, spent_hours, when_spent
-from tests.scheduling.bygone import changed, hours, ran, there_since, waited
+from tests.scheduling.bygone import backdated, changed, hours, newest, ran, there_since, waited
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -104,11 +104,69 @@ def test_what_others_borrowed_is_found_with_who_had_it_and_how_late_it_made(
 def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
     cast, node = lab.people, lab.cluster.nodes.first()
     accounting_actions.set_quota(actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPUS, limit=2)
+    backdated(newest(QuotaChange), begins)
     first = waited(lab, cast.bob, cast.astro, begins, gpus=2)
     ran(first, begins, begins + hours(5), node)
     job = waited(lab, cast.alice, cast.astro, begins + hours(1), gpus=2)
     ran(job, begins + hours(5), begins + hours(6), node)
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
+
+
+def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
+    """It was 2 for some hours, then more, and is gone since."""
+    cast, node = lab.people, lab.cluster.nodes.first()
+    for limit, hour in ((2, 0), (8, 5)):
+        quota = accounting_actions.set_quota(
+            actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPUS, limit=limit, each_user=True
+        )
+        backdated(newest(QuotaChange), begins + hours(hour))
+    accounting_actions.remove_quota(actor=cast.ada, quota=quota)
+    first = waited(lab, cast.bob, cast.astro, begins, gpus=2)
+    ran(first, begins, begins + hours(9), node)
+    job = waited(lab, cast.bob, cast.astro, begins + hours(1), gpus=2)
+    ran(job, begins + hours(5), begins + hours(6), node)
+    again = waited(lab, cast.bob, cast.astro, begins + hours(7), gpus=2)
+    ran(again, begins + hours(9), begins + hours(10), node)
+    assert found(analyse(lab, begins)) == [(job, C.QUOTA), (again, C.UNEXPLAINED)]
+    (holder,) = AnomalyHolder.objects.filter(anomaly__job=job)
+    assert holder.job == first
+    limits = read_past(lab.cluster, begins, begins + hours(24)).past.limits
+    spans = {(one.user, one.gpus, one.begins, one.ends) for one in limits}
+    assert spans == {(0, 2.0, 0.0, 5 * 3600.0), (0, 8.0, 5 * 3600.0, 24 * 3600.0)}
+    assert read_past(lab.cluster, begins - hours(24), begins).past.limits == ()
+
+
+def test_hours_count_as_spent_only_while_their_limit_was_in_force(lab: World, begins: datetime) -> None:
+    cast = lab.people
+    for limit, hour in ((0, 2), (5, 4)):
+        accounting_actions.set_quota(
+            actor=cast.ada, tenant=cast.astro, kind=Quota.Kind.GPU_HOURS, period="month", limit=limit
+        )
+        backdated(newest(QuotaChange), begins + hours(hour))
+    (spent,) = spent_hours(begins, begins + hours(24))
+    assert (spent.tenant, spent.begins, spent.ends) == (cast.astro.pk, begins + hours(2), begins + hours(4))
+
+
+def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -> None:
+    """Astro had a hundred of two hundred tickets for a quarter of the day, then three hundred of four hundred."""
+    cast = lab.people
+    waited(lab, cast.alice, cast.astro, begins)
+    waited(lab, cast.bob, cast.astro, begins)
+    waited(lab, cast.charlie, cast.bio, begins)
+    backdated(TicketChange.objects.all(), begins - hours(48))
+    accounting_actions.set_tickets(actor=cast.ada, tenant=cast.astro, tickets=300)
+    backdated(newest(TicketChange), begins + hours(6))
+    membership = Membership.objects.get(user=cast.bob, tenant=cast.astro)
+    accounting_actions.change_membership(actor=cast.ada, membership=membership, tickets=500)
+    backdated(newest(TicketChange), begins + hours(12))
+    seen = read_past(lab.cluster, begins, begins + hours(24))
+    parts = dict(zip(seen.tenants, seen.past.parts, strict=True))
+    assert parts[cast.astro.pk] == pytest.approx(0.25 * 0.5 + 0.75 * 0.75)
+    assert sum(seen.past.parts) == pytest.approx(1)
+    users = dict(zip(seen.tenants, seen.past.user_tickets, strict=True))
+    assert sorted(users[cast.astro.pk]) == [100, 300]
+    earlier = read_past(lab.cluster, begins - hours(24), begins + hours(6))
+    assert dict(zip(earlier.tenants, earlier.past.parts, strict=True))[cast.astro.pk] == pytest.approx(0.5)
 
 
 def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: datetime) -> None:
@@ -130,8 +188,9 @@ def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: date
         limit=1,
         generation=cast.v100,
     )
+    backdated(newest(QuotaChange), begins)
     spent = [(one.tenant, one.begins) for one in spent_hours(begins, begins + hours(1))]
-    assert sorted(spent) == sorted((t.pk, since + hours(1)) for t in (cast.uni, cast.astro, cast.bio))
+    assert sorted(spent) == sorted((t.pk, begins) for t in (cast.uni, cast.astro, cast.bio))
     job = waited(lab, cast.bob, cast.astro, begins + hours(1))
     ran(job, begins + hours(5), begins + hours(6), node)
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
@@ -153,9 +212,10 @@ def test_hours_of_rolling_days_are_spent_until_the_oldest_are_let_go_of(lab: Wor
         actor=cast.ada, tenant=cast.uni, kind=Quota.Kind.GPU_HOURS, period="rolling", days=1, limit=2,
         each_user=True,
     )  # fmt: skip
+    backdated(newest(QuotaChange), since)
     (spent,) = spent_hours(begins, begins + hours(9))
     assert (spent.tenant, spent.user, spent.generation) == (cast.astro.pk, cast.bob.pk, None)
-    assert (spent.begins, spent.ends) == (since + hours(6), since + hours(25))
+    assert (spent.begins, spent.ends) == (begins, since + hours(25))
 
 
 def test_a_job_has_hours_left_as_long_as_one_of_its_generations_has(begins: datetime) -> None:

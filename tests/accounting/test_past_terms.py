@@ -1,0 +1,128 @@
+"""What tickets and limits were is written down by the database itself, and read back as it was then."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting import actions
+from accounting.models import Membership, Quota, QuotaChange, TicketChange
+from accounting.past_terms import quotas_between, tickets_between
+from tests.make import Cast
+from tests.upgrading import ALIAS, database_as_of, rows_of
+
+BEFORE, AFTER = ("accounting", "0012_indexes_of_reports"), ("accounting", "0013_past_terms")
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+# After how many hours which of three has how many; None: since ever, or (of a limit) that it was removed.
+CHANGES = st.lists(
+    st.tuples(st.none() | st.integers(-5, 29), st.integers(1, 3), st.none() | st.integers(1, 9)), max_size=12
+)
+
+
+@pytest.mark.django_db
+def test_the_database_writes_down_every_change_and_lets_none_be_changed(cast: Cast) -> None:
+    actions.set_tickets(actor=cast.ada, tenant=cast.astro, tickets=250)
+    actions.rename_tenant(actor=cast.ada, tenant=cast.astro, name="Astronomy")
+    membership = Membership.objects.get(user=cast.bob, tenant=cast.astro)
+    actions.change_membership(actor=cast.ada, membership=membership, role="viewer")
+    actions.change_membership(actor=cast.ada, membership=membership, tickets=7)
+    noted = TicketChange.objects.filter(tenant_id=cast.astro.pk)
+    assert list(noted.filter(user_id=None).values_list("tickets", flat=True)) == [100, 250]
+    assert list(noted.filter(user_id=cast.bob.pk).values_list("tickets", flat=True)) == [100, 7]
+    for limit in (5, 5, 8):
+        quota = actions.set_quota(actor=cast.ada, tenant=cast.astro, kind=Quota.Kind.GPUS, limit=limit)
+    actions.remove_quota(actor=cast.ada, quota=quota)
+    limits = QuotaChange.objects.filter(tenant_id=cast.astro.pk).values_list("limit", flat=True)
+    assert list(limits) == [5, 8, None]
+    for table in ("ticketchange", "quotachange"):
+        for change in ("UPDATE accounting_{} SET tenant_id = 0", "DELETE FROM accounting_{}"):
+            with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+                connection.cursor().execute(change.format(table))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_so_before_anybody_wrote_it_down_is_taken_to_have_been_so_always() -> None:
+    with database_as_of([BEFORE]) as executor:
+        make = rows_of(executor, BEFORE)
+        tenant = make("accounting", "Tenant", name="Astro", slug="astro", path="1/", tickets=300)
+        bob = make("accounting", "User", username="bob")
+        make("accounting", "Membership", tenant=tenant, user=bob, role="member", tickets=40)
+        quota = make("accounting", "Quota", tenant=tenant, kind="gpus", limit=8, user=bob)
+        executor.loader.build_graph()
+        executor.migrate([AFTER])
+        apps = executor.loader.project_state([AFTER]).apps
+        of_tickets = apps.get_model("accounting", "TicketChange").objects.using(ALIAS)
+        of_limits = apps.get_model("accounting", "QuotaChange").objects.using(ALIAS)
+        tickets = [(tenant.pk, None, 300, None), (tenant.pk, bob.pk, 40, None)]
+        assert list(of_tickets.values_list("tenant_id", "user_id", "tickets", "at").order_by("id")) == tickets
+        limits = of_limits.values_list("quota_id", "tenant_id", "user_id", "kind", "limit", "at")
+        assert list(limits) == [(quota.pk, tenant.pk, bob.pk, "gpus", 8, None)]
+        quota.delete()
+        assert [(one.limit, one.at is None) for one in of_limits.order_by("id")] == [(8, True), (None, False)]
+
+
+def hour(count: float | None) -> datetime | None:
+    return None if count is None else NOON + timedelta(hours=count)
+
+
+def standing(changes: list[tuple[int | None, int, int | None]], which: int, at: float) -> int | None:
+    """What the last change until then says."""
+    found = None
+    for since, whose, value in sorted(changes, key=_when):
+        if whose == which and (since is None or since <= at):
+            found = value
+    return found
+
+
+@pytest.mark.django_db
+@settings(max_examples=60)
+@given(changes=CHANGES)
+def test_tickets_of_any_moment_are_those_of_the_last_change_before_it(
+    changes: list[tuple[int | None, int, int | None]],
+) -> None:
+    changes = [(at, whose, value or 1) for at, whose, value in changes]
+    with transaction.atomic():
+        TicketChange.objects.bulk_create(
+            TicketChange(tenant_id=whose, tickets=value, at=hour(at)) for at, whose, value in changes
+        )
+        parts = list(tickets_between(NOON, NOON + timedelta(hours=24)))
+        transaction.set_rollback(True)
+    assert [parts[0].begins, *(one.ends for one in parts)] == [*(one.begins for one in parts), hour(24)]
+    for one in parts:
+        at = (one.begins - NOON) / timedelta(hours=1)
+        for whose in {whose for _, whose, _ in changes}:
+            told = standing(changes, whose, at)
+            first = next(value for _, other, value in sorted(changes, key=_when) if other == whose)
+            assert one.tickets[whose, None] == (first if told is None else told)
+
+
+@pytest.mark.django_db
+@settings(max_examples=60)
+@given(changes=CHANGES)
+def test_a_limit_of_any_moment_is_that_of_its_last_change_before_it(
+    changes: list[tuple[int | None, int, int | None]],
+) -> None:
+    with transaction.atomic():
+        QuotaChange.objects.bulk_create(
+            QuotaChange(
+                quota_id=which, tenant_id=1, each_user=False, kind="gpus", at_limit="block", limit=value, at=hour(at)
+            )
+            for at, which, value in changes
+        )  # fmt: skip
+        found = list(
+            quotas_between(NOON, NOON + timedelta(hours=24), kinds=["gpus"], at_limit=Quota.AtLimit.BLOCK)
+        )
+        transaction.set_rollback(True)
+    for at in range(24):
+        moment = NOON + timedelta(hours=at)
+        told = {one.quota.pk: one.quota.limit for one in found if one.begins <= moment < one.ends}
+        wanted = {which: standing(changes, which, at) for _, which, _ in changes}
+        assert told == {which: limit for which, limit in wanted.items() if limit is not None}
+
+
+def _when(change: tuple[int | None, int, int | None]) -> int:
+    return -99 if change[0] is None else change[0]
