@@ -32,7 +32,8 @@ GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # and the price of a GPU-
 DEPARTMENTS, TEAMS, USERS = 10, 10, 5
 NODES = 300
 
-# Some fail, some are cancelled; they wait for twenty minutes on average, and few for hours.
+# Some fail, some are cancelled; they wait for twenty minutes on average, and few for hours. Their numbers follow the
+# time of submission, as everywhere.
 JOBS = """
 INSERT INTO scheduling_job (
     cluster_id, tenant_id, owner_id, name, spec, workers, gpus_per_worker, generation_ids, priority, state, epoch,
@@ -41,15 +42,17 @@ INSERT INTO scheduling_job (
 SELECT %(cluster)s, member.tenant_id, member.user_id, 'train ' || number, '{"version": 1}', 1,
        (ARRAY[1, 1, 1, 2, 4, 8])[1 + floor(random() * 6)], '{}', 0,
        CASE WHEN fate < 0.12 THEN 'failed' WHEN fate < 0.2 THEN 'cancelled' ELSE 'succeeded' END, 1, 0, false, 0,
-       starts + ln(1 - random()) * interval '20 minutes', ends, starts, ends, ends, 'exit', '',
+       starts + before, ends, starts, ends, ends, 'exit', '',
        (%(generations)s::bigint[])[1 + number %% %(count)s], ends - starts
   FROM (
     SELECT number, 1 + floor(random() * %(members)s) AS place, random() AS fate,
-           %(begins)s::timestamptz + random() * (%(ends)s::timestamptz - %(begins)s - %(lasts)s) AS starts
+           %(begins)s::timestamptz + random() * (%(ends)s::timestamptz - %(begins)s - %(lasts)s) AS starts,
+           ln(1 - random()) * interval '20 minutes' AS before
       FROM generate_series(1, %(jobs)s) AS number
   ) drawn
   CROSS JOIN LATERAL (SELECT starts + %(lasts)s * (0.5 + random() / 2) AS ends) length
   JOIN (SELECT row_number() OVER (ORDER BY id) AS place, * FROM accounting_membership) member USING (place)
+ ORDER BY starts + before
 """
 # Of some the second half was lost.
 LEASES = """
