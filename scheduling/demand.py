@@ -6,39 +6,30 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import numpy as np
 from django.db import connection
 
 from accounting.clock import now_from_database
+from accounting.packed import MICROSECONDS, Ints, as_number, packed, unpacked
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
 from scheduling.models import Cluster
 
-# Each job adds its GPUs when it comes and takes them away when it ends; within an hour from that moment on, in all
-# later hours as a whole. Index only on `job_ended_anywhere`: what ended before the period does not matter. In two
-# parts, as the planner reads no index for an OR of them.
-WANTED = """
-    WITH there AS (
+AN_HOUR = HOUR // MICROSECOND  # as whole numbers have it
+
+# Index only on `job_ended_anywhere`: what ended before the period does not matter. In two parts, as the planner reads
+# no index for an OR of them.
+THERE = f"""
+    SELECT {packed(whole=["gpus"], moments=["created_at", "ended_at"])}
+      FROM (
         SELECT workers * gpus_per_worker AS gpus, created_at, ended_at, cluster_id
           FROM scheduling_job WHERE ended_at > %(begins)s AND created_at < %(ends)s
         UNION ALL
-        SELECT workers * gpus_per_worker, created_at, NULL, cluster_id
+        SELECT workers * gpus_per_worker, created_at, 'infinity', cluster_id
           FROM scheduling_job WHERE ended_at IS NULL AND created_at < %(ends)s
-    ), steps AS (
-        SELECT at, step.gpus
-          FROM there CROSS JOIN LATERAL (VALUES
-               (greatest(created_at, %(begins)s), there.gpus),
-               (least(coalesce(ended_at, %(ends)s), %(ends)s), -there.gpus)) AS step (at, gpus)
-         WHERE (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
-    ), hours AS (
-        SELECT date_bin('1 hour', at, %(begins)s) AS hour, sum(gpus) AS more,
-               sum(gpus * extract(epoch FROM date_bin('1 hour', at, %(begins)s) + interval '1 hour' - at)) AS in_hour
-          FROM steps GROUP BY 1
-    )
-    SELECT hour, coalesce(in_hour, 0) + 3600 * (coalesce(sum(more) OVER (ORDER BY hour), 0) - coalesce(more, 0))
-      FROM generate_series(%(begins)s::timestamptz, %(ends)s::timestamptz - interval '1 hour', interval '1 hour')
-           AS hour LEFT JOIN hours USING (hour)
-     ORDER BY hour
-"""
+      ) there
+     WHERE %(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s
+"""  # noqa: S608 - own names
 
 
 def wanted_by_hour(
@@ -52,5 +43,19 @@ def wanted_by_hour(
     if first >= last:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(WANTED, {"begins": first, "ends": last, "cluster": cluster.pk if cluster else None})
-        return dict(cursor.fetchall())
+        cursor.execute(THERE, {"begins": first, "ends": last, "cluster": cluster.pk if cluster else None})
+        (gpus, created, ended), _ = unpacked(cursor.fetchone()[0], whole=["gpus", "created", "ended"])
+    length = (last - first) // MICROSECOND
+    since, until = (np.clip(moments - as_number(first), 0, length) for moments in (created, ended))
+    wanted = _by_hour(gpus, since, length // AN_HOUR) - _by_hour(gpus, until, length // AN_HOUR)
+    return {first + n * HOUR: Decimal(int(some)) / MICROSECONDS for n, some in enumerate(wanted)}
+
+
+def _by_hour(gpus: Ints, since: Ints, hours: int) -> Ints:
+    """GPU-microseconds of each hour, of GPUs that are there for good from a moment on."""
+    begun, in_hour = np.zeros((2, hours + 1), dtype=np.int64)
+    hour = since // AN_HOUR
+    np.add.at(begun, hour, gpus)
+    np.add.at(in_hour, hour, gpus * ((hour + 1) * AN_HOUR - since))
+    found: Ints = (in_hour + (np.cumsum(begun) - begun) * AN_HOUR)[:hours]
+    return found
