@@ -20,6 +20,7 @@ from portal.api import (
     secrets,
     services,
     sessions,
+    subscriptions,
     trade_limits,
     volumes,
 )
@@ -43,6 +44,7 @@ for subject in (
     schedules,
     cluster,
     reports,
+    subscriptions,
     fairness,
     idle,
     operations,

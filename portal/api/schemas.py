@@ -612,6 +612,16 @@ class StatementQuery(Schema):
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
+class NewSubscription(Schema):
+    team: str
+    rhythm: Literal["weekly", "monthly"]
+    form: Literal["pdf", "xlsx", "link"] = "pdf"
+
+
+class Subscription(NewSubscription):
+    id: int
+
+
 class Fact(Schema):
     label: str
     text: str

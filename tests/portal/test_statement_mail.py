@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.core import mail as outgoing
 from django.db import IntegrityError, transaction
+from django.test import Client
 from pypdf import PdfReader
 
 from accounting import actions
@@ -69,6 +71,27 @@ def test_one_subscribes_on_the_page_and_ends_it_there(scene: Scene, alice: User,
     assert not StatementSubscription.objects.exists()
     verbs = AuditEvent.objects.order_by("-pk").values_list("verb", flat=True)[:3]
     assert list(verbs) == ["statement.unsubscribe", "statement.subscribe", "statement.subscribe"]
+
+
+def test_the_api_does_the_same(scene: Scene, alice: User, browser_of) -> None:
+    url, own = "/api/v1/statement/subscriptions", browser_of(alice)
+    wanted = {"team": "astro", "rhythm": "weekly", "form": "xlsx"}
+
+    def put(browser: Client, wanted: dict[str, str]) -> Any:
+        return browser.put(url, wanted, content_type="application/json")
+
+    made = put(own, wanted).json()
+    assert made == wanted | {"id": StatementSubscription.objects.get().pk}
+    assert put(own, wanted | {"form": "link"}).json() == made | {"form": "link"}
+    assert own.get(url).json() == [made | {"form": "link"}]
+    assert put(own, wanted | {"rhythm": "hourly"}).status_code == 422
+    stranger = browser_of(scene.people.charlie)
+    assert stranger.get(url).json() == []
+    assert put(stranger, wanted).status_code == 404
+    assert stranger.delete(f"{url}/{made['id']}").status_code == 404
+    assert own.delete(f"{url}/{made['id']}").status_code == 204
+    assert own.delete(f"{url}/{made['id']}").status_code == 404
+    assert not StatementSubscription.objects.exists()
 
 
 @pytest.mark.parametrize(
