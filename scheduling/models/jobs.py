@@ -121,22 +121,18 @@ class Job(models.Model):
             models.Index(fields=["cluster", "ended_at"], name="job_ended"),
             # What scheduling/job_waits.py, job_waste.py and demand.py read, so that they look at no other jobs.
             models.Index(
-                fields=["first_started_at"],
-                include=["tenant_id", "kind", "created_at", "workers", "gpus_per_worker", "first_generation"],
+                fields=["tenant", "first_started_at"],
+                include=["kind", "created_at", "workers", "gpus_per_worker", "first_generation"],
                 name="job_first_started",
             ),
             models.Index(
+                fields=["tenant", "ended_at"],
+                include=["kind", "created_at", "workers", "gpus_per_worker", "first_generation", "held_for"],
+                name="job_ended_in_team",
+            ),
+            models.Index(
                 fields=["ended_at"],
-                include=[
-                    "cluster_id",
-                    "tenant_id",
-                    "kind",
-                    "created_at",
-                    "workers",
-                    "gpus_per_worker",
-                    "first_generation",
-                    "held_for",
-                ],
+                include=["cluster_id", "created_at", "workers", "gpus_per_worker"],
                 name="job_ended_anywhere",
             ),
             models.Index(

@@ -26,7 +26,7 @@ class JobLabelQuerySet(models.QuerySet["JobLabel"]):
 class JobLabel(models.Model):
     """One label of a job, as its spec has it. `value` may be empty."""
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="labels")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="labels", db_index=False)
     key = models.CharField(max_length=LONGEST_KEY)
     value = models.CharField(max_length=LONGEST_VALUE, blank=True)
 
@@ -35,7 +35,10 @@ class JobLabel(models.Model):
     class Meta:
         ordering = ["key"]
         indexes = [models.Index(fields=["key", "value", "job"], name="label_by_key_and_value")]
-        constraints = [models.UniqueConstraint(name="one_label_a_key_of_a_job", fields=["job", "key"])]
+        constraints = [
+            # With what reports by label read of a job.
+            models.UniqueConstraint(name="one_label_a_key_of_a_job", fields=["job", "key"], include=["value"])
+        ]
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}" if self.value else self.key
