@@ -9,6 +9,7 @@ from django.db.models import Count, ExpressionWrapper, F, FloatField, Q, Sum, Va
 from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 
 from accounting.models import Tenant, User
+from accounting.visibility import tenants_seen
 from scheduling.models import Lease
 
 
@@ -20,17 +21,16 @@ class Unbooked:
 
 def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None) -> Unbooked:
     """What `user` may see of it in [begins, ends)."""
-    tenants = Tenant.objects.visible_to(user)
-    if tenant is not None:
-        tenants = tenants.filter(path__startswith=tenant.path)
+    tenants = tenants_seen(user, tenant)
+    seen = Q() if tenants is None else Q(job__tenant__in=tenants)
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))
     seconds = Extract(F("open_end") - F("open_start"), "epoch")
     summed = (
         Lease.objects.filter(
             Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
+            seen,
             held_from__isnull=False,
-            job__tenant__in=tenants,
         )
         .annotate(open_start=start, open_end=end)
         .filter(open_end__gt=F("open_start"))

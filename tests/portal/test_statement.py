@@ -200,7 +200,7 @@ def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
 
 def test_how_many_queries_a_statement_takes(rich: Scene, django_assert_max_num_queries) -> None:
     """In a test's transaction; in one moment of its own it asks once which books and teams there are."""
-    with django_assert_max_num_queries(57):
+    with django_assert_max_num_queries(58):
         statement_of(rich.people.alice, rich.people.astro, period())
 
 
