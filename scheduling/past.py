@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from accounting.models import AuditEvent, Tenant
 from accounting.past_terms import Holder, tickets_between
-from fairshare.model import NOWHERE, Floats
+from fairshare.model import NOWHERE
 from fairshare.simulator.past import Cause, HeldBack, NodeState, Past, PastJob, Rules, Turn
 from fairshare.simulator.private import ticket_parts
 from fairshare.simulator.speeds import speeds_of
@@ -152,11 +152,13 @@ class _Reader:
         for i, pair in enumerate(pairs, start=len(found)):
             own[pair[0]] += parts[i]
             user[pair] = len(shares[pair[0]])
-            shares[pair[0]].append(float(tickets[i]))
+            shares[pair[0]].append(tickets[i])
         tenants = [one.pk for one in found]
         return tenants, [own[pk] for pk in tenants], [tuple(shares[pk]) for pk in tenants], user
 
-    def _usual_tickets(self, holders: Sequence[Holder], parent: Sequence[int]) -> tuple[Floats, Floats]:
+    def _usual_tickets(
+        self, holders: Sequence[Holder], parent: Sequence[int]
+    ) -> tuple[list[float], list[float]]:
         """Of each holder its tickets, and what part of the whole they were worth, both on average over the period."""
         tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
         for stretch in tickets_between(self.begins, self.ends):
@@ -164,7 +166,7 @@ class _Reader:
             held = [float(stretch.tickets.get(holder, DEFAULT_TICKETS)) for holder in holders]
             tickets += weight * np.array(held)
             parts += weight * np.array(ticket_parts(parent, held))
-        return tickets, parts
+        return tickets.tolist(), parts.tolist()
 
     def _jobs(self, index: dict[int, int], user: dict[tuple[int, int], int]) -> Iterator[PastJob]:
         accepts = np.array(
