@@ -17,11 +17,13 @@ Holder: TypeAlias = tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class PastTickets:
-    """From `begins` to `ends` nobody's tickets changed. Who got some later has the first ones here already."""
+    """From `begins` to `ends` nobody's tickets changed. Who got some later has the first ones here already; None are of
+    users who had left.
+    """
 
     begins: datetime
     ends: datetime
-    tickets: Mapping[Holder, int]
+    tickets: Mapping[Holder, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class PastQuota:
 
 def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
     """The whole period, in parts between changes. One query."""
-    standing: dict[Holder, int] = {}
+    standing: dict[Holder, int | None] = {}
     later = []
     for change in TicketChange.objects.all():
         if change.at is None or change.at <= begins:
@@ -58,13 +60,14 @@ def quotas_between(
     begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: str
 ) -> Iterator[PastQuota]:
     """Of these kinds, by limit and in order of time. One query."""
-    found = QuotaChange.objects.filter(kind__in=kinds, at_limit=at_limit)
-    for _, some in groupby(sorted(found, key=attrgetter("quota_id")), attrgetter("quota_id")):
-        changes = list(some)  # still in order of time
+    found = sorted(QuotaChange.objects.all(), key=attrgetter("quota_id"))  # each in order of time
+    for _, some in groupby(found, attrgetter("quota_id")):
+        changes = list(some)
         for change, following in zip_longest(changes, changes[1:]):
             since = max(change.at or begins, begins)
             until = min(following.at or begins, ends) if following else ends
-            if change.limit is not None and since < until:
+            is_one = change.limit is not None and change.kind in kinds and change.at_limit == at_limit
+            if is_one and since < until:
                 yield PastQuota(_quota(change), since, until)
 
 

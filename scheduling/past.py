@@ -138,7 +138,7 @@ class _Reader:
         """
         pairs = sorted({(row.tenant, row.owner) for row in self.rows})
         with_jobs = {tenant for tenant, _ in pairs}
-        there = [one for one in Tenant.objects.all() if one.archived_at is None or one.pk in with_jobs]
+        there = [one for one in Tenant.objects.all() if one.pk in with_jobs or self._was_there(one)]
         needed = {step for one in there for step in one.lineage}
         found = sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
         place = {one.pk: i for i, one in enumerate(found)}
@@ -156,6 +156,11 @@ class _Reader:
         tenants = [one.pk for one in found]
         return tenants, [own[pk] for pk in tenants], [tuple(shares[pk]) for pk in tenants], user
 
+    def _was_there(self, tenant: Tenant) -> bool:
+        """Whether it was in use when the period ended."""
+        is_archived = tenant.archived_at is not None and tenant.archived_at < self.ends
+        return tenant.created_at < self.ends and not is_archived
+
     def _usual_tickets(
         self, holders: Sequence[Holder], parent: Sequence[int]
     ) -> tuple[list[float], list[float]]:
@@ -163,7 +168,7 @@ class _Reader:
         tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
         for stretch in tickets_between(self.begins, self.ends):
             weight = (stretch.ends - stretch.begins) / (self.ends - self.begins)
-            held = [float(stretch.tickets.get(holder, DEFAULT_TICKETS)) for holder in holders]
+            held = [float(stretch.tickets.get(holder) or DEFAULT_TICKETS) for holder in holders]
             tickets += weight * np.array(held)
             parts += weight * np.array(ticket_parts(parent, held))
         return tickets.tolist(), parts.tolist()

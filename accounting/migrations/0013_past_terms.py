@@ -21,6 +21,9 @@ BEGIN
     IF TG_TABLE_NAME = 'accounting_tenant' THEN
         INSERT INTO accounting_ticketchange (tenant_id, tickets, at)
         VALUES (NEW.id, NEW.tickets, clock_timestamp());
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO accounting_ticketchange (tenant_id, user_id, at)
+        VALUES (OLD.tenant_id, OLD.user_id, clock_timestamp());
     ELSE
         INSERT INTO accounting_ticketchange (tenant_id, user_id, tickets, at)
         VALUES (NEW.tenant_id, NEW.user_id, NEW.tickets, clock_timestamp());
@@ -44,7 +47,7 @@ BEGIN
 END $$;
 CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE OF tickets ON accounting_tenant
     FOR EACH ROW EXECUTE FUNCTION accounting_note_tickets();
-CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE OF tickets ON accounting_membership
+CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE OF tickets OR DELETE ON accounting_membership
     FOR EACH ROW EXECUTE FUNCTION accounting_note_tickets();
 CREATE TRIGGER note_quota AFTER INSERT OR UPDATE OR DELETE ON accounting_quota
     FOR EACH ROW EXECUTE FUNCTION accounting_note_quota();
@@ -97,7 +100,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('tenant_id', models.BigIntegerField()),
                 ('user_id', models.BigIntegerField(null=True)),
-                ('tickets', models.PositiveIntegerField()),
+                ('tickets', models.PositiveIntegerField(null=True)),
                 ('at', models.DateTimeField(null=True)),
             ],
             options={

@@ -10,19 +10,20 @@ from accounting.models.quotas import Quota
 class TicketChange(models.Model):
     """What tickets a tenant, or a user in it, had from a moment on, until the next change.
 
-    The database adds a row whenever they are given or changed, and lets none be changed (accounting/migrations/0013).
+    The database adds a row whenever they are given, changed or, of a user, taken away (tickets None), and lets none be
+    changed (accounting/migrations/0013).
     """
 
     tenant_id = models.BigIntegerField()  # of a tenant that may have been removed since
     user_id = models.BigIntegerField(null=True)
-    tickets = models.PositiveIntegerField()
+    tickets = models.PositiveIntegerField(null=True)
     at = models.DateTimeField(null=True)  # None: they were so when this began to be written down
 
     class Meta:
         ordering = [models.F("at").asc(nulls_first=True), "id"]
 
     def __str__(self) -> str:
-        return f"{self.tickets} tickets from {self.at}"
+        return f"{self.tickets or 'no'} tickets from {self.at}"
 
 
 class QuotaChange(models.Model):

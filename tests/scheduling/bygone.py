@@ -16,7 +16,8 @@ from tests.scheduling.world import World
 
 
 def there_since(moment: datetime) -> None:
-    """As if all that is known of nodes had been so since then."""
+    """As if all that is known of nodes had been so since then, and all teams been there."""
+    Tenant.objects.update(created_at=moment)
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 

@@ -11,7 +11,7 @@ from accounting import actions as accounting_actions
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
-from accounting.models import AuditEvent, Membership, Quota, QuotaChange, TicketChange
+from accounting.models import AuditEvent, Membership, Quota, QuotaChange, Tenant, TicketChange
 from accounting.periods import period_of
 from accounting.sums import start_of_day
 from scheduling import tasks
@@ -163,10 +163,38 @@ def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -
     parts = dict(zip(seen.tenants, seen.past.parts, strict=True))
     assert parts[cast.astro.pk] == pytest.approx(0.25 * 0.5 + 0.75 * 0.75)
     assert sum(seen.past.parts) == pytest.approx(1)
-    users = dict(zip(seen.tenants, seen.past.user_tickets, strict=True))
-    assert sorted(users[cast.astro.pk]) == [100, 300]
+    assert sorted(usual_tickets(lab, begins)[cast.astro.pk]) == [100, 300]
     earlier = read_past(lab.cluster, begins - hours(24), begins + hours(6))
     assert dict(zip(earlier.tenants, earlier.past.parts, strict=True))[cast.astro.pk] == pytest.approx(0.5)
+
+
+def test_who_left_a_team_has_what_rounds_give_to_those_who_are_no_members(
+    lab: World, begins: datetime
+) -> None:
+    cast = lab.people
+    waited(lab, cast.bob, cast.astro, begins)
+    membership = Membership.objects.get(user=cast.bob, tenant=cast.astro)
+    accounting_actions.change_membership(actor=cast.ada, membership=membership, tickets=300)
+    backdated(TicketChange.objects.all(), begins - hours(48))
+    accounting_actions.remove_member(actor=cast.ada, membership=membership)
+    backdated(newest(TicketChange), begins + hours(12))
+    assert usual_tickets(lab, begins)[cast.astro.pk] == (200,)
+
+
+def usual_tickets(lab: World, begins: datetime) -> dict[int, tuple[float, ...]]:
+    seen = read_past(lab.cluster, begins, begins + hours(24))
+    return dict(zip(seen.tenants, seen.past.user_tickets, strict=True))
+
+
+def test_teams_count_that_were_in_use_at_the_end(lab: World, begins: datetime) -> None:
+    cast = lab.people
+    waited(lab, cast.bob, cast.astro, begins)
+    assert set(usual_tickets(lab, begins)) == {cast.uni.pk, cast.astro.pk, cast.bio.pk}
+    accounting_actions.create_tenant(actor=cast.ada, name="New", parent=cast.uni, tickets=9000)
+    Tenant.objects.filter(pk=cast.bio.pk).update(archived_at=begins + hours(25))
+    assert set(usual_tickets(lab, begins)) == {cast.uni.pk, cast.astro.pk, cast.bio.pk}
+    Tenant.objects.filter(pk=cast.bio.pk).update(archived_at=begins + hours(23))
+    assert set(usual_tickets(lab, begins)) == {cast.uni.pk, cast.astro.pk}
 
 
 def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: datetime) -> None:
