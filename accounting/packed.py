@@ -1,7 +1,7 @@
 """Numbers of very many rows, which come from the database as bytes, a string of all of them.
 
-As rows of decimals they take several times as long to come, and to be added up. Amounts are whole microseconds here:
-those of a row are exact below 2^53 of them, 2.5 million hours.
+As rows of decimals they take several times as long to come, and to be added up. A string may have 1 GB: tens of
+millions of rows. Amounts are whole microseconds here: those of a row are exact below 2^53 of them, 2.5 million hours.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby, zip_longest
-from operator import attrgetter
-from typing import TypeAlias
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any, TypeAlias
 
 from accounting.models import Quota, QuotaChange, TicketChange
 
@@ -17,13 +18,13 @@ Holder: TypeAlias = tuple[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class PastTickets:
-    """From `begins` to `ends` nobody's tickets changed. Who got some later has the first ones here already; None are of
-    users who had left.
+    """From `begins` to `ends` nobody's tickets changed. Tenants that were not in use and users who were no members of
+    them are not told.
     """
 
     begins: datetime
     ends: datetime
-    tickets: Mapping[Holder, int | None]
+    tickets: Mapping[Holder, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +38,19 @@ class PastQuota:
 
 def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
     """The whole period, in parts between changes. One query."""
-    standing: dict[Holder, int | None] = {}
-    later = []
-    for change in TicketChange.objects.all():
-        if change.at is None or change.at <= begins:
-            standing[change.tenant_id, change.user_id] = change.tickets
-        else:
-            standing.setdefault((change.tenant_id, change.user_id), change.tickets)
-            later.append((change.at, change))
+    holder = attrgetter("tenant_id", "user_id")
+    changes = chain.from_iterable(_in_time(TicketChange.objects.all(), begins, by=holder))
+    standing: dict[Holder, int] = {}
     since = begins
-    for at, change in later:
+    for at, change in sorted(changes, key=itemgetter(0)):
         if at >= ends:
             break
         if since < at:
             yield PastTickets(since, at, dict(standing))
-        standing[change.tenant_id, change.user_id] = change.tickets
-        since = at
+            since = at
+        standing.pop(holder(change), None)
+        if change.tickets is not None:
+            standing[holder(change)] = change.tickets
     yield PastTickets(since, ends, standing)
 
 
@@ -60,15 +58,25 @@ def quotas_between(
     begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: str
 ) -> Iterator[PastQuota]:
     """Of these kinds, by limit and in order of time. One query."""
-    found = sorted(QuotaChange.objects.all(), key=attrgetter("quota_id"))  # each in order of time
-    for _, some in groupby(found, attrgetter("quota_id")):
-        changes = list(some)
-        for change, following in zip_longest(changes, changes[1:]):
-            since = max(change.at or begins, begins)
-            until = min(following.at or begins, ends) if following else ends
-            is_one = change.limit is not None and change.kind in kinds and change.at_limit == at_limit
-            if is_one and since < until:
-                yield PastQuota(_quota(change), since, until)
+    found = QuotaChange.objects.filter(kind__in=kinds, at_limit=at_limit)
+    for changes in _in_time(found, begins, by=attrgetter("quota_id")):
+        untils = [*(since for since, _ in changes[1:]), ends]
+        for (since, change), until in zip(changes, untils, strict=True):
+            if change.limit is not None and since < min(until, ends):
+                yield PastQuota(_quota(change), since, min(until, ends))
+
+
+def _in_time(
+    changes: Iterable[Any], begins: datetime, *, by: Callable[[Any], Any]
+) -> Iterable[list[tuple[datetime, Any]]]:
+    """The changes of each one in order, with when they took effect, from `begins` on. A clock that was set back makes
+    none come before another.
+    """
+    found: dict[Any, list[tuple[datetime, Any]]] = defaultdict(list)
+    for change in changes:
+        own = found[by(change)]
+        own.append((max(change.at or begins, own[-1][0] if own else begins), change))
+    return found.values()
 
 
 def _quota(change: QuotaChange) -> Quota:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from accounting.models import AuditEvent, Tenant
-from accounting.past_terms import Holder, tickets_between
-from fairshare.model import NOWHERE
+from accounting.models import AuditEvent
 from fairshare.simulator.past import Cause, HeldBack, NodeState, Past, PastJob, Rules, Turn
-from fairshare.simulator.private import ticket_parts
 from fairshare.simulator.speeds import speeds_of
 from scheduling.actions.closing import changes_of_nodes
 from scheduling.actions.leases import BACK_OFF_SECONDS, STEADY
 from scheduling.backends.base import End
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, JobSpeed, Lease, Node, NodeChange
 from scheduling.past_limits import Indices, limits_between
-from scheduling.snapshot import DEFAULT_TICKETS
+from scheduling.past_shares import shares_between
 from scheduling.spent_hours import SpentHours, spent_hours, when_spent
 
 
@@ -90,16 +87,16 @@ class _Reader:
         self.node = {pk: n for n, pk in enumerate(sorted({one.node_id for one in self.changes}))}
 
     def read(self) -> Seen:
-        tenants, parts, user_tickets, user = self._tree()
-        index = {pk: t for t, pk in enumerate(tenants)}
+        shares = shares_between(self.begins, self.ends, {(row.tenant, row.owner) for row in self.rows})
+        index = {pk: t for t, pk in enumerate(shares.tenants)}
         past = Past(
             ends=self.length,
             generations=len(self.column),
-            parts=tuple(parts),
-            user_tickets=tuple(user_tickets),
+            parts=tuple(shares.parts),
+            user_tickets=tuple(shares.user_tickets),
             nodes=tuple(self._nodes()),
-            jobs=tuple(self._jobs(index, user)),
-            limits=tuple(limits_between(self.begins, self.ends, Indices(index, self.column, user))),
+            jobs=tuple(self._jobs(index, shares.places)),
+            limits=tuple(limits_between(self.begins, self.ends, Indices(index, self.column, shares.places))),
             rules=Rules(
                 quantum=self.cluster.effective_quantum,
                 draw=str(self.cluster.draw),
@@ -107,7 +104,7 @@ class _Reader:
                 switch_cost=self.cluster.switch_seconds,
             ),
         )
-        return Seen(past, tenants, self.names)
+        return Seen(past, list(shares.tenants), self.names)
 
     def _since(self, moment: datetime | None, otherwise: float) -> float:
         """Seconds since the period began, within it."""
@@ -129,51 +126,7 @@ class _Reader:
                 usable=usable,
             )
 
-    def _tree(
-        self,
-    ) -> tuple[list[int], list[float], list[tuple[float, ...]], dict[tuple[int, int], int]]:
-        """Tenants by id with their own parts, the tickets of their users, and the place of each user among these.
-
-        A tenant's own part is what its users have beside the teams below it, as in the rounds.
-        """
-        pairs = sorted({(row.tenant, row.owner) for row in self.rows})
-        with_jobs = {tenant for tenant, _ in pairs}
-        there = [one for one in Tenant.objects.all() if one.pk in with_jobs or self._was_there(one)]
-        needed = {step for one in there for step in one.lineage}
-        found = sorted(Tenant.objects.filter(pk__in=needed), key=lambda one: (one.path.count("/"), one.pk))
-        place = {one.pk: i for i, one in enumerate(found)}
-        parent = [NOWHERE if one.parent_id is None else place[one.parent_id] for one in found]
-        parent += [place[tenant] for tenant, _ in pairs]
-        tickets, parts = self._usual_tickets([*((one.pk, None) for one in found), *pairs], parent)
-        inner = set(parent)
-        own = {one.pk: 0.0 if place[one.pk] in inner else parts[place[one.pk]] for one in found}
-        user: dict[tuple[int, int], int] = {}
-        shares: dict[int, list[float]] = defaultdict(list)
-        for i, pair in enumerate(pairs, start=len(found)):
-            own[pair[0]] += parts[i]
-            user[pair] = len(shares[pair[0]])
-            shares[pair[0]].append(tickets[i])
-        tenants = [one.pk for one in found]
-        return tenants, [own[pk] for pk in tenants], [tuple(shares[pk]) for pk in tenants], user
-
-    def _was_there(self, tenant: Tenant) -> bool:
-        """Whether it was in use when the period ended."""
-        is_archived = tenant.archived_at is not None and tenant.archived_at < self.ends
-        return tenant.created_at < self.ends and not is_archived
-
-    def _usual_tickets(
-        self, holders: Sequence[Holder], parent: Sequence[int]
-    ) -> tuple[list[float], list[float]]:
-        """Of each holder its tickets, and what part of the whole they were worth, both on average over the period."""
-        tickets, parts = np.zeros(len(holders)), np.zeros(len(holders))
-        for stretch in tickets_between(self.begins, self.ends):
-            weight = (stretch.ends - stretch.begins) / (self.ends - self.begins)
-            held = [float(stretch.tickets.get(holder) or DEFAULT_TICKETS) for holder in holders]
-            tickets += weight * np.array(held)
-            parts += weight * np.array(ticket_parts(parent, held))
-        return tickets.tolist(), parts.tolist()
-
-    def _jobs(self, index: dict[int, int], user: dict[tuple[int, int], int]) -> Iterator[PastJob]:
+    def _jobs(self, index: dict[int, int], user: Mapping[tuple[int, int], int]) -> Iterator[PastJob]:
         accepts = np.array(
             [[not row.generation_ids or pk in row.generation_ids for pk in self.column] for row in self.rows],
             dtype=bool,

@@ -10,8 +10,8 @@ from accounting.models.quotas import Quota
 class TicketChange(models.Model):
     """What tickets a tenant, or a user in it, had from a moment on, until the next change.
 
-    The database adds a row whenever they are given, changed or, of a user, taken away (tickets None), and lets none be
-    changed (accounting/migrations/0013).
+    None where a tenant was archived or a user left it. The database adds a row with every such change, in order, and
+    lets none be changed (accounting/migrations/0013).
     """
 
     tenant_id = models.BigIntegerField()  # of a tenant that may have been removed since
@@ -20,16 +20,16 @@ class TicketChange(models.Model):
     at = models.DateTimeField(null=True)  # None: they were so when this began to be written down
 
     class Meta:
-        ordering = [models.F("at").asc(nulls_first=True), "id"]
+        ordering = ["id"]
 
     def __str__(self) -> str:
         return f"{self.tickets or 'no'} tickets from {self.at}"
 
 
 class QuotaChange(models.Model):
-    """What a limit was from a moment on, until its next change; what makes it another limit never changes.
+    """What a limit was from a moment on, until its next change, as TicketChange has it.
 
-    Written as TicketChange is.
+    Only the amount ever changes; the database sees to it.
     """
 
     quota_id = models.BigIntegerField()
@@ -45,7 +45,7 @@ class QuotaChange(models.Model):
     at = models.DateTimeField(null=True)  # None: it was so when this began to be written down
 
     class Meta:
-        ordering = [models.F("at").asc(nulls_first=True), "id"]
+        ordering = ["id"]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.limit} from {self.at}"

@@ -24,13 +24,16 @@ from fairshare.simulator.past import Past, PastJob
 
 
 def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
-    """What part of the whole each account's tickets are worth, level by level; parents come first."""
+    """What part of the whole each account's tickets are worth, level by level; parents come first.
+
+    Nothing where nobody of a level has any.
+    """
     siblings: dict[int, float] = {}
     for above, some in zip(parent, tickets, strict=True):
         siblings[above] = siblings.get(above, 0.0) + some
     parts: list[float] = []
     for above, some in zip(parent, tickets, strict=True):
-        parts.append((1.0 if above == NOWHERE else parts[above]) * some / siblings[above])
+        parts.append((1.0 if above == NOWHERE else parts[above]) * some / (siblings[above] or 1.0))
     return parts
 
 

@@ -9,15 +9,15 @@ from django.db import models
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import QuerySet
 
-from accounting.models import Generation, Tenant, User
+from accounting.models import Generation, Tenant, TicketChange, User
 from scheduling.models import HeldGpu, Job, Lease, Node, NodeChange
 from tests.ledger_guard import without_triggers
 from tests.scheduling.world import World
 
 
 def there_since(moment: datetime) -> None:
-    """As if all that is known of nodes had been so since then, and all teams been there."""
-    Tenant.objects.update(created_at=moment)
+    """As if all that is known of nodes and of tickets had been so since then."""
+    backdated(TicketChange.objects.all(), moment)
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=moment)
 

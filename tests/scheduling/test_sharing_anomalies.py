@@ -11,7 +11,7 @@ from accounting import actions as accounting_actions
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.ledger import Usage, book_usage
-from accounting.models import AuditEvent, Membership, Quota, QuotaChange, Tenant, TicketChange
+from accounting.models import AuditEvent, Membership, Quota, QuotaChange, TicketChange
 from accounting.periods import period_of
 from accounting.sums import start_of_day
 from scheduling import tasks
@@ -153,7 +153,6 @@ def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -
     waited(lab, cast.alice, cast.astro, begins)
     waited(lab, cast.bob, cast.astro, begins)
     waited(lab, cast.charlie, cast.bio, begins)
-    backdated(TicketChange.objects.all(), begins - hours(48))
     accounting_actions.set_tickets(actor=cast.ada, tenant=cast.astro, tickets=300)
     backdated(newest(TicketChange), begins + hours(6))
     membership = Membership.objects.get(user=cast.bob, tenant=cast.astro)
@@ -164,7 +163,7 @@ def test_tickets_count_as_long_as_they_were_held(lab: World, begins: datetime) -
     assert parts[cast.astro.pk] == pytest.approx(0.25 * 0.5 + 0.75 * 0.75)
     assert sum(seen.past.parts) == pytest.approx(1)
     assert sorted(usual_tickets(lab, begins)[cast.astro.pk]) == [100, 300]
-    earlier = read_past(lab.cluster, begins - hours(24), begins + hours(6))
+    earlier = read_past(lab.cluster, begins - hours(1), begins + hours(6))
     assert dict(zip(earlier.tenants, earlier.past.parts, strict=True))[cast.astro.pk] == pytest.approx(0.5)
 
 
@@ -175,7 +174,7 @@ def test_who_left_a_team_has_what_rounds_give_to_those_who_are_no_members(
     waited(lab, cast.bob, cast.astro, begins)
     membership = Membership.objects.get(user=cast.bob, tenant=cast.astro)
     accounting_actions.change_membership(actor=cast.ada, membership=membership, tickets=300)
-    backdated(TicketChange.objects.all(), begins - hours(48))
+    backdated(newest(TicketChange), begins - hours(1))
     accounting_actions.remove_member(actor=cast.ada, membership=membership)
     backdated(newest(TicketChange), begins + hours(12))
     assert usual_tickets(lab, begins)[cast.astro.pk] == (200,)
@@ -186,15 +185,45 @@ def usual_tickets(lab: World, begins: datetime) -> dict[int, tuple[float, ...]]:
     return dict(zip(seen.tenants, seen.past.user_tickets, strict=True))
 
 
-def test_teams_count_that_were_in_use_at_the_end(lab: World, begins: datetime) -> None:
+def test_a_team_counts_for_as_long_as_it_was_in_use(lab: World, begins: datetime) -> None:
     cast = lab.people
     waited(lab, cast.bob, cast.astro, begins)
-    assert set(usual_tickets(lab, begins)) == {cast.uni.pk, cast.astro.pk, cast.bio.pk}
-    accounting_actions.create_tenant(actor=cast.ada, name="New", parent=cast.uni, tickets=9000)
-    Tenant.objects.filter(pk=cast.bio.pk).update(archived_at=begins + hours(25))
-    assert set(usual_tickets(lab, begins)) == {cast.uni.pk, cast.astro.pk, cast.bio.pk}
-    Tenant.objects.filter(pk=cast.bio.pk).update(archived_at=begins + hours(23))
-    assert set(usual_tickets(lab, begins)) == {cast.uni.pk, cast.astro.pk}
+
+    def parts() -> dict[int, float]:
+        seen = read_past(lab.cluster, begins, begins + hours(24))
+        assert sum(seen.past.parts) == pytest.approx(1)
+        return dict(zip(seen.tenants, seen.past.parts, strict=True))
+
+    assert parts() == {cast.uni.pk: 0, cast.astro.pk: 0.5, cast.bio.pk: 0.5}
+    new = accounting_actions.create_tenant(actor=cast.ada, name="New", parent=cast.uni, tickets=200)
+    assert parts() == {cast.uni.pk: 0, cast.astro.pk: 0.5, cast.bio.pk: 0.5}
+    backdated(newest(TicketChange), begins + hours(12))
+    accounting_actions.archive_tenant(actor=cast.ada, tenant=cast.bio)
+    backdated(newest(TicketChange), begins + hours(18))
+    last = parts()
+    assert last[cast.astro.pk] == pytest.approx(0.5 * 0.5 + 0.25 * 0.25 + 0.25 / 3)
+    assert last[cast.bio.pk] == pytest.approx(0.5 * 0.5 + 0.25 * 0.25)
+    assert last[new.pk] == pytest.approx(0.25 * 0.5 + 0.25 * 2 / 3)
+    accounting_actions.restore_tenant(actor=cast.ada, tenant=cast.bio)
+    assert parts() == last
+
+
+def test_who_had_jobs_without_being_a_member_has_the_tickets_that_rounds_gave(
+    lab: World, begins: datetime
+) -> None:
+    cast = lab.people
+    waited(lab, cast.olga, cast.astro, begins)
+    accounting_actions.add_member(actor=cast.ada, tenant=cast.astro, user=cast.olga, tickets=900)
+    assert usual_tickets(lab, begins)[cast.astro.pk] == (100,)
+
+
+def test_history_that_was_brought_here_later_has_the_tickets_of_today(lab: World, begins: datetime) -> None:
+    cast = lab.people
+    waited(lab, cast.bob, cast.astro, begins)
+    waited(lab, cast.charlie, cast.bio, begins)
+    backdated(TicketChange.objects.all(), begins + hours(30))
+    seen = read_past(lab.cluster, begins, begins + hours(24))
+    assert dict(zip(seen.tenants, seen.past.parts, strict=True))[cast.astro.pk] == 0.5
 
 
 def test_hours_of_the_month_that_were_spent_are_a_quota(lab: World, begins: datetime) -> None:
