@@ -2,41 +2,37 @@
 
 from django.db import migrations, models
 
+# As they are now, and as far as anybody knows were before; from now on the database writes it down.
+SO_FAR = """
+INSERT INTO accounting_ticketchange (tenant_id, user_id, tickets)
+SELECT id, NULL, tickets FROM accounting_tenant
+UNION ALL
+SELECT tenant_id, user_id, tickets FROM accounting_membership;
+INSERT INTO accounting_quotachange (
+    quota_id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, "limit")
+SELECT id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, "limit" FROM accounting_quota;
+"""
 TRIGGERS = """
-CREATE FUNCTION accounting_note_tickets_of_tenant() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' AND (OLD.tickets, OLD.archived_at IS NULL) = (NEW.tickets, NEW.archived_at IS NULL) THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO accounting_ticketchange (tenant_id, tickets, at)
-    VALUES (NEW.id, CASE WHEN NEW.archived_at IS NULL THEN NEW.tickets END, clock_timestamp());
-    RETURN NULL;
-END $$;
-CREATE FUNCTION accounting_note_tickets_of_member() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    member accounting_membership := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+CREATE FUNCTION accounting_note_tickets() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND OLD.tickets = NEW.tickets THEN
         RETURN NULL;
     END IF;
-    INSERT INTO accounting_ticketchange (tenant_id, user_id, tickets, at)
-    VALUES (
-        member.tenant_id, member.user_id, CASE WHEN TG_OP <> 'DELETE' THEN member.tickets END, clock_timestamp()
-    );
+    IF TG_TABLE_NAME = 'accounting_tenant' THEN
+        INSERT INTO accounting_ticketchange (tenant_id, tickets, at)
+        VALUES (NEW.id, NEW.tickets, clock_timestamp());
+    ELSE
+        INSERT INTO accounting_ticketchange (tenant_id, user_id, tickets, at)
+        VALUES (NEW.tenant_id, NEW.user_id, NEW.tickets, clock_timestamp());
+    END IF;
     RETURN NULL;
 END $$;
 CREATE FUNCTION accounting_note_quota() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     quota accounting_quota := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        IF OLD IS NOT DISTINCT FROM NEW THEN
-            RETURN NULL;
-        END IF;
-        OLD."limit" := NEW."limit";
-        IF OLD IS DISTINCT FROM NEW THEN
-            RAISE EXCEPTION 'of limit % only the amount may change: another one is another row', NEW.id;
-        END IF;
+    IF TG_OP = 'UPDATE' AND OLD IS NOT DISTINCT FROM NEW THEN
+        RETURN NULL;
     END IF;
     INSERT INTO accounting_quotachange (
         quota_id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, "limit", at)
@@ -46,10 +42,10 @@ BEGIN
     );
     RETURN NULL;
 END $$;
-CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE ON accounting_tenant
-    FOR EACH ROW EXECUTE FUNCTION accounting_note_tickets_of_tenant();
-CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE OR DELETE ON accounting_membership
-    FOR EACH ROW EXECUTE FUNCTION accounting_note_tickets_of_member();
+CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE OF tickets ON accounting_tenant
+    FOR EACH ROW EXECUTE FUNCTION accounting_note_tickets();
+CREATE TRIGGER note_tickets AFTER INSERT OR UPDATE OF tickets ON accounting_membership
+    FOR EACH ROW EXECUTE FUNCTION accounting_note_tickets();
 CREATE TRIGGER note_quota AFTER INSERT OR UPDATE OR DELETE ON accounting_quota
     FOR EACH ROW EXECUTE FUNCTION accounting_note_quota();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON accounting_ticketchange
@@ -59,22 +55,11 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON accounting_quo
 ALTER TABLE accounting_ticketchange ENABLE ALWAYS TRIGGER append_only;
 ALTER TABLE accounting_quotachange ENABLE ALWAYS TRIGGER append_only;
 """
-# As they are, and as far as anybody knows were before. Read once the triggers hold the tables, so that nothing is lost.
-SO_FAR = """
-INSERT INTO accounting_ticketchange (tenant_id, user_id, tickets)
-SELECT id, NULL, CASE WHEN archived_at IS NULL THEN tickets END FROM accounting_tenant
-UNION ALL
-SELECT tenant_id, user_id, tickets FROM accounting_membership;
-INSERT INTO accounting_quotachange (
-    quota_id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, "limit")
-SELECT id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, "limit" FROM accounting_quota;
-"""
 UNDO = """
 DROP TRIGGER note_tickets ON accounting_tenant;
 DROP TRIGGER note_tickets ON accounting_membership;
 DROP TRIGGER note_quota ON accounting_quota;
-DROP FUNCTION accounting_note_tickets_of_tenant();
-DROP FUNCTION accounting_note_tickets_of_member();
+DROP FUNCTION accounting_note_tickets();
 DROP FUNCTION accounting_note_quota();
 """
 
@@ -103,7 +88,7 @@ class Migration(migrations.Migration):
                 ('at', models.DateTimeField(null=True)),
             ],
             options={
-                'ordering': ['id'],
+                'ordering': [models.OrderBy(models.F('at'), nulls_first=True), 'id'],
             },
         ),
         migrations.CreateModel(
@@ -112,13 +97,13 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('tenant_id', models.BigIntegerField()),
                 ('user_id', models.BigIntegerField(null=True)),
-                ('tickets', models.PositiveIntegerField(null=True)),
+                ('tickets', models.PositiveIntegerField()),
                 ('at', models.DateTimeField(null=True)),
             ],
             options={
-                'ordering': ['id'],
+                'ordering': [models.OrderBy(models.F('at'), nulls_first=True), 'id'],
             },
         ),
-        migrations.RunSQL(TRIGGERS, UNDO),
         migrations.RunSQL(SO_FAR, migrations.RunSQL.noop),
+        migrations.RunSQL(TRIGGERS, UNDO),
     ]

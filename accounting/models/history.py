@@ -11,7 +11,7 @@ class TicketChange(models.Model):
     """What tickets a tenant, or a user in it, had from a moment on, until the next change.
 
     None where a tenant was archived or a user left it. The database adds a row with every such change, in order, and
-    lets none be changed (accounting/migrations/0013).
+    lets none be changed (accounting/migrations/0013, 0014).
     """
 
     tenant_id = models.BigIntegerField()  # of a tenant that may have been removed since

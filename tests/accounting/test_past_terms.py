@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,8 @@ from accounting.past_terms import quotas_between, tickets_between
 from tests.make import Cast
 from tests.upgrading import ALIAS, database_as_of, rows_of
 
-BEFORE, AFTER = ("accounting", "0012_indexes_of_reports"), ("accounting", "0013_past_terms")
+BEFORE, FIRST = ("accounting", "0012_indexes_of_reports"), ("accounting", "0013_past_terms")
+AFTER = ("accounting", "0014_past_terms_end")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 # After how many hours which of three has how many, in order; None: since ever, or that it has none any more.
 CHANGES = st.lists(
@@ -59,12 +60,47 @@ def test_what_was_so_before_anybody_wrote_it_down_is_taken_to_have_been_so_alway
         apps = executor.loader.project_state([AFTER]).apps
         of_tickets = apps.get_model("accounting", "TicketChange").objects.using(ALIAS)
         of_limits = apps.get_model("accounting", "QuotaChange").objects.using(ALIAS)
-        tickets = {(1, None, 300, None), (2, None, None, None), (1, bob.pk, 40, None)}
+        old = {(2, None, 100, None), (2, None, None, NOON)}
+        tickets = {(1, None, 300, None), (1, bob.pk, 40, None), *old}
         assert set(of_tickets.values_list("tenant_id", "user_id", "tickets", "at")) == tickets
         limits = of_limits.values_list("quota_id", "tenant_id", "user_id", "kind", "limit", "at")
         assert list(limits) == [(quota.pk, tenant.pk, bob.pk, "gpus", 8, None)]
         quota.delete()
         assert [(one.limit, one.at is None) for one in of_limits.order_by("id")] == [(8, True), (None, False)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upgrade_writes_down_what_was_missed() -> None:
+    with database_as_of([FIRST]) as executor:
+        make = rows_of(executor, FIRST)
+        tenant = make("accounting", "Tenant", name="Astro", slug="astro", path="1/", tickets=300)
+        bob, alice = (make("accounting", "User", username=name) for name in ("bob", "alice"))
+        left, _ = [
+            make("accounting", "Membership", tenant=tenant, user=one, tickets=40) for one in (bob, alice)
+        ]
+        more, gone, _ = [
+            make("accounting", "Quota", tenant=tenant, kind="gpus", limit=8, user=one)
+            for one in (bob, alice, None)
+        ]
+        left.delete()
+        with connections[ALIAS].cursor() as cursor:
+            cursor.execute("SET session_replication_role = replica")
+            more.limit = 9
+            more.save()
+            gone_pk = gone.pk
+            gone.delete()
+            new = make("accounting", "Quota", tenant=tenant, kind="queued_jobs", limit=3)
+            cursor.execute("SET session_replication_role = origin")
+        executor.loader.build_graph()
+        executor.migrate([AFTER])
+        apps = executor.loader.project_state([AFTER]).apps
+        of_tickets = apps.get_model("accounting", "TicketChange").objects.using(ALIAS)
+        of_limits = apps.get_model("accounting", "QuotaChange").objects.using(ALIAS)
+        noted = of_tickets.order_by("id").values_list("user_id", "tickets")
+        assert list(noted) == [(None, 300), (bob.pk, 40), (alice.pk, 40), (bob.pk, None)]
+        limits = of_limits.order_by("id").values_list("quota_id", "kind", "limit")[3:]
+        assert set(limits) == {(more.pk, "gpus", 9), (gone_pk, "gpus", None), (new.pk, "queued_jobs", 3)}
+        assert not of_limits.filter(at=None).exists()
 
 
 def hour(count: float | None) -> datetime | None:
