@@ -98,6 +98,22 @@ def test_what_ran_of_a_turn_under_a_job_that_was_deleted_says_nothing_of_the_one
     assert {one["metadata"]["uid"] for one in found} == {"new-0", "new-1"}, "whose gates are to be opened"
 
 
+def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_its_job() -> None:
+    """Jobs and pods are told by two streams, of which either may be ahead."""
+    suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
+    suspended["spec"]["suspend"] = True
+    view = view_of(job())
+    view.jobs.put(suspended)
+    assert [seen.end for seen in view.news()] == [End.STOPPED]
+    second = objects.Turn(2, str(uuid4()), "A100", ["node-2"])
+    again = objects.new_job(JOB_ID, POD, workers=1, owner="ours", begin=second)
+    again["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    view.pods.put(pod(again, 0, "next"))
+    assert [(seen.token, seen.phase) for seen in view.news()] == [(TOKEN, Phase.ENDED)]
+    view.jobs.put(again)
+    assert [(str(seen.token), seen.phase) for seen in view.news()] == [(second.token, Phase.STARTING)]
+
+
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:
     """A pod without a Job that has ended; `told`: when its deadline was set, `deleted`: when it was deleted."""
     made = objects.new_pod(JOB_ID, POD, owner="ours", turn=objects.Turn(1, str(TOKEN), "A100", ["node-1"]))

@@ -56,8 +56,13 @@ def look(job: Object, pods: Sequence[Object]) -> Sight | None:
     lease = objects.job_id_of(job), objects.epoch_of(job), UUID(annotations[objects.LEASE])
     ours = objects.of_turn(job, pods)
     ran = _all_ran_since(ours, objects.workers_of(job))
-    # Pods that have ended and are not counted yet may be the Job's own end.
-    left = [pod for pod in pods if not objects.has_ended(pod) or _is_uncounted(pod)]
+    # Pods that have ended and are not counted yet may be the Job's own end. Those of a later turn are told before its
+    # Job is, at times: they only begin when all before them are gone.
+    left = [
+        pod
+        for pod in pods
+        if objects.epoch_of(pod) <= lease[1] and (not objects.has_ended(pod) or _is_uncounted(pod))
+    ]
     if objects.holds_gpus(job) or left:
         ready, address = answering.ready_since([pod for pod in ours if objects.rank_of(pod) == 0])
         return Sight(*lease, *_alive(job, ours, ran), ready_since=ready, address=address)
