@@ -216,6 +216,30 @@ def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(
     rig.wait(again, Phase.RUNNING)
 
 
+def test_a_gang_whose_worker_was_evicted_while_nobody_watched_was_lost(
+    admin: Api, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
+) -> None:
+    first = Rig(admin, fairlot, tenant, tmp_path)
+    with first.watching():
+        gang = first.start(first.gang(nodes[0], nodes[1]))
+        first.wait(gang, Phase.RUNNING)
+    evicted = first.pods(gang)[0]["metadata"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted["name"]}}
+    admin.create(f"/api/v1/namespaces/{tenant}/pods/{evicted['name']}/eviction", eviction)
+    wait_for(
+        lambda: (
+            [pod["metadata"]["uid"] != evicted["uid"] and objects.is_gated(pod) for pod in first.pods(gang)]
+            == [True, False]
+        ),
+        what="the Job controller makes a new one",
+    )
+    later = Rig(admin, fairlot, tenant, tmp_path)
+    with later.watching():
+        ended = later.wait(gang)
+    assert ended.end is End.LOST
+    assert "was taken away while nobody watched" in ended.message
+
+
 def test_who_comes_later_sees_what_is_there_and_what_has_ended(
     rig: Rig, fairlot: Path, tenant: str, tmp_path: Path, nodes: list[str]
 ) -> None:

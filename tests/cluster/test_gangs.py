@@ -50,7 +50,7 @@ class Gang:
         return self.work.change(self.name, order)
 
     def let_through(self, pod: Object, node: str) -> Object:
-        operations = objects.let_through(pod["metadata"]["uid"], node=node)
+        operations = objects.let_through(pod["metadata"]["uid"], node=node, members="")
         return self.work.api.patch(self.work.pod(pod), operations)
 
     def read(self) -> Object:

@@ -51,8 +51,8 @@ def run_a_turn(orders: Orders, work: Work, *where: str) -> Object:
     """The Job, of whose first turn nothing is left."""
     assert orders.start(JOB_ID, POD, turn(1, *where)) is Outcome.DONE
     for pod in work.wait_for_pods(NAME, len(where), "Pending") if len(where) > 1 else ():
-        uid = pod["metadata"]["uid"]
-        work.api.patch(work.pod(pod), objects.let_through(uid, node=where[objects.rank_of(pod)]))
+        uid, node = pod["metadata"]["uid"], where[objects.rank_of(pod)]
+        work.api.patch(work.pod(pod), objects.let_through(uid, node=node, members=""))
     work.wait_for_pods(NAME, len(where), "Running")
     assert orders.stop(JOB_ID, epoch=1, token="lease-1") is Outcome.DONE
     return work.wait_until_drained(NAME)

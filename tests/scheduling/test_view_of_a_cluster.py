@@ -9,11 +9,20 @@ import pytest
 
 from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects
+from scheduling.backends.kubernetes.api import Api
+from scheduling.backends.kubernetes.orders import Outcome
+from scheduling.backends.kubernetes.tender import Tender
 from scheduling.backends.kubernetes.view import View
 
 POD = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
 TOKEN = uuid4()
 JOB_ID = 12
+NOWHERE = {
+    "current-context": "it",
+    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    "clusters": [{"name": "it", "cluster": {"server": "https://127.0.0.1:9"}}],
+    "users": [{"name": "it", "user": {}}],
+}
 
 
 def job(**status: Any) -> dict[str, Any]:
@@ -112,6 +121,74 @@ def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_
     assert [(seen.token, seen.phase) for seen in view.news()] == [(TOKEN, Phase.ENDED)]
     view.jobs.put(again)
     assert [(str(seen.token), seen.phase) for seen in view.news()] == [(second.token, Phase.STARTING)]
+
+
+class Noting:
+    """Orders to a cluster that is not there."""
+
+    def __init__(self) -> None:
+        self.stopped: list[str] = []
+
+    def find(self, job_id: int) -> None:
+        raise AssertionError("not asked for")
+
+    def start(self, job_id: int, pod: objects.Pod, turn: objects.Turn) -> Outcome:
+        raise AssertionError("not asked for")
+
+    def stop(self, job_id: int, *, epoch: int, token: str, because: str = "") -> Outcome:
+        self.stopped.append(because)
+        return Outcome.DONE
+
+
+def gang_that_runs() -> tuple[View, dict[str, Any], list[dict[str, Any]]]:
+    turn = objects.Turn(1, str(TOKEN), "A100", ["node-1", "node-2"])
+    made = objects.new_job(JOB_ID, POD, workers=2, owner="ours", begin=turn)
+    made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    made["status"] = {"active": 2}
+    pods = [pod(made, rank, f"first-{rank}", phase="Running") for rank in (0, 1)]
+    for one in pods:
+        one["metadata"]["annotations"] |= {objects.MEMBERS: objects.members_of(pods)}
+    view = View()
+    view.jobs.replace([made])
+    view.pods.replace(pods)
+    assert [seen.phase for seen in view.news()] == [Phase.RUNNING]
+    return view, made, pods
+
+
+def tended(view: View) -> list[str]:
+    """Why gangs were taken back. There is no API server: nothing may be let through its gate."""
+    orders, nowhere = Noting(), Api(NOWHERE)
+    Tender().tend(nowhere, view, lambda job_id: orders)
+    nowhere.close()
+    return orders.stopped
+
+
+def with_condition(pod: dict[str, Any]) -> dict[str, Any]:
+    found = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    return pod | {"status": pod["status"] | {"conditions": [found]}}
+
+
+def test_a_gang_is_lost_with_a_worker_that_was_gone_before_anybody_looked() -> None:
+    view, made, pods = gang_that_runs()
+    view.pods.put(with_condition(pods[0]))
+    view.pods.remove(with_condition(pods[0]))
+    view.pods.put(pod(made, 0, "second-0", gated=True))
+    assert tended(view) == ["lost: worker 0 was evicted, as by a drain of its node"]
+
+
+def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() -> None:
+    _, made, pods = gang_that_runs()
+    view = View()
+    view.jobs.replace([made])
+    view.pods.replace([pod(made, 0, "second-0", gated=True), pods[1]])
+    assert tended(view) == ["lost: worker 1 had begun with another that was taken away while nobody watched"]
+
+
+def test_workers_that_are_deleted_as_their_job_was_stopped_are_not_lost_though_they_are_told_first() -> None:
+    view, made, pods = gang_that_runs()
+    view.pods.put(pods[0] | {"metadata": pods[0]["metadata"] | {"deletionTimestamp": BEFORE}})
+    view.jobs.put(made | {"spec": made["spec"] | {"suspend": True}})
+    assert tended(view) == []
 
 
 def bare(*, told: str = "", deleted: str = "", because: str = "", **ended: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ Object: TypeAlias = dict[str, Any]
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-CONNECTIONS = 128  # that are kept for the next request, at most
 # What a watch may hand over at once; a larger object would be none that an API server stores.
 PIECE = 1 << 16
 PAGE = 500
@@ -72,7 +71,6 @@ class Api:
         """Raises kubernetes.config.ConfigException when the kubeconfig is incomplete."""
         configuration = Configuration()
         load_kube_config_from_dict(dict(kubeconfig), client_configuration=configuration, persist_config=False)
-        configuration.connection_pool_maxsize = CONNECTIONS
         configuration.retries = False  # who asks decides whether it may be asked twice
         configuration.connection_pool_maxsize = MOST_CONNECTIONS
         self._configuration = configuration

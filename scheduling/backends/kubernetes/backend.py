@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -218,9 +218,7 @@ class KubernetesBackend:
                     raise BackendError(f"job {job_id} is still running")
                 self.api.delete(self._path(there), uid=there["metadata"]["uid"])
             try:
-                shutil.rmtree(self.logs / str(job_id))
-            except FileNotFoundError:
-                return  # there were none, or they are removed already
+                _remove(self.logs / str(job_id))
             except OSError as trouble:
                 raise BackendError(f"the logs of job {job_id} cannot be removed: {trouble}") from trouble
 
@@ -378,6 +376,16 @@ class KubernetesBackend:
         for thread in threads:
             thread.start()
         return _Watch(view, reflectors, follower, remarks, threads)
+
+
+def _remove(folder: Path) -> None:
+    """Moved aside first, where nobody writes any more. What a removal left there that was cut short goes, too."""
+    aside = folder.with_name(f"{folder.name}.removed")
+    with suppress(FileNotFoundError):
+        shutil.rmtree(aside)
+    with suppress(FileNotFoundError):  # there were none, or they are removed already
+        folder.rename(aside)
+        shutil.rmtree(aside)
 
 
 def _run(reflector: Reflector) -> None:

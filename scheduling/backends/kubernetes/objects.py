@@ -9,6 +9,7 @@ no effect (it is answered with 422). What a pod may be is decided here; users fi
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ BARE = f"{OURS}/bare"  # a label of pods that no Job has made
 # Annotations: the lease that it last heard of, where its ranks go, and why it was stopped if not as decided.
 EPOCH, LEASE, RANKS, BECAUSE = f"{OURS}/epoch", f"{OURS}/lease", f"{OURS}/ranks", f"{OURS}/because"
 GENERATION, WORKERS = f"{OURS}/generation", f"{OURS}/workers"
+# Of a pod that was let through: which pods were, together with it.
+MEMBERS = f"{OURS}/members"
 # How lines of the program tell its progress, for a watcher that was not there when it was submitted.
 PROGRESS = f"{OURS}/progress"
 LONGEST_PATTERN = 500
@@ -344,11 +347,12 @@ def note_why(uid: str, *, at: int, because: str) -> list[Operation]:
     return [*_at(uid, at), *_puts(ANNOTATIONS, {BECAUSE: because})]
 
 
-def let_through(uid: str, *, node: str) -> list[Operation]:
-    """Of one pod: it may be bound, to this node. A pod that was let through has no gate to test for."""
+def let_through(uid: str, *, node: str, members: str) -> list[Operation]:
+    """Of one pod: it may be bound, to this node, as one of `members`. Once let through, it has no gate to test for."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
+        *_puts(ANNOTATIONS, {MEMBERS: members}),
         {"op": "add", "path": "/spec/nodeSelector", "value": {HOSTNAME: node}},
         {"op": "remove", "path": "/spec/schedulingGates/0"},
     ]
@@ -392,6 +396,12 @@ def _escaped(key: str) -> str:
 
 
 # --- what a Job and its pods say -------------------------------------------------------------------------
+
+
+def members_of(pods: Sequence[Object]) -> str:
+    """Names these very pods, in whichever order."""
+    uids = sorted(str(pod["metadata"]["uid"]) for pod in pods)
+    return hashlib.sha256(" ".join(uids).encode()).hexdigest()[:16]
 
 
 def epoch_of(thing: Object) -> int:

@@ -184,13 +184,27 @@ def taken_away(job: Object, pods: Sequence[Object]) -> str:
             said = f": {found['message']}" if found.get("message") else ""
             return f"{_named(pod)} {how}{said}"
     # Whoever deletes a bare pod says nothing of it; of the others the Job controller deletes those that still run.
-    if objects.is_bare(job) or _ends_by_itself(job, pods):
+    if objects.is_bare(job) or ends_by_itself(job, pods):
         return ""
     deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
     return next((f"{_named(pod)} was deleted by others than Fairlot" for pod in deleted), "")
 
 
-def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
+def exchanged(job: Object, pods: Sequence[Object]) -> str:
+    """Whether a worker has come after the others of its gang had begun, in plain words; empty when none has.
+
+    The Job controller makes a new pod for one that the cluster took away, which may be gone before anybody looked.
+    """
+    if {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(job))):
+        return ""
+    members = objects.members_of(pods)
+    for pod in pods:
+        if pod["metadata"]["annotations"].get(objects.MEMBERS, members) != members:
+            return f"{_named(pod)} had begun with another that was taken away while nobody watched"
+    return ""
+
+
+def ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
     """Whether its pods go because of what became of the Job: it was stopped or deleted, or a worker has failed."""
     return (
         objects.is_suspended(job)

@@ -18,7 +18,14 @@ from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
 from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, StillThere, delete_pod
-from scheduling.backends.kubernetes.sight import Sight, because, hindrance, taken_away
+from scheduling.backends.kubernetes.sight import (
+    Sight,
+    because,
+    ends_by_itself,
+    exchanged,
+    hindrance,
+    taken_away,
+)
 from scheduling.backends.kubernetes.view import Gang, View
 
 logger = logging.getLogger(__name__)
@@ -81,7 +88,9 @@ class Tender:
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
         """Why a gang has to be taken back, and how that counts; None when it has not."""
         pods = objects.of_turn(gang.job, list(gang.pods.values()))
-        if lost := taken_away(gang.job, pods):
+        # What was taken away is gone at times before this looks; what it was taken for may have been the Job's own end.
+        lost = taken_away(gang.job, pods) or ("" if ends_by_itself(gang.job, pods) else gang.lost)
+        if lost := lost or exchanged(gang.job, pods):
             return End.LOST, lost
         if sight.phase is not Phase.STARTING:
             return None, ""
@@ -104,8 +113,8 @@ class Tender:
         gated = [pod for pod in pods if objects.is_gated(pod)]
         if not gated or {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(gang.job))):
             return
-        nodes = objects.nodes_of(gang.job)
-        list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.rank_of(pod)]), gated))
+        nodes, members = objects.nodes_of(gang.job), objects.members_of(pods)
+        list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.rank_of(pod)], members), gated))
 
 
 def _take_back(sight: Sight, orders: Commands, end: End, why: str) -> None:
@@ -139,11 +148,11 @@ def _has_job(api: Api, pod: Object) -> bool:
     return objects.is_of(pod, job)
 
 
-def _open(api: Api, pod: Object, node: str) -> None:
+def _open(api: Api, pod: Object, node: str, members: str) -> None:
     about = pod["metadata"]
     path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}"
     try:
-        api.patch(path, objects.let_through(about["uid"], node=node))
+        api.patch(path, objects.let_through(about["uid"], node=node, members=members))
     except Missing:
         logger.info("pod %s is gone before its gate was opened", about["name"])
     except Invalid as refusal:

@@ -43,6 +43,7 @@ class Gang:
     began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
     ran: float | None = None  # monotonic: since when all workers run or ran
     ready: float | None = None  # monotonic: since when it is ready, while it is
+    lost: str = ""  # why a worker of this turn was taken away; it may be gone, and a new one there
     denial: Denial | None = None  # why the Job controller could not make a pod of this turn
     progress: tuple[int, float, float] | None = (
         None  # the turn, the steps, and when (monotonic) that was told
@@ -358,14 +359,16 @@ class View:
         sight = self._deleted(gang) if gang.deleted else _look(gang)
         self._news.add(job_id)
         before, gang.sight = gang.sight, sight
-        (self._unsettled.add if _needs_care(gang) else self._unsettled.discard)(job_id)
         if sight is None:
+            self._unsettled.discard(job_id)
             return
         another = before is None or before.token != sight.token
         if another or (before is not None and before.phase is not sight.phase):
             gang.began = self._when(sight.since, gap)
         if another:
-            gang.ran = None
+            gang.ran, gang.lost = None, ""
+        gang.lost = gang.lost or taken_away(gang.job, objects.of_turn(gang.job, list(gang.pods.values())))
+        (self._unsettled.add if _needs_care(gang) else self._unsettled.discard)(job_id)
         if gang.ran is None and sight.ran_since is not None:
             gang.ran = self._when(sight.ran_since, gap)
         if sight.ready_since is None:
@@ -410,9 +413,7 @@ def _needs_care(gang: Gang) -> bool:
         return False
     if objects.is_bare(gang.job) and objects.is_told_to_end(gang.job):
         return False
-    return gang.sight.phase is Phase.STARTING or (
-        gang.sight.phase is Phase.RUNNING and bool(taken_away(gang.job, list(gang.pods.values())))
-    )
+    return gang.sight.phase is Phase.STARTING or (gang.sight.phase is Phase.RUNNING and bool(gang.lost))
 
 
 class _Mirror:
