@@ -5,8 +5,8 @@ from django.db import migrations, models
 TRIGGERS = """
 DROP TRIGGER note_tickets ON accounting_tenant;
 DROP TRIGGER note_tickets ON accounting_membership;
-DROP FUNCTION accounting_note_tickets();
-CREATE FUNCTION accounting_note_tickets_of_tenant() RETURNS trigger LANGUAGE plpgsql AS $$
+DROP FUNCTION IF EXISTS accounting_note_tickets();
+CREATE OR REPLACE FUNCTION accounting_note_tickets_of_tenant() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND (OLD.tickets, OLD.archived_at IS NULL) = (NEW.tickets, NEW.archived_at IS NULL) THEN
         RETURN NULL;
@@ -15,7 +15,7 @@ BEGIN
     VALUES (NEW.id, CASE WHEN NEW.archived_at IS NULL THEN NEW.tickets END, clock_timestamp());
     RETURN NULL;
 END $$;
-CREATE FUNCTION accounting_note_tickets_of_member() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION accounting_note_tickets_of_member() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     member accounting_membership := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 BEGIN
@@ -86,7 +86,11 @@ UNION ALL
 SELECT id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, "limit", clock_timestamp()
   FROM accounting_quota WHERE id NOT IN (SELECT quota_id FROM noted);
 """
+# Before it nobody's tickets could end, so these ends go; applied again, they are written down as of then.
 UNDO = """
+ALTER TABLE accounting_ticketchange DISABLE TRIGGER append_only;
+DELETE FROM accounting_ticketchange WHERE tickets IS NULL;
+ALTER TABLE accounting_ticketchange ENABLE ALWAYS TRIGGER append_only;
 DROP TRIGGER note_tickets ON accounting_tenant;
 DROP TRIGGER note_tickets ON accounting_membership;
 DROP FUNCTION accounting_note_tickets_of_tenant();

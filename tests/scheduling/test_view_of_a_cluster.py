@@ -123,6 +123,9 @@ def test_a_turn_that_has_ended_stays_so_when_the_next_ones_pods_are_told_before_
     assert [(str(seen.token), seen.phase) for seen in view.news()] == [(second.token, Phase.STARTING)]
 
 
+UNSEEN = ["lost: a worker was taken away before anybody looked"]
+
+
 class Noting:
     """Orders to a cluster that is not there."""
 
@@ -181,7 +184,39 @@ def test_a_gang_is_lost_with_a_worker_that_was_exchanged_while_nobody_watched() 
     view = View()
     view.jobs.replace([made])
     view.pods.replace([pod(made, 0, "second-0", gated=True), pods[1]])
-    assert tended(view) == ["lost: worker 1 had begun with another that was taken away while nobody watched"]
+    assert tended(view) == UNSEEN
+
+
+def test_a_gang_is_lost_with_a_worker_that_saved_and_ended_well_when_it_was_evicted_unseen() -> None:
+    """Its index counts as done, so the Job controller makes none in its place."""
+    _, made, pods = gang_that_runs()
+    view = View()
+    view.jobs.replace([made | {"status": {"active": 1, "succeeded": 1, "completedIndexes": "0"}}])
+    view.pods.replace([pods[1]])
+    assert tended(view) == UNSEEN
+
+
+def test_a_gang_is_lost_when_all_of_its_workers_were_exchanged_while_the_watch_was_broken() -> None:
+    view, made, _ = gang_that_runs()
+    view.pods.replace([pod(made, rank, f"second-{rank}", gated=True) for rank in (0, 1)])
+    assert tended(view) == UNSEEN
+
+
+def test_a_gang_is_lost_though_another_worker_fails_for_want_of_the_one_that_was_evicted() -> None:
+    view, _, pods = gang_that_runs()
+    view.pods.put(with_condition(pods[0]))
+    view.pods.remove(with_condition(pods[0]))
+    view.pods.put(pods[1] | {"status": pods[1]["status"] | {"phase": "Failed"}})
+    assert tended(view) == ["lost: worker 0 was evicted, as by a drain of its node"]
+
+
+def test_a_gang_of_which_a_worker_fails_is_not_lost_as_the_others_are_removed() -> None:
+    view, _, pods = gang_that_runs()
+    view.pods.put(pods[1] | {"status": pods[1]["status"] | {"phase": "Failed"}})
+    view.pods.put(pods[0] | {"metadata": pods[0]["metadata"] | {"deletionTimestamp": BEFORE}})
+    assert tended(view) == []
+    view.pods.remove(pods[0])
+    assert tended(view) == []
 
 
 def test_workers_that_are_deleted_as_their_job_was_stopped_are_not_lost_though_they_are_told_first() -> None:

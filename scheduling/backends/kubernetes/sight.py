@@ -176,35 +176,38 @@ def hindrance(pods: Sequence[Object]) -> str:
     return ""
 
 
-def taken_away(job: Object, pods: Sequence[Object]) -> str:
-    """Why a worker was ended though neither its program nor Fairlot did so, in plain words; empty when none was."""
+def disrupted(pods: Sequence[Object]) -> str:
+    """Why the cluster ended a worker, in plain words; empty when it ended none."""
     for pod in pods:
         if found := objects.condition(pod, "DisruptionTarget"):
             how = TAKEN_AWAY.get(found.get("reason", ""), "was taken away by the cluster")
             said = f": {found['message']}" if found.get("message") else ""
             return f"{_named(pod)} {how}{said}"
+    return ""
+
+
+def taken_away(job: Object, pods: Sequence[Object]) -> str:
+    """Why a worker was ended though neither its program nor Fairlot did so, in plain words; empty when none was."""
+    if why := disrupted(pods):
+        return why
     # Whoever deletes a bare pod says nothing of it; of the others the Job controller deletes those that still run.
-    if objects.is_bare(job) or ends_by_itself(job, pods):
+    if objects.is_bare(job) or _ends_by_itself(job, pods):
         return ""
     deleted = (pod for pod in pods if "deletionTimestamp" in pod["metadata"] and not objects.has_ended(pod))
     return next((f"{_named(pod)} was deleted by others than Fairlot" for pod in deleted), "")
 
 
-def exchanged(job: Object, pods: Sequence[Object]) -> str:
-    """Whether a worker has come after the others of its gang had begun, in plain words; empty when none has.
+def is_incomplete(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether one of those is missing with whom a worker has begun, be there a new one in its place or not.
 
     The Job controller makes a new pod for one that the cluster took away, which may be gone before anybody looked.
     """
-    if {objects.rank_of(pod) for pod in pods} != set(range(objects.workers_of(job))):
-        return ""
     members = objects.members_of(pods)
-    for pod in pods:
-        if pod["metadata"]["annotations"].get(objects.MEMBERS, members) != members:
-            return f"{_named(pod)} had begun with another that was taken away while nobody watched"
-    return ""
+    marks = (pod["metadata"]["annotations"].get(objects.MEMBERS, members) for pod in pods)
+    return any(mark != members for mark in marks) and not _ends_by_itself(job, pods)
 
 
-def ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
+def _ends_by_itself(job: Object, pods: Sequence[Object]) -> bool:
     """Whether its pods go because of what became of the Job: it was stopped or deleted, or a worker has failed."""
     return (
         objects.is_suspended(job)

@@ -18,14 +18,7 @@ from scheduling.backends.base import End, Phase
 from scheduling.backends.kubernetes import objects, podgroups
 from scheduling.backends.kubernetes.api import Api, Invalid, Missing, Object, Refused
 from scheduling.backends.kubernetes.orders import JOBS, Commands, NotOurs, StillThere, delete_pod
-from scheduling.backends.kubernetes.sight import (
-    Sight,
-    because,
-    ends_by_itself,
-    exchanged,
-    hindrance,
-    taken_away,
-)
+from scheduling.backends.kubernetes.sight import Sight, because, hindrance, is_incomplete, taken_away
 from scheduling.backends.kubernetes.view import Gang, View
 
 logger = logging.getLogger(__name__)
@@ -39,6 +32,7 @@ SWEEP_SECONDS = 10.0  # between two looks for pods that have lost their Job, or 
 KEEP_SECONDS = 600.0
 REMOVED = 100  # of them, at most, at each look: a fifth of the usual limit of writes
 AT_ONCE = 8  # gates that are opened at the same time
+UNSEEN = "a worker was taken away before anybody looked"
 
 
 class Tender:
@@ -88,10 +82,10 @@ class Tender:
     def _trouble(self, gang: Gang, sight: Sight) -> tuple[End | None, str]:
         """Why a gang has to be taken back, and how that counts; None when it has not."""
         pods = objects.of_turn(gang.job, list(gang.pods.values()))
-        # What was taken away is gone at times before this looks; what it was taken for may have been the Job's own end.
-        lost = taken_away(gang.job, pods) or ("" if ends_by_itself(gang.job, pods) else gang.lost)
-        if lost := lost or exchanged(gang.job, pods):
+        if lost := gang.lost or taken_away(gang.job, pods):
             return End.LOST, lost
+        if is_incomplete(gang.job, pods) or _has_new(gang, pods):
+            return End.LOST, UNSEEN
         if sight.phase is not Phase.STARTING:
             return None, ""
         if hopeless := hindrance(pods):
@@ -115,6 +109,11 @@ class Tender:
             return
         nodes, members = objects.nodes_of(gang.job), objects.members_of(pods)
         list(self._pool.map(lambda pod: _open(api, pod, nodes[objects.rank_of(pod)], members), gated))
+
+
+def _has_new(gang: Gang, pods: Sequence[Object]) -> bool:
+    """Whether a worker waits behind its gate though all have run."""
+    return gang.ran is not None and any(map(objects.is_gated, pods))
 
 
 def _take_back(sight: Sight, orders: Commands, end: End, why: str) -> None:

@@ -18,6 +18,7 @@ from scheduling.backends.kubernetes.api import Object
 from scheduling.backends.kubernetes.events import Denial
 from scheduling.backends.kubernetes.sight import (
     Sight,
+    disrupted,
     gone,
     look,
     look_at_bare,
@@ -43,7 +44,7 @@ class Gang:
     began: float = 0.0  # monotonic: when this phase was first seen, or had begun before
     ran: float | None = None  # monotonic: since when all workers run or ran
     ready: float | None = None  # monotonic: since when it is ready, while it is
-    lost: str = ""  # why a worker of this turn was taken away; it may be gone, and a new one there
+    lost: str = ""  # why the cluster ended a worker of this turn; it may be gone, and a new one there
     denial: Denial | None = None  # why the Job controller could not make a pod of this turn
     progress: tuple[int, float, float] | None = (
         None  # the turn, the steps, and when (monotonic) that was told
@@ -367,7 +368,7 @@ class View:
             gang.began = self._when(sight.since, gap)
         if another:
             gang.ran, gang.lost = None, ""
-        gang.lost = gang.lost or taken_away(gang.job, objects.of_turn(gang.job, list(gang.pods.values())))
+        gang.lost = gang.lost or disrupted(objects.of_turn(gang.job, list(gang.pods.values())))
         (self._unsettled.add if _needs_care(gang) else self._unsettled.discard)(job_id)
         if gang.ran is None and sight.ran_since is not None:
             gang.ran = self._when(sight.ran_since, gap)
@@ -413,7 +414,10 @@ def _needs_care(gang: Gang) -> bool:
         return False
     if objects.is_bare(gang.job) and objects.is_told_to_end(gang.job):
         return False
-    return gang.sight.phase is Phase.STARTING or (gang.sight.phase is Phase.RUNNING and bool(gang.lost))
+    return gang.sight.phase is Phase.STARTING or (
+        gang.sight.phase is Phase.RUNNING
+        and bool(gang.lost or taken_away(gang.job, list(gang.pods.values())))
+    )
 
 
 class _Mirror:
