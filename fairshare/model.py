@@ -51,6 +51,11 @@ class Accounts:
     claim: Floats | None = None  # (T, K)
     claim_total: Floats | None = None  # (T,)
     borrow: Floats | None = None  # (T, K) most GPUs beyond the entitlement, as a part of it; None: any number
+    # The same for what all its GPUs cost together, whichever they are; infinite where an account is not limited.
+    price: Floats | None = None  # (K,) of one GPU
+    cap_cost: Floats | None = None  # (T,)
+    room_cost: Floats | None = None  # (T,)
+    claim_cost: Floats | None = None  # (T,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from fairshare.tree import Tree
 class Left(NamedTuple):
     """GPUs that each account may still be given."""
 
-    each: Floats  # (T, K) of each generation
+    each: Floats  # (T, K) of each generation, if all that is left is spent on it
     total: Floats  # (T,)
 
 
@@ -34,19 +34,19 @@ class Limits:
 
 def with_room(accounts: Accounts) -> Accounts:
     """The accounts as capped by what their limits leave for this round."""
-    return _cut(accounts, accounts.room, accounts.room_total)
+    return _cut(accounts, accounts.room, accounts.room_total, accounts.room_cost)
 
 
 def with_claims(accounts: Accounts) -> Accounts:
     """`with_room`, and no further than they take part in the sharing."""
-    return _cut(with_room(accounts), accounts.claim, accounts.claim_total)
+    return _cut(with_room(accounts), accounts.claim, accounts.claim_total, accounts.claim_cost)
 
 
 def within_borrowing(accounts: Accounts, entitled: Floats) -> Accounts:
     """No further than `entitled` (T, K) GPUs and what they may borrow beyond."""
     if accounts.borrow is None:
         return accounts
-    return _cut(accounts, _bound(entitled, accounts.borrow), None)
+    return _cut(accounts, _bound(entitled, accounts.borrow))
 
 
 def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settings) -> Limits:
@@ -59,10 +59,11 @@ def limits_of(accounts: Accounts, tree: Tree, entitled: Floats, settings: Settin
     if accounts.borrow is not None:
         owed = np.maximum(tree.sums(accounts.owed), 0.0) / settings.quantum
         most = _bound(entitled, accounts.borrow) + owed
-        bounded, claims = _cut(room, most, None), _cut(claims, most, None)
+        bounded, claims = _cut(room, most), _cut(claims, most)
     else:
         bounded = room
-    is_soft = accounts.claim is not None or accounts.claim_total is not None
+    soft = (accounts.claim, accounts.claim_total, accounts.claim_cost)
+    is_soft = any(claim is not None for claim in soft)
     return Limits(room, bounded, claims if is_soft else None)
 
 
@@ -74,11 +75,17 @@ def _bound(entitled: Floats, borrow: Floats) -> Floats:
     return bound
 
 
-def _cut(accounts: Accounts, cap: Floats | None, total: Floats | None) -> Accounts:
+def _cut(
+    accounts: Accounts, cap: Floats | None, total: Floats | None = None, cost: Floats | None = None
+) -> Accounts:
+    least = accounts.cap_cost
+    if cost is not None:
+        least = cost if least is None else np.minimum(least, cost)
     return replace(
         accounts,
         cap=accounts.cap if cap is None else np.minimum(accounts.cap, cap),
         cap_total=accounts.cap_total if total is None else np.minimum(accounts.cap_total, total),
+        cap_cost=least,
     )
 
 
@@ -89,6 +96,8 @@ class Quotas:
         self._tree, self._accounts = tree, accounts
         self._used = np.zeros(accounts.cap.shape)
         limited = np.isfinite(accounts.cap_total) | np.isfinite(accounts.cap).any(axis=1)
+        if accounts.cap_cost is not None:
+            limited |= np.isfinite(accounts.cap_cost)
         self._limited: list[list[int]] = [[] for _ in range(len(tree.parent))]
         for account, above in enumerate(tree.parent.tolist()):
             inherited = self._limited[above] if above >= 0 else []
@@ -98,9 +107,17 @@ class Quotas:
         """Whether the account may be given so many more GPUs."""
         cap, cap_total, used = self._accounts.cap, self._accounts.cap_total, self._used
         return all(
-            used[t, generation] + gpus <= cap[t, generation] and used[t].sum() + gpus <= cap_total[t]
+            used[t, generation] + gpus <= cap[t, generation]
+            and used[t].sum() + gpus <= cap_total[t]
+            and self._pays(t, generation, gpus)
             for t in self._limited[account]
         )
+
+    def _pays(self, t: int, generation: int, gpus: int) -> bool:
+        most, price = self._accounts.cap_cost, self._accounts.price
+        if most is None or price is None:
+            return True
+        return bool(self._used[t] @ price + gpus * price[generation] <= most[t] * (1 + EPSILON))
 
     def use(self, account: int, generation: int, gpus: int) -> None:
         for t in self._limited[account]:
@@ -110,5 +127,9 @@ class Quotas:
         """What is left of the caps, or of those of `accounts`, which cap no account that is not capped here."""
         accounts = accounts or self._accounts
         cap = accounts.cap - self._used
+        if accounts.cap_cost is not None and accounts.price is not None:
+            left = (accounts.cap_cost * (1 + EPSILON) - self._used @ accounts.price)[:, None]
+            with np.errstate(divide="ignore", invalid="ignore"):  # what costs nothing
+                cap = np.fmin(cap, np.where(accounts.price > 0, left / accounts.price, np.inf))
         cap_total = accounts.cap_total - self._used.sum(axis=1)
         return Left(self._tree.least_on_path(cap), self._tree.least_on_path(cap_total))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,10 +28,13 @@ class Caps:
 
     each: fs.Floats
     total: fs.Floats
+    cost: fs.Floats  # (T,) by the price of a GPU-hour
 
     @classmethod
     def none(cls, accounts: int, generations: int) -> Self:
-        return cls(np.full((accounts, generations), np.inf), np.full(accounts, np.inf))
+        return cls(
+            np.full((accounts, generations), np.inf), np.full(accounts, np.inf), np.full(accounts, np.inf)
+        )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
         if generation is None:
@@ -48,6 +50,14 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is held in other clusters."""
+
+    gpus: int
+    hours: float  # of these GPUs until the next round there
+
+
+@dataclass(frozen=True, slots=True)
 class RoundLimits:
     """All limits that concern rounds, and what is used of them."""
 
@@ -55,7 +65,7 @@ class RoundLimits:
     spending: Spending
     paths: Mapping[int, str]  # of tenants
     prices: Mapping[int, float]  # of a GPU-hour, by generation
-    elsewhere: Mapping[tuple[int, int, int], int]  # GPUs of tenant, user and generation in other clusters
+    elsewhere: Mapping[tuple[int, int, int], Elsewhere]  # by tenant, user and generation
     quantum: float
 
     @classmethod
@@ -66,7 +76,7 @@ class RoundLimits:
             .exclude(at_limit=Quota.AtLimit.WARN)
             .select_related("tenant")
         )
-        elsewhere: Mapping[tuple[int, int, int], int] = {}
+        elsewhere: Mapping[tuple[int, int, int], Elsewhere] = {}
         if quotas and Cluster.objects.attached().exclude(pk=cluster.pk).exists():
             if lock:
                 lock_limits()
@@ -124,6 +134,9 @@ class RoundLimits:
             claim=_told(claim.each),
             claim_total=_told(claim.total),
             borrow=_told(borrow.each),
+            price=np.array([self.prices.get(generation, 0.0) for generation in generations]),
+            room_cost=_told(room.cost),
+            claim_cost=_told(claim.cost),
         )
 
     def of_periods(self, keys: Sequence[Account], generations: Sequence[int], at_limit: str) -> Caps:
@@ -133,11 +146,13 @@ class RoundLimits:
         for quota, t, kind in self._each(keys, column):
             if quota.kind not in Quota.OF_A_PERIOD or quota.at_limit != at_limit:
                 continue
-            lasts = float(self.spending.left(quota, keys[t])) * HOUR / self.quantum
-            lasts -= self._elsewhere(quota, keys[t])
+            left = float(self.spending.left(quota, keys[t])) - self._elsewhere(quota, keys[t])
+            lasts = left * HOUR / self.quantum
             if quota.kind == Quota.Kind.GPU_HOURS:
                 caps.lower(t, kind, lasts)
                 continue
+            if kind is None:  # of several generations, all of them together
+                caps.cost[t] = min(caps.cost[t], lasts)
             for k in range(len(generations)) if kind is None else [kind]:
                 price = self.prices.get(generations[k], 0.0)
                 caps.lower(t, k, lasts / price if price else np.inf if lasts > 0 else 0.0)
@@ -147,6 +162,7 @@ class RoundLimits:
     def _lower(caps: Caps, by: Caps) -> None:
         np.minimum(caps.each, by.each, out=caps.each)
         np.minimum(caps.total, by.total, out=caps.total)
+        np.minimum(caps.cost, by.cost, out=caps.cost)
 
     def _each(
         self, keys: Sequence[Account], column: Mapping[int, int]
@@ -169,15 +185,18 @@ class RoundLimits:
         return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
     def _elsewhere(self, quota: Quota, key: Account) -> float:
-        """What other clusters take of a limit: GPUs, or what they cost in an hour."""
+        """What other clusters take of a limit: GPUs, or the hours and the money that they cost until the next round."""
         tenant, user = key
-        is_money = quota.kind == Quota.Kind.MONEY
         taken = 0.0
-        for (holder, person, generation), gpus in self.elsewhere.items():
+        for (holder, person, generation), held in self.elsewhere.items():
             below = self.paths[holder].startswith(self.paths[tenant])
             counts = (holder, person) == key if user is not None else below
-            if counts and quota.generation_id in {None, generation}:
-                taken += gpus * (self.prices.get(generation, 0.0) if is_money else 1)
+            if not counts or quota.generation_id not in {None, generation}:
+                continue
+            if quota.kind == Quota.Kind.MONEY:
+                taken += held.hours * self.prices.get(generation, 0.0)
+            else:
+                taken += held.hours if quota.kind == Quota.Kind.GPU_HOURS else held.gpus
         return taken
 
 
@@ -200,10 +219,13 @@ def unbooked(tenants: Collection[int] | None = None) -> list[Held]:
     ]
 
 
-def _held_elsewhere(cluster: Cluster) -> Mapping[tuple[int, int, int], int]:
+def _held_elsewhere(cluster: Cluster) -> Mapping[tuple[int, int, int], Elsewhere]:
+    quanta = {other.pk: other.effective_quantum for other in Cluster.objects.exclude(pk=cluster.pk)}
     leases = Lease.objects.filter(state__in=Lease.OPEN).exclude(cluster=cluster)
-    names = ("job__tenant_id", "job__owner_id", "generation_id")
-    found: dict[tuple[int, int, int], int] = defaultdict(int)
-    for tenant, user, generation, gpus in leases.values_list(*names).annotate(Sum("gpus")).order_by():
-        found[tenant, user, generation] += gpus
+    names = ("cluster_id", "job__tenant_id", "job__owner_id", "generation_id")
+    found: dict[tuple[int, int, int], Elsewhere] = {}
+    for place, tenant, user, generation, gpus in leases.values_list(*names).annotate(Sum("gpus")).order_by():
+        before = found.get((tenant, user, generation), Elsewhere(0, 0.0))
+        hours = before.hours + gpus * quanta[place] / HOUR
+        found[tenant, user, generation] = Elsewhere(before.gpus + gpus, hours)
     return found

@@ -53,6 +53,28 @@ def test_nobody_gets_more_than_the_round_leaves(data):
     assert (used(given, decision).sum(axis=1) <= given.accounts.room_total).all()
 
 
+@EXAMPLES
+@given(st.data())
+def test_what_all_gpus_cost_together_is_no_more_than_the_round_leaves(data):
+    given = data.draw(snapshots(may_preempt=True))
+    kinds = given.accounts.cap.shape[1]
+    price = np.array(data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=kinds, max_size=kinds)))
+    given = limited(given, room_cost=some_limits(data.draw, given))
+    given = replace(given, accounts=replace(given.accounts, price=price))
+    decision = decide(given, seed=1)
+    assert (used(given, decision) @ price <= given.accounts.room_cost + 1e-6).all()
+
+
+def test_money_goes_to_whichever_generation_it_lasts_for() -> None:
+    given = snapshot([(0, 4), (1, 4)], [Account()], [Job(0, gpus=1) for _ in range(8)])
+    given = limited(given, room_cost={0: 4.0})
+    given = replace(given, accounts=replace(given.accounts, price=np.array([3.0, 1.0])))
+    decision = decide(given, seed=0)
+    spent = used(given, decision)[0]
+    assert (spent @ [3.0, 1.0], spent.sum()) in {(4.0, 2.0), (4.0, 4.0)}
+    assert Reason.QUOTA_IN_USE in decision.reason.tolist()
+
+
 def test_room_that_is_used_up_is_no_never() -> None:
     given = limited(snapshot([(0, 8)], [Account()], [Job(0, gpus=4)]), room_total={0: 3})
     assert decide(given, seed=0).reason.tolist() == [Reason.QUOTA_IN_USE]

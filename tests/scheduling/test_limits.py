@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
 from accounting.actions import set_quota
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import AuditEvent, Quota
+from accounting.models import AuditEvent, Price, Quota
 from fairshare.model import Reason
 from scheduling import tasks
 from scheduling.actions import end_overlong, submit_job
@@ -70,6 +71,19 @@ class TestInRounds:
         lab.quantum()
         assert states(lab, wide) == [(Job.State.QUEUED, Reason.HOURS_SPENT)]
         assert Job.objects.filter(pk__in=[job.pk for job in jobs], reason=Reason.QUOTA_IN_USE).count() == 1
+
+    @pytest.mark.django_db
+    def test_money_is_given_out_once_whichever_generations_it_goes_to(self) -> None:
+        lab = world(v100=4, a100=4)
+        limit(lab, "0.06", kind=Kind.MONEY)
+        for _ in range(8):
+            lab.submit(lab.people.bob, lab.people.astro)
+        lab.quantum()
+        prices = {price.generation_id: price.per_gpu_hour for price in Price.objects.all()}
+        leases = lab.holding(Lease.State.STARTING, Lease.State.RUNNING)
+        an_hour = sum(lease.gpus * prices[lease.generation_id] for lease in leases)
+        cost = an_hour * Decimal(lab.cluster.effective_quantum)
+        assert Decimal("0.04") * 3600 < cost <= Decimal("0.06") * 3600
 
     def test_money_is_spent_at_the_prices_of_its_time(self, lab: World) -> None:
         """A V100 costs 1.20 an hour."""
@@ -182,6 +196,20 @@ class TestAtOnce:
                 place.submit(lab.people.bob, lab.people.astro)
         assert at_once(lab.quantum, other.quantum) == [None, None]
         assert sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.OPEN)) == 5
+
+    @pytest.mark.parametrize(("quantum", "hours"), [(60, "0.084"), (600, "0.7")])
+    def test_two_clusters_do_not_both_give_out_the_last_hours(self, quantum: int, hours: str) -> None:
+        lab = world(v100=4)
+        other = World(lab.people, Cluster.objects.create(name="other", quantum_seconds=quantum))
+        other.node("other-0", lab.people.v100)
+        limit(lab, hours, kind=Kind.GPU_HOURS)
+        for place in (other, lab):
+            for _ in range(4):
+                place.submit(lab.people.bob, lab.people.astro)
+        assert at_once(lab.quantum, other.quantum) == [None, None]
+        open_leases = Lease.objects.filter(state__in=Lease.OPEN)
+        given = sum(lease.gpus * lease.cluster.effective_quantum for lease in open_leases)
+        assert 0 <= float(hours) * 3600 - given < quantum, "not one more would have been within it"
 
 
 class TestLongestRun:
