@@ -28,6 +28,14 @@ class Refusal:
     typed: QueryDict
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What one form of a page shows again, though nothing was wrong with it."""
+
+    form: str
+    typed: QueryDict
+
+
 def perform(
     request: HttpRequest,
     form: str,
@@ -53,10 +61,16 @@ def refusal(request: HttpRequest, form: str, field: str | None, message: str) ->
 
 
 def show(
-    request: HttpRequest, template: str, context: dict[str, Any], *, refusal: Refusal | None
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    refusal: Refusal | None,
+    kept: Kept | None = None,
 ) -> HttpResponse:
     """A page with forms; 422 where one of them was refused, which is then told beside its field."""
-    return render(request, template, context | {"refusal": refusal}, status=422 if refusal else 200)
+    told = {"refusal": refusal, "kept": kept}
+    return render(request, template, context | told, status=422 if refusal else 200)
 
 
 def change_membership(request: HttpRequest, membership: Membership) -> Callable[[QueryDict], object]:

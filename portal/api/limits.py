@@ -48,8 +48,8 @@ def remove_limit(request: HttpRequest, limit_id: int) -> Status:
 
 @router.post("/limits/preview", response=list[schemas.ShareChange], url_name="limits_preview")
 def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str, Any]]:
-    """What setting this limit would do to shares at this moment; nothing is saved. For admins."""
-    tenant = _team(request, new.team)
+    """What setting this limit would do to shares at this moment; nothing is saved. For operators."""
+    tenant = _answered_for(request, new.team)
     quota = limit_of(tenant, **which_of(new))
     check_limit(quota, new.limit)
     return _changes(Change(tenant, quota=quota, removed=find(quota)))
@@ -57,8 +57,8 @@ def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str,
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
-    """What giving a team so many tickets would do to shares at this moment; nothing is saved. For admins."""
-    tenant = _team(request, new.team)
+    """What giving a team so many tickets would do to shares at this moment; nothing is saved. For operators."""
+    tenant = _answered_for(request, new.team)
     check_tickets(new.tickets)
     return _changes(Change(tenant, tickets=new.tickets))
 
@@ -113,6 +113,13 @@ def _admins_only(request: HttpRequest) -> None:
 
 def _team(request: HttpRequest, slug: str) -> Tenant:
     _admins_only(request)
+    return get_object_or_404(Tenant, slug=slug)
+
+
+def _answered_for(request: HttpRequest, slug: str) -> Tenant:
+    """Of whoever answers requests for it."""
+    if not request.auth.is_operator:
+        raise Http404
     return get_object_or_404(Tenant, slug=slug)
 
 

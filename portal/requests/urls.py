@@ -6,6 +6,7 @@ urlpatterns = [
     path("requests/", views.requests, name="requests"),
     path("requests/<int:pk>/", views.request_page, name="request"),
     path("requests/<int:pk>/approve/", views.approve, name="request_approve"),
+    path("requests/<int:pk>/preview/", views.preview_answer, name="request_preview"),
     re_path(r"^requests/(?P<pk>\d{1,18})/(?P<verb>decline|withdraw)/$", views.close, name="request_close"),
     path("requests/<int:pk>/extend/", asking.extend, name="request_extend"),
     path("team/<slug:slug>/ask/", asking.new, name="request_new"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,16 +15,19 @@ from django.views.decorators.http import require_safe
 from accounting.actions.grants import quota_of
 from accounting.actions.quotas import find
 from accounting.actions.requests import decline_request, withdraw_request
+from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Membership, Request, Tenant
 from portal.administration.access import posted_from
-from portal.administration.forms import Refusal, decimal, moment, perform, show, whole
+from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
+from portal.administration.forms import refusal as refusal_of
 from portal.requests.words import Words
 from scheduling import actions
-from scheduling.preview import ShareChange, preview
+from scheduling.preview import preview
 from scheduling.snapshot import Change
 
 A_PAGE = 50
+PREVIEWED = frozenset({Request.Kind.TICKETS, Request.Kind.LIMIT})
 
 
 def seen_by(request: HttpRequest) -> QuerySet[Request]:
@@ -50,7 +54,15 @@ def requests(request: HttpRequest) -> HttpResponse:
     return render(request, "requests/list.html", context)
 
 
-def one_page(request: HttpRequest, *, pk: int, refusal: Refusal | None = None) -> HttpResponse:
+def one_page(
+    request: HttpRequest,
+    *,
+    pk: int,
+    refusal: Refusal | None = None,
+    kept: Kept | None = None,
+    changed: Mapping[str, Any] | None = None,
+) -> HttpResponse:
+    """`changed`: what would be granted instead of what is wanted, to be previewed."""
     one = get_object_or_404(seen_by(request), pk=pk)
     words = Words.of([one])
     is_open = one.state == Request.State.OPEN
@@ -63,21 +75,39 @@ def one_page(request: HttpRequest, *, pk: int, refusal: Refusal | None = None) -
         "may_answer": may_answer,
         "may_withdraw": is_open and manages,
         "may_extend": manages and one.is_in_force and one.ends_at is not None,
-        "shows_preview": may_answer and one.kind in {Request.Kind.TICKETS, Request.Kind.LIMIT},
+        "shows_preview": may_answer and one.kind in PREVIEWED,
     }
     if context["shows_preview"]:
-        context["rows"] = _preview(one)
-    return show(request, "requests/request.html", context, refusal=refusal)
+        context["previewed"] = words.say(one, changed or one.wanted)
+        try:
+            context["rows"] = preview(_change(one, changed or one.wanted))
+        except Refused:  # its user or generation is gone; approving will say so
+            context["rows"] = []
+    return show(request, "requests/request.html", context, refusal=refusal, kept=kept)
 
 
-def _preview(one: Request) -> list[ShareChange]:
+def _change(one: Request, values: Mapping[str, Any]) -> Change:
+    """What granting these values would change; Refused when they are none."""
     if one.kind == Request.Kind.TICKETS:
-        return preview(Change(one.tenant, tickets=one.wanted["tickets"]))
+        check_tickets(values["tickets"])
+        return Change(one.tenant, tickets=values["tickets"])
+    quota = quota_of(one.tenant, values)
+    return Change(one.tenant, quota=quota, removed=find(quota))
+
+
+@posted_from("request", "pk")
+def preview_answer(request: HttpRequest, pk: int) -> HttpResponse:
+    """What the form would grant does to shares; nothing is saved."""
+    one = get_object_or_404(seen_by(request), pk=pk)
+    if not request.user.is_operator:
+        raise Http404
     try:
-        quota = quota_of(one.tenant, one.wanted)
-    except Refused:  # its user or generation is gone; approving will say so
-        return []
-    return preview(Change(one.tenant, quota=quota, removed=find(quota)))
+        changed = one.wanted | _changed(one, request.POST)
+        if one.kind in PREVIEWED:
+            _change(one, changed)
+    except Refused as error:
+        return one_page(request, pk=pk, refusal=refusal_of(request, "approve", error.field, error.message))
+    return one_page(request, pk=pk, kept=Kept("approve", request.POST), changed=changed)
 
 
 @require_safe

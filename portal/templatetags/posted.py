@@ -12,9 +12,9 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def typed(context: Context, form: str, field: str, otherwise: object = "") -> object:
-    """What was typed into a field of the refused form; `otherwise` in every other form."""
-    refusal = context.get("refusal")
-    return refusal.typed.get(field, otherwise) if refusal and refusal.form == form else otherwise
+    """What was typed into a field of the refused or previewed form; `otherwise` in every other form."""
+    kept = context.get("kept") or context.get("refusal")
+    return kept.typed.get(field, otherwise) if kept and kept.form == form else otherwise
 
 
 @register.simple_tag(takes_context=True)

@@ -145,6 +145,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "requests": ASKERS,
     "request": ASKERS,
     "request_approve": ASKERS_POSTED,
+    "request_preview": ASKERS_POSTED,
     "request_close": ASKERS_POSTED,
     "request_extend": ASKERS_POSTED,
     "request_new": MANAGER,

@@ -147,5 +147,7 @@ class TestApi:
                 ("/api/v1/limits/preview", self.NEW),
                 ("/api/v1/tickets/preview", {"team": "astro", "tickets": 5}),
             ):
-                assert client.post(path, form, content_type="application/json").status_code == 404
+                previews = user == cast.olga and path.endswith("preview")  # as she answers requests
+                found = client.post(path, form, content_type="application/json").status_code
+                assert found == (200 if previews else 404)
             assert client.delete(f"/api/v1/limits/{scene.quota.pk}").status_code == 404

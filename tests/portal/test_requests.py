@@ -74,6 +74,14 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     page = shown(olga.get(path))
     assert "What it would do now" in page
     assert re.search(r"data-label=\"Entitled\">2 → 1\.33<", page)
+    more = olga.post(f"{path}preview/", {"tickets": "300", "until": "", "answer": "even more"})
+    assert more.status_code == 200
+    assert re.search(r"300 tickets: .*data-label=\"Entitled\">2 → 1<", shown(more))
+    assert 'name="tickets" inputmode="numeric" required value="300"' in shown(more)
+    assert "even more</textarea>" in shown(more)
+    wrong = olga.post(f"{path}preview/", {"tickets": "0", "until": ""})
+    assert (wrong.status_code, "a whole number from 1" in shown(wrong)) == (422, True)
+    assert Tenant.objects.get(slug="astro").tickets == 100
     refused = olga.post(f"{path}decline/", {"answer": " "})
     assert refused.status_code == 422
     assert "Say why not." in shown(refused)
