@@ -128,6 +128,7 @@ class Reason(IntEnum):
     BACKING_OFF = 18  # a start failed; tried again later
     BORROWED_ENOUGH = 19  # the account has its entitlement, and may not borrow more
     ONLY_IDLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
+    TEAM_ARCHIVED = 21  # the account is of a team that takes no part any more, unless it is restored
 
     @property
     def is_never(self) -> bool:

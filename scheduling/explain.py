@@ -33,6 +33,7 @@ SHORT: Mapping[int, str] = {
     Reason.BACKING_OFF: "start failed, retrying",
     Reason.BORROWED_ENOUGH: "borrowed as much as it may",
     Reason.ONLY_IDLE: "no idle GPUs",
+    Reason.TEAM_ARCHIVED: "team archived",
 }
 
 
@@ -89,7 +90,10 @@ class Explainer:
         reason = Reason(job.reason)
         if reason.is_never:
             return self._never(job, reason)
-        sentence = self._not_now(job, reason)
+        if reason is Reason.TEAM_ARCHIVED:
+            sentence = f"{job.tenant.name} is archived; its jobs do not run."
+        else:
+            sentence = self._not_now(job, reason)
         helps = _UNBLOCK.get(reason, ())
         if reason is Reason.ONLY_IDLE and job.only_idle:
             helps = ("It starts when GPUs are idle, or when it is let take part again.",)
@@ -318,6 +322,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.ONLY_IDLE: (
         "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
     ),
+    Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
     Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
@@ -111,7 +111,7 @@ def _read_snapshot(
     snapshot = fs.Snapshot(
         cluster=_hardware(cluster, nodes, column, generation_names),
         accounts=accounts.arrays,
-        jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, now=now),
+        jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, archived=accounts.archived, now=now),
         settings=fs.Settings(
             quantum=cluster.effective_quantum,
             draw=fs_draw(cluster),
@@ -182,6 +182,7 @@ def _hardware(
 class _Accounts:
     keys: list[tuple[int, int | None]]
     arrays: fs.Accounts
+    archived: Set[int]  # tenants
 
 
 def _read_accounts(
@@ -229,7 +230,8 @@ def _read_accounts(
         give_most=limits.give_most,
         give_part=limits.give_part,
     )
-    return _Accounts(keys, arrays), leaf_of
+    archived = {tenant.pk for tenant in tenants if tenant.archived_at}
+    return _Accounts(keys, arrays, archived), leaf_of
 
 
 def _read_jobs(
@@ -239,6 +241,7 @@ def _read_jobs(
     column: Mapping[int, int],
     legend: Legend,
     *,
+    archived: Set[int],
     now: datetime,
 ) -> fs.Jobs:
     count, kinds = len(jobs.id), len(column)
@@ -275,7 +278,7 @@ def _read_jobs(
         priority=np.array(jobs.priority, dtype=np.int64),
         running_on=running_on,
         resident=resident,
-        blocked=_blocked(cluster, jobs, running_on, now=now),
+        blocked=_blocked(cluster, jobs, running_on, archived, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
         only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
@@ -405,14 +408,18 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
     return latest.values()
 
 
-def _blocked(cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, *, now: datetime) -> fs.Ints:
-    """Jobs that may not start now, whatever their share: each a Reason."""
+def _blocked(
+    cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, archived: Set[int], *, now: datetime
+) -> fs.Ints:
+    """Jobs that may not start now, whatever their share, or not go on, as those of archived teams: each a Reason."""
     if cluster.paused_at:
         blocked = np.full(len(jobs.id), int(fs.Reason.CLUSTER_PAUSED))
     else:
         backs_off = np.array([at is not None and at > now for at in jobs.not_before], dtype=bool)
         blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
-    return np.where(running_on == fs.NOWHERE, blocked, 0).astype(np.int64)
+    blocked = np.where(running_on == fs.NOWHERE, blocked, 0)
+    of_archived = np.array([tenant in archived for tenant in jobs.tenant], dtype=bool)
+    return np.where(of_archived, int(fs.Reason.TEAM_ARCHIVED), blocked).astype(np.int64)
 
 
 def _without_spent_hours(

@@ -24,6 +24,10 @@ from accounting.models import Generation, Membership, Quota, Request, Tenant, Us
 Kind = Request.Kind
 
 
+class NotYet(Refused):
+    """What was granted cannot end as things are; it is tried again."""
+
+
 def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """What is wanted in the one form in which it is kept; Refused with the field at fault."""
     match kind:
@@ -84,12 +88,12 @@ def _extend(request: Request, until: datetime | None) -> None:
     extended = Request.objects.select_for_update().get(pk=request.extends_id)
     if not extended.is_in_force:
         raise Refused("What was to be extended has ended.")
-    extended.ends_at = until
-    extended.save(update_fields=["ends_at"])
+    extended.ends_at, extended.ending = until, ""  # what stood in the way of its former end is over
+    extended.save(update_fields=["ends_at", "ending"])
 
 
 def end(request: Request) -> str:
-    """What became of it, in plain words."""
+    """What became of it, in plain words. Raises NotYet, with nothing changed, for a team with teams below it."""
     if request.kind == Kind.TEAM:
         return _end_team(request)
     if request.kind not in {Kind.TICKETS, Kind.LIMIT}:
@@ -153,7 +157,7 @@ def _end_team(request: Request) -> str:
     try:
         archive_within(actor=None, tenant=team)
     except Refused as refusal:
-        return f"not archived: {refusal}"[:200]
+        raise NotYet(f"not archived yet: {refusal}"[:200]) from refusal
     return f"{team} is archived"
 
 

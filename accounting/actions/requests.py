@@ -111,13 +111,20 @@ def approve_within(
 
 
 def end_within(*, request: Request) -> Request | None:
-    """Puts back what was so before, as far as nobody has changed it since; None when it is not at its end."""
+    """Puts back what was so before, as far as nobody has changed it since; None when it is not at its end.
+
+    What cannot end yet stays in force and is tried again; its people and the trail are told of that once.
+    """
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = Request.objects.select_for_update().get(pk=request.pk)
     if not held.is_in_force or held.ends_at is None or held.ends_at > now_from_database():
         return None
     held.tenant = tenant
-    held.ending = grants.end(held)
+    try:
+        held.ending = grants.end(held)
+    except grants.NotYet as hindrance:
+        _note_hindrance(held, str(hindrance))
+        return None
     held.ended_at = now_from_database()
     held.save(update_fields=["ending", "ended_at"])
     audit.record(
@@ -126,6 +133,17 @@ def end_within(*, request: Request) -> Request | None:
     )  # fmt: skip
     _tell(held, "has come to its end")
     return held
+
+
+def _note_hindrance(held: Request, hindrance: str) -> None:
+    if held.ending == hindrance:
+        return
+    is_first, held.ending = not held.ending, hindrance
+    held.save(update_fields=["ending"])
+    if is_first:
+        after = {"ending": hindrance}
+        audit.record(actor=None, verb="request.overdue", target=held, tenant=held.tenant, after=after)
+        _tell(held, "cannot come to its end yet")
 
 
 def requests_to_end() -> QuerySet[Request]:
@@ -176,7 +194,7 @@ def _tell(request: Request, what: str) -> None:
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )
     people = User.objects.filter(pk=request.asked_by_id) | managers
-    said = request.ending if request.ended_at else request.answer
+    said = request.ending or request.answer
     mail.write(people.distinct(), subject=_subject(request, what), text=_text(request, said))
 
 

@@ -984,7 +984,7 @@ class Request(Schema):
     granted: dict[str, Any] | None
     ends_at: datetime | None
     ended_at: datetime | None
-    ending: str = Field(description="What became of it at its end.")
+    ending: str = Field(description="What became of it at its end, or why it cannot end yet.")
 
 
 class RequestPage(Schema):

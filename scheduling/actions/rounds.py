@@ -234,18 +234,22 @@ class _Commit:
         withdraw(promised, why="withdrawn")
         for lease in promised:
             del self.open[lease.pk]
-        for moves, text in (
-            (False, "Asked to give its GPUs to others; it goes on at its next turn"),
-            (True, "Asked to save and stop here; it goes on elsewhere"),
+        of_archived = np.flatnonzero(self.decision.reason == fs.Reason.TEAM_ARCHIVED)
+        stays_out = {self.legend.jobs[i] for i in of_archived.tolist()}
+        others = {lease.job_id for lease in holding} - movers - stays_out
+        for whose, text in (
+            (others, "Asked to give its GPUs to others; it goes on at its next turn"),
+            (movers, "Asked to save and stop here; it goes on elsewhere"),
+            (stays_out, "Asked to save and stop: its team is archived; it goes on if the team is restored"),
         ):
             lease_actions.ask_to_stop(
-                [lease for lease in holding if (lease.job_id in movers) == moves],
+                [lease for lease in holding if lease.job_id in whose],
                 event=Event.PREEMPTED,
                 text=text,
                 now=self.now,
                 history=self.history,
                 # What sleeps here cannot go on elsewhere.
-                freeze=self.cluster.slicing == Cluster.Slicing.FREEZE and not moves,
+                freeze=self.cluster.slicing == Cluster.Slicing.FREEZE and whose is not movers,
             )
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from accounting import mail
 from accounting import tasks as accounting_tasks
-from accounting.actions import archive_tenant, set_quota, set_tickets
+from accounting.actions import archive_tenant, create_tenant, restore_tenant, set_quota, set_tickets
 from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Letter, Membership, Quota, Request, Tenant, User
+from fairshare.model import Reason
 from scheduling import tasks
 from scheduling.actions import approve_request, end_grant
-from scheduling.models import Cluster, Lease
+from scheduling.explain import explain
+from scheduling.models import Cluster, JobEvent, Lease
 from tests import make
 from tests.accounting.test_at_once import at_once
 from tests.make import Cast
@@ -205,6 +207,62 @@ def test_a_team_that_was_archived_by_hand_is_left(cast: Cast) -> None:
     run_out(request)
     request.refresh_from_db()
     assert request.ending == "Stars was archived before"
+
+
+def test_a_team_with_one_below_it_is_archived_when_that_is_gone(cast: Cast) -> None:
+    request = granted(cast, "team")
+    stars = Tenant.objects.get(name="Stars")
+    dwarfs = create_tenant(actor=cast.ada, name="Dwarfs", parent=stars)
+    run_out(request)
+    tasks.end_grants()
+    request.refresh_from_db()
+    assert (request.is_in_force, "Dwarfs" in request.ending) == (True, True)
+    assert AuditEvent.objects.filter(verb="request.overdue").count() == 1
+    archive_tenant(actor=cast.ada, tenant=dwarfs)
+    tasks.end_grants()
+    request.refresh_from_db()
+    stars.refresh_from_db()
+    assert (request.is_in_force, request.ending) == (False, "Stars is archived")
+    assert stars.archived_at is not None
+    assert AuditEvent.objects.filter(verb="request.end").count() == 1
+
+
+def test_more_time_for_a_team_that_could_not_be_archived_clears_the_note(cast: Cast) -> None:
+    request = granted(cast, "team")
+    create_tenant(actor=cast.ada, name="Dwarfs", parent=Tenant.objects.get(name="Stars"))
+    run_out(request)
+    later = now_from_database() + timedelta(days=2)
+    approve_request(
+        actor=cast.olga, request=asked(cast, "extension", extends=request, until=later), until=later
+    )
+    request.refresh_from_db()
+    assert (request.is_in_force, request.ends_at, request.ending) == (True, later, "")
+
+
+def test_jobs_of_a_team_hold_no_gpus_after_its_end_and_go_on_when_it_is_restored(
+    transactional_db: None,
+) -> None:
+    lab = world(v100=4)
+    request = granted(lab.people, "team")
+    stars = Tenant.objects.get(name="Stars")
+    jobs = [lab.submit(lab.people.alice, stars, gpus=2) for _ in range(3)]
+    lab.quantum()
+    lab.carry_out()
+    assert len(lab.holding(Lease.State.RUNNING)) == 2
+    run_out(request)
+    lab.quantum()
+    told = JobEvent.objects.filter(job__in=jobs, text__contains="its team is archived")
+    assert told.count() == 2
+    lab.carry_out()
+    lab.quantum()
+    assert not lab.holding(*Lease.OPEN)
+    for job in jobs:
+        job.refresh_from_db()
+        assert (job.reason, "Stars is archived" in explain(job).sentence) == (Reason.TEAM_ARCHIVED, True)
+    restore_tenant(actor=lab.people.ada, tenant=stars)
+    lab.quantum()
+    lab.carry_out()
+    assert len(lab.holding(Lease.State.RUNNING)) == 2
 
 
 @settings(
