@@ -86,12 +86,12 @@ def read_snapshot(
     them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
-    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt, lock=lock)
     return within_limits(snapshot, legend), legend
 
 
 def _read_snapshot(
-    cluster: Cluster, limits: RoundLimits, *, now: datetime, may_preempt: bool
+    cluster: Cluster, limits: RoundLimits, *, now: datetime, may_preempt: bool, lock: bool = False
 ) -> tuple[fs.Snapshot, Legend]:
     """The same as if there were no limits."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
@@ -99,7 +99,7 @@ def _read_snapshot(
     generations = sorted(generation_names)
     column = {generation: k for k, generation in enumerate(generations)}
     jobs = _JobColumns.read(cluster)
-    accounts, leaf_of = _read_accounts(cluster, jobs, column)
+    accounts, leaf_of = _read_accounts(cluster, jobs, column, lock=lock)
     legend = Legend(
         generations=generations,
         nodes=[node.pk for node in nodes],
@@ -186,7 +186,7 @@ class _Accounts:
 
 
 def _read_accounts(
-    cluster: Cluster, jobs: _JobColumns, column: Mapping[int, int]
+    cluster: Cluster, jobs: _JobColumns, column: Mapping[int, int], *, lock: bool
 ) -> tuple[_Accounts, dict[tuple[int, int], int]]:
     """The ticket tree above everyone who has a job here: tenants first, then their users as leaves."""
     pairs = sorted(set(jobs.accounts))
@@ -218,7 +218,7 @@ def _read_accounts(
         leaf = leaf_of.get((tenant, user))
         if leaf is not None and generation in column:
             owed[leaf, column[generation]] = amount
-    limits = read_trade_limits(index, column, count)
+    limits = read_trade_limits(cluster, index, column, count, lock=lock)
     arrays = fs.Accounts(
         parent=np.array(parent, dtype=np.int64),
         tickets=np.array(tickets),

@@ -576,8 +576,12 @@ class TradeLimit(Schema):
 
     generation: str = ""
     trades: bool = Field(True, description="False: it is neither given nor taken.")
-    most_gpus: Decimal | None = Field(None, description="Most GPUs given away at once; null: no limit.")
-    most_part: Decimal | None = Field(None, description="The same as a part of the entitlement, 0 to 1.")
+    most_gpus: Decimal | None = Field(
+        None, description="Most GPUs given away at once, on all clusters together; null: no limit."
+    )
+    most_part: Decimal | None = Field(
+        None, description="The same as a part of the entitlement on each cluster, 0 to 1."
+    )
 
 
 class UsageRow(Schema):

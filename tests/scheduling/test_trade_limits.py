@@ -17,6 +17,7 @@ from scheduling.actions.rounds import decisions_equal, redraw
 from scheduling.models import Cluster, Job, JobSpeed, Trade, TradeLimit
 from scheduling.snapshot import read_snapshot, with_candidate
 from tests import make
+from tests.accounting.test_at_once import at_once
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,12 +27,26 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def lab(transactional_db: None) -> World:
     """Astro sells time on A100s, on which Bio is four times as fast."""
     made = world(v100=4, a100=4, trading=True)
+    fill(made)
+    return made
+
+
+def fill(made: World) -> None:
     people = made.people
     for owner, tenant, fast in ((people.bob, people.astro, 1.0), (people.charlie, people.bio, 4.0)):
         for _ in range(8):
             job = made.submit(owner, tenant)
             JobSpeed.objects.create(job=job, generation=people.v100, steps=100, seconds=100)
             JobSpeed.objects.create(job=job, generation=people.a100, steps=fast * 100, seconds=100)
+
+
+@pytest.fixture
+def other(lab: World) -> World:
+    """A second cluster, where the same teams would trade the same."""
+    made = World(lab.people, Cluster.objects.create(name="other", trading=True))
+    made.node("other-v", lab.people.v100)
+    made.node("other-a", lab.people.a100)
+    fill(made)
     return made
 
 
@@ -40,6 +55,11 @@ def traded(lab: World) -> list[tuple[float, float]]:
     round_ = run_round(cluster_id=lab.cluster.pk)
     assert round_ is not None
     return [(trade.fast_gpus, trade.slow_gpus) for trade in Trade.objects.filter(round=round_)]
+
+
+def given_now() -> float:
+    """GPUs of the fast generation in the trades in force, on all clusters."""
+    return sum(Trade.objects.filter(ends=None).values_list("fast_gpus", flat=True))
 
 
 def limit(lab: World, *allowances: Allowance) -> list[TradeLimit]:
@@ -62,6 +82,47 @@ def test_a_limit_holds_from_the_next_round_which_does_not_wait_for_the_quantum(l
     assert traded(lab) == []
     limit(lab)
     assert traded(lab) == [(1.0, 2.0)]
+
+
+def test_a_limit_counts_what_is_given_on_other_clusters(lab: World, other: World) -> None:
+    limit(lab, Allowance(lab.people.a100, most_gpus=Decimal("1.25")))
+    assert traded(lab) == [(1.0, 2.0)]
+    assert traded(other) == [(0.25, 0.5)]
+    limit(lab, Allowance(lab.people.a100, most_gpus=Decimal(1)))
+    assert traded(other) == []
+    Cluster.objects.filter(pk=lab.cluster.pk).update(trading=False)
+    assert traded(lab) == []
+    limit(lab, Allowance(lab.people.a100, most_gpus=Decimal(2)), Allowance(most_gpus=Decimal(2)))
+    assert traded(other) == [(1.0, 2.0)]
+
+
+def test_a_limit_of_who_gives_slow_gpus_counts_those_on_other_clusters(lab: World, other: World) -> None:
+    people = lab.people
+    set_trade_limits(
+        actor=people.ada, tenant=people.bio, allowances=[Allowance(people.v100, most_gpus=Decimal("2.5"))]
+    )
+    assert [slow for _, slow in traded(lab)] == [2.0]
+    assert [slow for _, slow in traded(other)] == [pytest.approx(0.5)]
+
+
+def test_what_a_team_above_lets_out_is_counted_over_all_clusters_and_not_what_stays_below(
+    lab: World, other: World
+) -> None:
+    people = lab.people
+    once = [Allowance(most_gpus=Decimal(1))]
+    set_trade_limits(actor=people.ada, tenant=people.uni, allowances=once)
+    assert (traded(lab), traded(other)) == ([(1.0, 2.0)], [(1.0, 2.0)])
+    people.bio.parent, people.bio.path = None, f"{people.bio.pk}/"
+    people.bio.save()
+    lab.quantum()
+    other.quantum()
+    assert given_now() == pytest.approx(1)
+
+
+def test_rounds_of_two_clusters_at_once_do_not_both_give_the_last(lab: World, other: World) -> None:
+    limit(lab, Allowance(lab.people.a100, most_gpus=Decimal(1)))
+    assert at_once(lab.quantum, other.quantum) == [None, None]
+    assert given_now() == pytest.approx(1)
 
 
 def test_a_limit_of_a_team_above_holds_for_what_leaves_it(lab: World) -> None:
