@@ -14,7 +14,6 @@ from accounting.actions.budgets import warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import Budget
 from accounting.seals import seal_book
 from scheduling import actions
 from scheduling import reconcile as reconciling
@@ -22,8 +21,8 @@ from scheduling.actions.announcements import services_to_announce
 from scheduling.actions.metrics import clusters_to_measure
 from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
-from scheduling.limits import unbooked
 from scheduling.models import Cluster
+from scheduling.outlooks import outlooks
 
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
@@ -183,9 +182,7 @@ def end_grants() -> None:
 @shared_task
 def watch_budgets() -> None:
     """Warns of budgets that are nearly spent, or will be."""
-    budgets = list(Budget.objects.values_list("pk", flat=True))
-    held = unbooked() if budgets else []
-    _each(budgets, lambda budget_id: warn_of_budget(budget_id=budget_id, held=held))
+    _each(outlooks(), lambda stands: warn_of_budget(stands=stands))
 
 
 @shared_task

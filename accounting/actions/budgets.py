@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -14,7 +14,6 @@ from django.db import transaction
 
 from accounting import audit, mail
 from accounting.actions.checks import check_fields
-from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
 from accounting.models import Budget, BudgetWarning, Membership, Tenant, User, WebhookCall
@@ -109,16 +108,17 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
 
 
 @transaction.atomic(durable=True)
-def warn_of_budget(*, budget_id: int, held: Iterable[Held]) -> list[BudgetWarning]:
+def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     """Warns of each threshold that is reached and was not warned of in this period, by mail and webhook.
 
-    Any number of workers may call it: the budget's row lets one in, and the database lets no warning in twice.
+    Any number of workers may call it: the budget's row lets one in, and the database lets no warning in twice. What
+    was spent when `stands` was read is compared with what the budget is now.
     """
     locked = Budget.objects.select_for_update(of=("self",)).select_related("tenant")
-    budget = locked.filter(pk=budget_id).first()
+    budget = locked.filter(pk=stands.budget.pk).first()
     if budget is None:
         return []
-    stands = outlook(budget, now=now_from_database(), held=held)
+    stands = replace(stands, budget=budget)
     known = set(
         budget.warnings.filter(begins=stands.begins, amount=budget.amount).values_list("threshold", flat=True)
     )

@@ -14,9 +14,9 @@ from accounting.models.tenants import TenantQuerySet
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, change_membership, perform, show
 from portal.administration.limit_fields import limits_of
-from portal.administration.outlooks import outlooks_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of
+from scheduling.outlooks import outlooks
 
 LATEST_EVENTS = 20
 
@@ -43,7 +43,7 @@ def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) ->
         "members": [(one, one.tickets / tickets) for one in members],
         "roles": Membership.Role.choices,
         "limits": limits_of(tenant),
-        "outlooks": outlooks_of(tenant),
+        "outlooks": outlooks(tenant=tenant),
         "currency": settings.FAIRLOT_CURRENCY,
         "entries": entries(events, request.user),
     }

@@ -15,9 +15,9 @@ from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.idle_fields import form_of_tenant
 from portal.administration.limit_fields import limit_fields, limits_of
-from portal.administration.outlooks import outlooks_of
 from portal.administration.tree import read_tree, share_of
 from scheduling.actions.idle_gpus import IdleRules
+from scheduling.outlooks import outlooks
 
 
 def tenants_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
@@ -76,7 +76,7 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
         .exclude(memberships__tenant=tenant)
         .order_by("username"),
         "limits": limits_of(tenant),
-        "outlooks": outlooks_of(tenant),
+        "outlooks": outlooks(tenant=tenant),
         "idle": form_of_tenant(IdleRules.read(), tenant),
         "currency": settings.FAIRLOT_CURRENCY,
         "limit_fields": limit_fields(tenant),

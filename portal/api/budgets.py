@@ -12,9 +12,9 @@ from ninja.responses import Status
 from accounting import actions
 from accounting.actions.budgets import Outlook
 from accounting.models import Budget, Tenant
-from portal.administration.outlooks import outlooks_of
 from portal.api import schemas
 from portal.api.limits import readable
+from scheduling.outlooks import outlooks
 
 router = Router(tags=["Administration"])
 
@@ -23,7 +23,7 @@ router = Router(tags=["Administration"])
 def budgets(request: HttpRequest, team: str) -> list[dict[str, Any]]:
     """The budgets of a team and how they stand. For its managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
-    return [_show(stands) for stands in outlooks_of(tenant)]
+    return [_show(stands) for stands in outlooks(tenant=tenant)]
 
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")

@@ -21,11 +21,15 @@ from accounting.actions.budgets import warn_of_budget
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
-from accounting.models import Budget, BudgetWarning, Letter, User, WebhookCall
+from accounting.models import Budget, BudgetWarning, LedgerEntry, Letter, User, WebhookCall
 from accounting.outgoing import NotReachable, post
 from accounting.periods import period_of
+from accounting.spending import Held
+from scheduling import outlooks as reading
 from scheduling import tasks
+from scheduling.actions import bill_running
 from scheduling.models import Lease
+from scheduling.outlooks import outlooks
 from tests import make
 from tests.accounting.test_at_once import at_once
 from tests.scheduling.world import World, start, world
@@ -131,14 +135,27 @@ def test_workers_at_once_warn_once(settings) -> None:
     lab = told(settings)
     made = budget(lab, tenant=lab.people.astro, webhook_url=URL)
     spend(lab, "90")
-    assert at_once(*[lambda: warn_of_budget(budget_id=made.pk, held=_held())] * 3) == [None] * 3
+    assert at_once(*[lambda: warn_of_budget(stands=outlooks(pk=made.pk)[0])] * 3) == [None] * 3
     assert (BudgetWarning.objects.count(), Letter.objects.count(), WebhookCall.objects.count()) == (1, 1, 1)
 
 
-def _held() -> list:
-    from scheduling.limits import unbooked  # noqa: PLC0415
+@pytest.mark.django_db(transaction=True)
+def test_what_is_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = world(v100=4)
+    lab.age(lab.lease(start(lab, gpus=4)), 3 * 3600)
+    budget(lab, tenant=lab.people.astro)
+    [before] = outlooks()
+    read = reading.unbooked
 
-    return unbooked()
+    def then_it_is_booked() -> list[Held]:
+        held = read()
+        assert at_once(lambda: bill_running(cluster_id=lab.cluster.pk)) == [None]
+        return held
+
+    monkeypatch.setattr(reading, "unbooked", then_it_is_booked)
+    [stands] = outlooks()
+    assert LedgerEntry.objects.exists()
+    assert float(stands.spent) == pytest.approx(float(before.spent), rel=0.01)
 
 
 @given(st.decimals(0, 10**6, places=2), st.integers(48, 24 * 31 - 1))

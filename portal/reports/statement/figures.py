@@ -18,7 +18,6 @@ from accounting.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.models import Membership, Tenant, User
 from accounting.one_moment import one_moment
 from accounting.reports import By, UsageRow, nothing_used, regrouped, usage_report
-from portal.administration.outlooks import outlooks_of
 from portal.reports.periods import ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
 from scheduling.amounts import Amounts
@@ -26,6 +25,7 @@ from scheduling.fairness import Scope, fairness_rows
 from scheduling.job_waits import Expansion, Wait, expansions, waits
 from scheduling.job_waste import Waste, waste
 from scheduling.models import JobLabel, LabelKey
+from scheduling.outlooks import outlooks
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 # Of a longer time days are no picture any more.
@@ -150,7 +150,7 @@ def _budgets(viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime) 
     if not period.begins <= now < period.ends + timedelta(days=1):
         return []
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
-    return outlooks_of(tenant) if viewer.is_operator or manages.exists() else []
+    return outlooks(tenant=tenant) if viewer.is_operator or manages.exists() else []
 
 
 def _labels(viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow]) -> list[ByLabel]:
