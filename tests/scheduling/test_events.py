@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -208,3 +209,21 @@ def test_who_ends_turns_learns_of_a_denial_only_when_its_word_is_told() -> None:
     assert known == []
     remarks.take()
     assert known == [7]
+
+
+def test_a_word_that_comes_before_its_turn_waits_for_it() -> None:
+    """A gang's Job is made first and given its turn then; events come by another stream."""
+    pod = objects.Pod(image="example/train", command=["train"], environment={}, gpus=1)
+    made = objects.new_job(7, pod, workers=2, owner="ours")
+    made["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    view = View()
+    view.jobs.put(made | {"status": {}})
+    remarks = Remarks(view)
+    remarks.mirrors[0].put(event("FailedCreate", "Error creating: no", kind="Job", name=objects.job_name(7)))
+    assert remarks.take() == []
+    turn = objects.Turn(1, str(uuid4()), "A100", ["node-1", "node-2"])
+    begun = objects.new_job(7, pod, workers=2, owner="ours", begin=turn)
+    begun["metadata"] |= {"uid": "job", "namespace": "fairlot-1"}
+    view.jobs.put(begun | {"status": {}})
+    assert [(remark.job_id, remark.epoch) for remark in remarks.take()] == [(7, 1)]
+    assert remarks.take() == []

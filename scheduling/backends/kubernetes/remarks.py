@@ -14,7 +14,7 @@ from scheduling.backends.kubernetes.view import Gang, View
 
 # All warnings; and of what is said without alarm, what takes a worker away.
 SELECTORS = ("type=Warning", "type!=Warning,reason=TaintManagerEviction")
-# A word may come before that which it is about.
+# A word may come before that which it is about, or before its turn.
 WAIT_SECONDS = 60.0
 
 
@@ -43,7 +43,7 @@ class Remarks:
         for until, word in words:
             if word.job_id is None:
                 found += self._of_node(word)
-            elif (gang := self.view.gang(word.job_id)) is not None:
+            elif (gang := self.view.gang(word.job_id)) is not None and gang.sight is not None:
                 found += self._of(word, gang)
             elif now < until:
                 self._waiting.append((until, word))
