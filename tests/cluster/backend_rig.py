@@ -122,6 +122,15 @@ class Rig:
         found = self.admin.items(PODS.format(self.namespace), labelSelector=f"fairlot.io/job={gang.job_id}")
         return sorted(found, key=lambda pod: pod["metadata"]["name"])
 
+    def evict(self, pod: Object) -> None:
+        """As a drain of its node does."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod["metadata"]["name"]},
+        }
+        self.admin.create(f"{self.work.pod(pod)}/eviction", eviction)
+
     def annotate(self, gang: Gang, **marks: str) -> None:
         """Tells kwok how the gang's pods go on: `run_for`, `exit_code`, `stop_after`."""
         annotations = {f"test.fairlot/{name.replace('_', '-')}": value for name, value in marks.items()}

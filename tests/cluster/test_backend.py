@@ -201,14 +201,10 @@ def test_what_was_never_begun_can_be_stopped_where_its_namespace_is_not_ready_ye
     assert made == [1], "it sees to the namespace, so that the next try is let in"
 
 
-def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(
-    rig: Rig, nodes: list[str], tenant: str
-) -> None:
+def test_an_evicted_worker_means_that_the_gang_was_lost_and_goes_on_later(rig: Rig, nodes: list[str]) -> None:
     gang = rig.start(rig.gang(nodes[0], nodes[1]))
     rig.wait(gang, Phase.RUNNING)
-    pod = rig.pods(gang)[0]["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-    rig.admin.create(f"/api/v1/namespaces/{tenant}/pods/{pod}/eviction", eviction)
+    rig.evict(rig.pods(gang)[0])
     ended = rig.wait(gang)
     assert ended.end is End.LOST
     assert "was evicted" in ended.message
@@ -223,12 +219,14 @@ def test_a_gang_whose_worker_was_evicted_while_nobody_watched_was_lost(
     with first.watching():
         gang = first.start(first.gang(nodes[0], nodes[1]))
         first.wait(gang, Phase.RUNNING)
-    evicted = first.pods(gang)[0]["metadata"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted["name"]}}
-    admin.create(f"/api/v1/namespaces/{tenant}/pods/{evicted['name']}/eviction", eviction)
+    evicted = first.pods(gang)[0]
+    first.evict(evicted)
     wait_for(
         lambda: (
-            [pod["metadata"]["uid"] != evicted["uid"] and objects.is_gated(pod) for pod in first.pods(gang)]
+            [
+                pod["metadata"]["uid"] != evicted["metadata"]["uid"] and objects.is_gated(pod)
+                for pod in first.pods(gang)
+            ]
             == [True, False]
         ),
         what="the Job controller makes a new one",
