@@ -10,7 +10,7 @@ from typing import TypeVar
 from celery import shared_task
 from django.conf import settings
 
-from accounting.actions.budgets import warn_of_budget
+from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
 from accounting.errors import Refused
@@ -22,7 +22,7 @@ from scheduling.actions.metrics import clusters_to_measure
 from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
 from scheduling.models import Cluster
-from scheduling.outlooks import outlooks
+from scheduling.outlooks import budgets_in_one_moment
 
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
@@ -182,7 +182,12 @@ def end_grants() -> None:
 @shared_task
 def watch_budgets() -> None:
     """Warns of budgets that are nearly spent, or will be."""
-    _each(outlooks(), lambda stands: warn_of_budget(stands=stands))
+    found: list[Outlook] = []
+    try:
+        with budgets_in_one_moment() as (budgets, stand):
+            _each(budgets, lambda budget: found.append(stand(budget)))
+    finally:
+        _each(found, lambda stands: warn_of_budget(stands=stands))
 
 
 @shared_task

@@ -10,14 +10,14 @@ from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import outgoing, webhooks
 from accounting import tasks as accounting_tasks
 from accounting.actions import set_budget
-from accounting.actions.budgets import warn_of_budget
+from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
@@ -156,6 +156,29 @@ def test_what_is_booked_while_a_budget_is_read_counts_once(monkeypatch: pytest.M
     [stands] = outlooks()
     assert LedgerEntry.objects.exists()
     assert float(stands.spent) == pytest.approx(float(before.spent), rel=0.01)
+
+
+@pytest.mark.parametrize("trouble", ["SELECT 1 / 0", ""])
+def test_trouble_with_reading_one_budget_keeps_no_other_waiting(
+    lab: World, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """Be it the database's or the program's."""
+    budget(lab, tenant=lab.people.astro, percentages=[80])
+    budget(lab, percentages=[80])
+    spend(lab, "90")
+    read = reading.outlook
+
+    def of_others(one: Budget, **asked: object) -> Outlook:
+        if one.tenant == lab.people.astro:
+            with connection.cursor() as cursor:
+                cursor.execute(trouble or "SELECT 1")
+            raise ArithmeticError
+        return read(one, **asked)
+
+    monkeypatch.setattr(reading, "outlook", of_others)
+    with pytest.raises((DataError, ArithmeticError)):
+        tasks.watch_budgets()
+    assert BudgetWarning.objects.get().budget.tenant == lab.people.uni
 
 
 @given(st.decimals(0, 10**6, places=2), st.integers(48, 24 * 31 - 1))
