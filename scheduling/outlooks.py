@@ -18,12 +18,12 @@ Stand = Callable[[Budget], Outlook]
 
 @contextmanager
 def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], Stand]]:
-    """All budgets, or those of which this is true, and what tells how one of them stands.
+    """All budgets in force, or those of which this is true, and what tells how one of them stands.
 
     The ledger and what is not in it yet are read in one moment: what is booked meanwhile is in one of them alone.
     """
     with one_moment():
-        budgets = list(Budget.objects.filter(**which).select_related("tenant").order_by("pk"))
+        budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
         held = unbooked() if budgets else []
         now = now_from_database()
 
@@ -35,6 +35,6 @@ def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], S
 
 
 def outlooks(**which: object) -> list[Outlook]:
-    """Of all budgets, or of those of which this is true."""
+    """Of all budgets in force, or of those of which this is true."""
     with budgets_in_one_moment(**which) as (budgets, stand):
         return [stand(budget) for budget in budgets]

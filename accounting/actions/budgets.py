@@ -11,12 +11,15 @@ from decimal import Decimal
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
+from django.db.models.functions import Now
 
 from accounting import audit, mail
 from accounting.actions.checks import check_fields
+from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
 from accounting.models import Budget, BudgetWarning, Membership, Tenant, User, WebhookCall
+from accounting.models.budgets import new_nonce
 from accounting.outgoing import NotReachable, check_url
 from accounting.periods import period_of
 from accounting.permissions import require_admin
@@ -52,8 +55,10 @@ def set_budget(
             raise Refused(str(error), "webhook_url") from None
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
     budget = Budget.objects.filter(tenant=tenant, period=period).first()
-    before = _told(budget) if budget else {}
+    before = _told(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)
+    if budget.removed_at is not None:
+        budget.removed_at, budget.nonce = None, new_nonce()
     budget.amount, budget.by_forecast, budget.webhook_url = Decimal(amount), by_forecast, url
     budget.percentages = sorted(set(percentages))
     check_fields(budget, "amount", "webhook_url")
@@ -65,16 +70,17 @@ def set_budget(
 
 @transaction.atomic(durable=True)
 def remove_budget(*, actor: User | None, budget: Budget) -> None:
+    """What was warned of stays, lest it be warned of again, and so does what is still to be sent."""
     require_admin(actor)
-    held = (
-        Budget.objects.select_for_update(of=("self",)).select_related("tenant").filter(pk=budget.pk).first()
-    )
+    in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
+    held = in_force.filter(pk=budget.pk).first()
     if held is None:
         raise Refused("This budget does not exist any more.")
     audit.record(
         actor=actor, verb="budget.remove", target=held.tenant, tenant=held.tenant, before=_told(held)
     )
-    held.delete()
+    held.removed_at = now_from_database()
+    held.save(update_fields=["removed_at"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +100,22 @@ class Outlook:
     @property
     def reached(self) -> list[str]:
         """The thresholds at which somebody is to be warned by now."""
-        found = [str(one) for one in self.budget.percentages if self.spent * 100 >= self.budget.amount * one]
-        is_ahead = self.forecast is not None and self.forecast >= self.budget.amount
-        return [*found, BudgetWarning.FORECAST] if self.budget.by_forecast and is_ahead else found
+        percentages = [str(one) for one in self.budget.percentages]
+        watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
+        return [one for one in watched if _is_reached(one, self.budget.amount, self.spent, self.forecast)]
+
+    def lifts(self, warning: BudgetWarning) -> bool:
+        """Whether another amount has moved both what was told of then and what is now below the threshold."""
+        return not any(
+            _is_reached(warning.threshold, self.budget.amount, of.spent, of.forecast)
+            for of in (warning, self)
+        )
+
+
+def _is_reached(threshold: str, amount: Decimal, spent: Decimal, forecast: Decimal | None) -> bool:
+    if threshold == BudgetWarning.FORECAST:
+        return forecast is not None and forecast >= amount
+    return spent * 100 >= amount * int(threshold)
 
 
 def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
@@ -114,14 +133,15 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     Any number of workers may call it: the budget's row lets one in, and the database lets no warning in twice. What
     was spent when `stands` was read is compared with what the budget is now.
     """
-    locked = Budget.objects.select_for_update(of=("self",)).select_related("tenant")
+    locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()
     if budget is None:
         return []
     stands = replace(stands, budget=budget)
-    known = set(
-        budget.warnings.filter(begins=stands.begins, amount=budget.amount).values_list("threshold", flat=True)
-    )
+    told = list(budget.warnings.filter(begins=stands.begins, lifted_at=None))
+    lifted = [warning.pk for warning in told if stands.lifts(warning)]
+    budget.warnings.filter(pk__in=lifted).update(lifted_at=Now())
+    known = {warning.threshold for warning in told if warning.pk not in lifted}
     new = [
         BudgetWarning.objects.create(
             budget=budget, begins=stands.begins, threshold=threshold, amount=budget.amount,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -17,8 +18,16 @@ def new_nonce() -> str:
     return secrets.token_hex(8)
 
 
+class BudgetQuerySet(models.QuerySet["Budget"]):
+    def in_force(self) -> Self:
+        return self.filter(removed_at=None)
+
+
 class Budget(models.Model):
-    """What a tenant with all below it means to spend in a calendar month or quarter (UTC)."""
+    """What a tenant with all below it means to spend in a calendar month or quarter (UTC).
+
+    A removed one stays, with what was warned of and what is still to be sent, and comes back when it is set again.
+    """
 
     class Period(models.TextChoices):
         MONTH = "month", "a calendar month (UTC)"
@@ -32,6 +41,9 @@ class Budget(models.Model):
     webhook_url = models.CharField(max_length=500, blank=True)
     # Part of what signs its webhooks: another one makes another key.
     nonce = models.CharField(max_length=16, default=new_nonce)
+    removed_at = models.DateTimeField(null=True)
+
+    objects = BudgetQuerySet.as_manager()
 
     class Meta:
         ordering = ["tenant", "period"]
@@ -49,23 +61,26 @@ class Budget(models.Model):
 
 
 class BudgetWarning(models.Model):
-    """That somebody was warned, once for each period, threshold and amount."""
+    """That somebody was warned, once for each period and threshold unless another amount has lifted it since."""
 
     FORECAST = "forecast"
 
-    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="warnings")
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="warnings")
     begins = models.DateTimeField(help_text="When the period began.")
     threshold = models.CharField(max_length=10, help_text="A percentage, or forecast.")
     amount = models.DecimalField(max_digits=14, decimal_places=2)
     at = models.DateTimeField(db_default=Now())
     spent = models.DecimalField(max_digits=24, decimal_places=6)
     forecast = models.DecimalField(max_digits=24, decimal_places=6, null=True)
+    lifted_at = models.DateTimeField(null=True, help_text="Since when it may be warned of again.")
 
     class Meta:
         ordering = ["-pk"]
         constraints = [
             models.UniqueConstraint(
-                name="one_warning_of_each_kind_a_period", fields=["budget", "begins", "threshold", "amount"]
+                name="one_warning_of_each_kind_a_period",
+                fields=["budget", "begins", "threshold"],
+                condition=models.Q(lifted_at=None),
             )
         ]
 
@@ -77,7 +92,7 @@ class WebhookCall(models.Model):
     """The outbox of webhooks: a call is written in the transaction that it tells of, and made after that."""
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)
-    budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="calls")
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
     body = models.TextField()
     written_at = models.DateTimeField(db_default=Now())
     not_before = models.DateTimeField(db_default=Now())

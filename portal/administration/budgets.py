@@ -49,7 +49,7 @@ def read_percentages(text: str) -> list[int]:
 @admins_only
 @posted_from("admin_tenant", "slug")
 def remove_budget(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    budget = get_object_or_404(Budget, tenant__slug=slug, pk=pk)
+    budget = get_object_or_404(Budget.objects.in_force(), tenant__slug=slug, pk=pk)
     return perform(
         request,
         f"budget-{pk}",

@@ -42,7 +42,8 @@ def remove_budget(request: HttpRequest, budget_id: int) -> Status:
     """Removes a budget. For admins."""
     if not request.auth.is_admin:
         raise Http404
-    actions.remove_budget(actor=request.auth, budget=get_object_or_404(Budget, pk=budget_id))
+    budget = get_object_or_404(Budget.objects.in_force(), pk=budget_id)
+    actions.remove_budget(actor=request.auth, budget=budget)
     return Status(204, None)
 
 

@@ -69,3 +69,5 @@ def test_the_api_sets_reads_and_removes(scene: Scene, browser_of) -> None:
     wrong = ada.put("/api/v1/budgets", new | {"amount": "0"}, content_type="application/json")
     assert (wrong.status_code, list(wrong.json()["problems"])) == (409, ["amount"])
     assert ada.delete(f"/api/v1/budgets/{made['id']}").status_code == 204
+    assert ada.delete(f"/api/v1/budgets/{made['id']}").status_code == 404
+    assert ada.get("/api/v1/budgets?team=astro").json() == []

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from accounting import outgoing, webhooks
 from accounting import tasks as accounting_tasks
-from accounting.actions import set_budget
+from accounting.actions import remove_budget, set_budget
 from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
-from accounting.models import Budget, BudgetWarning, LedgerEntry, Letter, User, WebhookCall
+from accounting.models import AuditEvent, Budget, BudgetWarning, LedgerEntry, Letter, User, WebhookCall
 from accounting.outgoing import NotReachable, post
 from accounting.periods import period_of
 from accounting.spending import Held
@@ -99,14 +99,68 @@ def test_managers_are_warned_once_at_each_percentage(lab: World) -> None:
     assert letter.text.startswith("Uni has spent 101.0")
 
 
-def test_another_amount_is_warned_of_anew(lab: World) -> None:
-    budget(lab, percentages=[80])
+@pytest.mark.parametrize("by_forecast", [False, True])
+def test_another_amount_warns_again_once_it_has_moved_what_is_spent_below_the_threshold(
+    lab: World, by_forecast: bool
+) -> None:
+    """A fourth of the period is over, so that the forecast is four times what is spent."""
+
+    def told_of(amount: str, spent: str) -> int:
+        budget(lab, amount, percentages=[999 if by_forecast else 20], by_forecast=by_forecast)
+        spend(lab, spent)
+        for _ in range(2):
+            tasks.watch_budgets()
+        return BudgetWarning.objects.count()
+
+    assert told_of("100", "26") == 1
+    for same in ("100.01", "103", "50"):
+        assert told_of(same, "26") == 1
+    assert told_of("200", "26") == 1
+    assert told_of("100", "26") == 2
+    assert told_of("200", "26") == 2
+    assert told_of("200", "52") == 3
+    assert set(BudgetWarning.objects.filter(lifted_at=None).values_list("amount", flat=True)) == {200}
+
+
+def test_what_falls_below_by_itself_is_not_warned_of_again(lab: World) -> None:
+    made = budget(lab, percentages=[80])
+    begins = outlooks(pk=made.pk)[0].begins
+    fields = {"begins": begins, "threshold": "80", "amount": 100, "spent": 90}
+    BudgetWarning.objects.create(budget=made, **fields)
+    budget(lab, "100.01", percentages=[80])
+    tasks.watch_budgets()  # a correction has taken all of it back
     spend(lab, "90")
     tasks.watch_budgets()
-    budget(lab, "110", percentages=[80])
+    assert BudgetWarning.objects.get().lifted_at is None
+
+
+def test_a_budget_that_is_removed_and_set_again_warns_once_and_sends_what_waits(
+    lab: World, monkeypatch
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(outgoing, "post", lambda url, *_: taken.append(url))
+    made = budget(lab, tenant=lab.people.astro, percentages=[80], webhook_url=URL)
+    stands = outlooks(pk=made.pk)[0]
+    spend(lab, "90")
     tasks.watch_budgets()
-    amounts = BudgetWarning.objects.values_list("amount", flat=True)
-    assert sorted(amounts) == [100, 110]
+    remove_budget(actor=None, budget=made)
+    with pytest.raises(Refused, match="does not exist any more"):
+        remove_budget(actor=None, budget=made)
+    assert (outlooks(tenant=lab.people.astro), warn_of_budget(stands=stands)) == ([], [])
+    accounting_tasks.call_webhooks()
+    assert taken == [URL]
+    again = budget(lab, tenant=lab.people.astro, percentages=[80], webhook_url=URL)
+    tasks.watch_budgets()
+    assert (BudgetWarning.objects.count(), Letter.objects.count(), WebhookCall.objects.count()) == (1, 1, 1)
+    assert again.signing_key() != made.signing_key()
+    assert AuditEvent.objects.filter(verb="budget.set").first().before == {}
+
+
+def test_what_was_removed_warns_of_nothing(lab: World) -> None:
+    remove_budget(actor=None, budget=budget(lab, percentages=[80]))
+    spend(lab, "90")
+    tasks.watch_budgets()
+    assert not BudgetWarning.objects.exists()
 
 
 def test_it_is_warned_of_by_forecast(lab: World) -> None:
