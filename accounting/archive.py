@@ -3,7 +3,7 @@
 A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
 hour, day and job stay, so balances, the identity of closed books and reports of whole hours (by job: whole days, UTC)
 say what they said. The seals cover the vouchers: whoever brings a month back and verifies the ledger sees whether its
-files are what was sealed.
+files are what was sealed. What stays is sealed once more, by itself, as it can be verified without the vouchers then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from django.db import OperationalError, connection, transaction
 from django.db.models import Max
@@ -26,6 +26,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
 from accounting.months import first_of_month, months_after, start_of_month
+from accounting.seals import Remains, seal_remains, unsealed_remains
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
 
@@ -51,13 +52,13 @@ def archived_until() -> datetime | None:
     return until
 
 
-def was_archived(month: date) -> bool:
-    """Whether the last that the audit trail says of the month's vouchers is that they were archived."""
+def told_when_archived(month: date) -> dict[str, Any] | None:
+    """What the audit trail says of it if the last that it says of the month's vouchers is that they were archived."""
     told = AuditEvent.objects.filter(
         verb__in=["ledger.archive", "ledger.bring_back"], after__month=str(month)
     )
     last = told.order_by("-pk").first()
-    return last is not None and last.verb == "ledger.archive"
+    return last.after if last is not None and last.verb == "ledger.archive" else None
 
 
 def months_with_vouchers() -> list[date]:
@@ -68,12 +69,19 @@ def months_with_vouchers() -> list[date]:
     return sorted(months)
 
 
+def archived_months() -> list[date]:
+    """Those with transactions of which the vouchers are not in the database, the oldest first."""
+    archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by()
+    return sorted(set(archived.values_list("month", flat=True)))
+
+
 @transaction.atomic(durable=True)
 def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     """Writes the vouchers of a month to files in `folder`, and drops them.
 
     The files are whole and on the disk before anything is dropped. Refused unless the month is the oldest, closed,
-    priced and sealed in every book, and all of it is in the sums.
+    priced and sealed in every book, and all of it is in the sums. What stays of it is sealed with that, as is what
+    stays of months that were archived before this was done.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     _require_archivable(month, books)
@@ -90,9 +98,10 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     with _whole(folder / SUMS_FILE) as opened:
         opened.write(sums.encode())
-    _drop(month)
+    _drop(month, unsealed_remains([*archived_months(), month]))
     ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
-    told = {"month": month, "rows": rows, "digests": digests}
+    seals = LedgerSeal.objects.filter(month=month).order_by().values_list("book").annotate(Max("number"))
+    told = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}
     audit.record(actor=actor, verb="ledger.archive", target=books[0], after=told)
     return Archived(month, folder, rows, digests)
 
@@ -167,25 +176,26 @@ def _archived_until_before(month: date) -> datetime | None:
     return None if last is None else start_of_month(months_after(last, 1))
 
 
-def _drop(month: date) -> None:
+def _drop(month: date, remains: list[Remains]) -> None:
     """Takes all locks that it needs at once, and lets go of them where somebody is in the way."""
     for _ in range(MOST_TRIES - 1):
         try:
-            _try_to_drop(month)
+            _try_to_drop(month, remains)
         except OperationalError as error:
             if getattr(error.__cause__, "pgcode", None) not in IN_THE_WAY:
                 raise
         else:
             return
-    _try_to_drop(month)
+    _try_to_drop(month, remains)
 
 
 @transaction.atomic
-def _try_to_drop(month: date) -> None:
+def _try_to_drop(month: date, remains: list[Remains]) -> None:
     parents = [f"accounting_{name}" for name in VOUCHERS]
     with connection.cursor() as cursor:
         # Shorter than the time after which somebody who waits for this looks for a deadlock, and would lose.
         cursor.execute("SET LOCAL lock_timeout = '500ms'")
+        seal_remains(remains)  # before the tables: whoever books has the book first, too
         cursor.execute(f"LOCK TABLE {', '.join([*REFERENCED, *parents])} IN ACCESS EXCLUSIVE MODE")
         for name in VOUCHERS:
             cursor.execute(f"ALTER TABLE accounting_{name} DETACH PARTITION {_part(name, month)}")

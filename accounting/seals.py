@@ -3,17 +3,22 @@
 A leaf is the SHA-256 of all that a transaction says, with its entries and vouchers. A seal has the leaves of
 the transactions since the seal before it, and a digest of these and of that seal's digest. Where it stands
 for all: whoever noted a digest can tell later whether anything before it has changed.
+
+When the vouchers of a month are archived, the leaves of their transactions cannot be computed any more. So the chain
+gets links with leaves of what stays of these, the transactions with their entries.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from django.db import connection, transaction
+from django.db.models import Max
 
-from accounting.models import LedgerSeal
+from accounting.models import LedgerSeal, LedgerTransaction
 
 LEAF_BYTES = hashlib.sha256().digest_size
 # As many transactions as one seal tells of at most, and as are read at once to verify them.
@@ -69,6 +74,27 @@ LEAVES = """
     AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
     FROM accounting_ledgertransaction booked
 """
+# What stays of a month's transactions when their vouchers are archived. With the accounts' parties, which only
+# vouchers tell otherwise.
+REMAINS = """
+    SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
+        'remains', booked.id, booked.book, booked.month, booked.key, booked.kind,
+        (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
+        (extract(epoch FROM upper(booked.period)) * 1000000)::bigint,
+        (extract(epoch FROM booked.recorded_at) * 1000000)::bigint,
+        booked.description, booked.actor_id, booked.corrects_id,
+        (SELECT jsonb_agg(jsonb_build_array(
+                    entry.id, entry.account_id, account.kind, account.unit, account.generation_id, account.tenant_id,
+                    account.user_id, entry.amount
+                ) ORDER BY entry.id)
+           FROM accounting_ledgerentry entry LEFT JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+          WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
+    )::text, 'UTF8')) AS leaf
+    FROM accounting_ledgertransaction booked
+    WHERE booked.book = %s AND booked.month = %s AND booked.id BETWEEN %s AND %s
+      AND booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
+    ORDER BY booked.id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +104,17 @@ class Broken:
     book: int
     seal: int
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What stays of some transactions of a month, in one link of the chain."""
+
+    book: int
+    month: date
+    first_id: int
+    last_id: int
+    leaves: bytes
 
 
 def hold_books(books: Iterable[int]) -> None:
@@ -97,28 +134,75 @@ def seal_book(book: int) -> int:
 
 @transaction.atomic(durable=True)
 def _seal_some(book: int) -> int:
-    with connection.cursor() as cursor:
-        # Waits for those who book just now, so that whatever they book is either seen here or numbered later.
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
-    last = LedgerSeal.objects.filter(book=book).order_by("-number").first()
+    _have_alone(book)
     with connection.cursor() as cursor:
         cursor.execute(
             f"{LEAVES} WHERE booked.book = %s AND booked.id > %s ORDER BY booked.id LIMIT %s",
-            [book, last.last_id if last else 0, AT_ONCE],
+            [book, sealed_until(book), AT_ONCE],
         )
         rows = cursor.fetchall()
     if not rows:
         return 0
     leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
+    _append(book, rows[0][0], rows[-1][0], leaves)
+    return len(rows)
+
+
+def sealed_until(book: int) -> int:
+    """The id of the last transaction that is sealed as a whole; 0 if none is."""
+    last = LedgerSeal.objects.filter(book=book, month=None).order_by("-number")
+    return last.values_list("last_id", flat=True).first() or 0
+
+
+def unsealed_remains(months: Iterable[date]) -> list[Remains]:
+    """What is to be sealed of these months as their vouchers are archived; it must be sealed as a whole before.
+
+    Nothing of it changes any more, so nobody need be kept from booking.
+    """
+    return [
+        remains
+        for month in months
+        for book in sorted(
+            set(LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True))
+        )
+        for remains in _unsealed_remains(book, month)
+    ]
+
+
+def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
+    before = LedgerSeal.objects.filter(book=book, month=month).aggregate(last=Max("last_id"))["last"] or 0
+    with connection.cursor() as cursor:
+        cursor.execute(REMAINS, [book, month, before + 1, sealed_until(book)])
+        while rows := cursor.fetchmany(AT_ONCE):
+            leaves = b"".join(bytes(leaf) for _, _, leaf in rows)
+            yield Remains(book, month, rows[0][0], rows[-1][0], leaves)
+
+
+def seal_remains(remains: Sequence[Remains]) -> None:
+    """Puts links into the chains of their books, which nobody else books in until the caller's transaction ends."""
+    for book in sorted({one.book for one in remains}):
+        _have_alone(book)
+    for one in remains:
+        _append(one.book, one.first_id, one.last_id, one.leaves, month=one.month)
+
+
+def _have_alone(book: int) -> None:
+    """Waits for those who book just now, so that whatever they book is either seen then or numbered later."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
+
+
+def _append(book: int, first_id: int, last_id: int, leaves: bytes, *, month: date | None = None) -> None:
+    last = LedgerSeal.objects.filter(book=book).order_by("-number").only("number", "digest").first()
     LedgerSeal.objects.create(
         book=book,
         number=last.number + 1 if last else 1,
-        first_id=rows[0][0],
-        last_id=rows[-1][0],
+        first_id=first_id,
+        last_id=last_id,
+        month=month,
         leaves=leaves,
         digest=digest_of(bytes(last.digest) if last else b"", leaves),
     )
-    return len(rows)
 
 
 def digest_of(before: bytes, leaves: bytes) -> bytes:
@@ -128,28 +212,47 @@ def digest_of(before: bytes, leaves: bytes) -> bytes:
 
 def first_broken() -> Broken | None:
     """Where the chain of a book does not hold what the book says now; None if every one does."""
-    before: dict[int, LedgerSeal] = {}
+    before: LedgerSeal | None = None
+    whole_until = 0
     for seal in LedgerSeal.objects.order_by("book", "number").iterator(chunk_size=200):
-        broken = _broken(seal, before.get(seal.book))
+        if before is None or before.book != seal.book:
+            before, whole_until = None, 0
+        broken = _broken(seal, before, whole_until)
         if broken is not None:
             return Broken(seal.book, seal.number, broken)
-        before = {seal.book: seal}
+        before = seal
+        if seal.month is None:
+            whole_until = seal.last_id
     return None
 
 
-def _broken(seal: LedgerSeal, before: LedgerSeal | None) -> str | None:
+def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
     if seal.number != (before.number + 1 if before else 1):
         return "seals before it are missing"
     leaves = bytes(seal.leaves)
     if digest_of(bytes(before.digest) if before else b"", leaves) != bytes(seal.digest):
         return "the seal itself was changed, or one before it"
     sealed = [leaves[at : at + LEAF_BYTES] for at in range(0, len(leaves), LEAF_BYTES)]
-    now = list(_leaves(seal.book, before.last_id if before else 0, seal.last_id))
+    if seal.month is not None:
+        return _broken_remains(seal, seal.month, sealed)
+    now = list(_leaves(seal.book, whole_until, seal.last_id))
     for (key, leaf, archived), was in zip(now, sealed, strict=False):
         if leaf != was and not archived:
             return f"{key} was changed, removed or put in after it was sealed"
     if len(now) != len(sealed):
         return f"{len(sealed)} transactions were sealed, {len(now)} are there"
+    return None
+
+
+def _broken_remains(seal: LedgerSeal, month: date, sealed: list[bytes]) -> str | None:
+    with connection.cursor() as cursor:
+        cursor.execute(REMAINS, [seal.book, month, seal.first_id, seal.last_id])
+        now = [(key, bytes(leaf)) for _, key, leaf in cursor.fetchall()]
+    for (key, leaf), was in zip(now, sealed, strict=False):
+        if leaf != was:
+            return f"{key} was changed, removed or put in after {month:%Y-%m} was archived"
+    if len(now) != len(sealed):
+        return f"{len(sealed)} transactions of {month:%Y-%m} were sealed when it was archived, {len(now)} are there"
     return None
 
 

@@ -159,12 +159,18 @@ class LedgerSeal(models.Model):
     `leaves` holds a SHA-256 for each of them, of the transaction with its entries and vouchers; `digest` is
     the SHA-256 of the digest before it and these leaves. Whoever changes a row afterwards breaks the chain
     there, and whoever mends the chain changes its last digest, which others may have noted.
+
+    With `month` set it is a link of the same chain that was made when this month was archived: its leaves are
+    of what stays of those of the month's transactions whose vouchers leave, of the transaction with its entries.
     """
 
     book = models.BigIntegerField()
     number = models.BigIntegerField(help_text="1, 2, 3, … in each book.")
     first_id = models.BigIntegerField(help_text="Of its first transaction.")
     last_id = models.BigIntegerField()
+    month = models.DateField(
+        null=True, help_text="Of what stays of this archived month; else of all that is new."
+    )
     leaves = models.BinaryField()
     digest = models.BinaryField()
     sealed_at = models.DateTimeField(db_default=Now())
@@ -173,7 +179,11 @@ class LedgerSeal(models.Model):
         ordering = ["book", "number"]
         constraints = [
             models.UniqueConstraint(name="one_seal_a_number", fields=["book", "number"]),
-            models.UniqueConstraint(name="a_transaction_is_sealed_once", fields=["book", "first_id"]),
+            models.UniqueConstraint(
+                name="a_transaction_is_sealed_once",
+                fields=["book", "month", "first_id"],
+                nulls_distinct=False,
+            ),
             models.CheckConstraint(
                 name="a_seal_spans_what_it_seals", condition=models.Q(last_id__gte=models.F("first_id"))
             ),

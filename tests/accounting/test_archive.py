@@ -26,12 +26,13 @@ from accounting.closing import close_empty_days, open_book
 from accounting.errors import BookedOtherwise, Refused
 from accounting.invoice import lines_of
 from accounting.ledger import correct_usage
-from accounting.models import AuditEvent, Price, UsageSegment, User
+from accounting.models import AuditEvent, LedgerSeal, LedgerTransaction, Price, UsageSegment, User
 from accounting.months import first_of_month
 from accounting.reports import By, usage_report
 from accounting.seals import seal_book
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.ledger_guard import without_guards
 from tests.make import Cast
 from tests.waiting import PATIENCE, wait_for
 
@@ -113,6 +114,183 @@ def test_reports_of_whole_days_say_the_same_afterwards_and_after_it_is_back(
     assert (told(past), months_with_vouchers()) == (before, months)
     call_command("verify_ledger")
     assert set(AuditEvent.objects.values_list("verb", flat=True)) >= {"ledger.archive", "ledger.bring_back"}
+
+
+FORGERIES = {
+    "all entries of a bill": """
+        UPDATE accounting_ledgerentry SET amount = amount * 2
+         WHERE transaction_id = (
+            SELECT min(id) FROM accounting_ledgertransaction WHERE month = '2026-05-01' AND kind = 'usage')""",
+    "what bills are for": """
+        UPDATE accounting_ledgertransaction SET description = 'nothing'
+         WHERE month = '2026-05-01' AND kind = 'usage'""",
+    "why and by whom was corrected": """
+        UPDATE accounting_ledgertransaction SET description = 'another reason', actor_id = NULL
+         WHERE month = '2026-05-01' AND kind = 'correction'""",
+    "when classes were settled": """
+        UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '1 s'
+         WHERE month = '2026-05-01' AND kind = 'pricing'""",
+    "who pays": """
+        UPDATE accounting_ledgerentry SET account_id = (
+            SELECT other.id FROM accounting_ledgeraccount account JOIN accounting_ledgeraccount other
+                ON other.kind = account.kind AND other.unit = account.unit AND other.tenant_id <> account.tenant_id
+             WHERE account.id = account_id LIMIT 1)
+         WHERE account_id IN (SELECT id FROM accounting_ledgeraccount WHERE kind IN ('usage', 'cost'))
+           AND transaction_id = (
+            SELECT min(id) FROM accounting_ledgertransaction WHERE month = '2026-05-01' AND kind = 'usage')""",
+    "another kind": """
+        UPDATE accounting_ledgertransaction SET kind = 'usage'
+         WHERE id = (
+            SELECT min(id) FROM accounting_ledgertransaction WHERE month = '2026-05-01' AND kind = 'closing')""",
+    "who has an account": """
+        UPDATE accounting_ledgeraccount account SET user_id = (
+            SELECT min(id) FROM accounting_user other WHERE other.id <> account.user_id
+                AND NOT EXISTS (SELECT FROM accounting_ledgeraccount had WHERE had.user_id = other.id))
+         WHERE kind = 'cost'""",
+}
+
+
+def sql(command: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(command)
+        return cursor.rowcount
+
+
+def forge(forgery: str) -> None:
+    with without_guards():
+        assert sql(forgery) > 0
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
+def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
+    archive_month(actor=past.ada, month=MAY, folder=tmp_path)
+    call_command("verify_ledger")
+    forge(forgery)
+    with pytest.raises(CommandError, match=r"book 1, seal \d: .* after 2026-05 was archived"):
+        call_command("verify_ledger")
+
+
+def test_the_chain_goes_on_after_what_stays_was_sealed(
+    past: Cast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several links of it; and once more, of what is new, after the month was back and corrected."""
+    monkeypatch.setattr("accounting.seals.AT_ONCE", 2)
+    before = LedgerSeal.objects.count()
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    made = list(LedgerSeal.objects.filter(month=MAY))
+    assert [seal.number for seal in made] == list(range(before + 1, before + len(made) + 1))
+    assert len(made) > 1
+    book(past, lease_id=10, begins=LAST + HOUR, ends=LAST + 2 * HOUR)
+    assert seal_book(1) == 1
+    call_command("verify_ledger")
+    bring_back_month(actor=None, month=MAY, folder=tmp_path)
+    with transaction.atomic():
+        wrong = UsageSegment.objects.filter(lease_id=7).select_related("generation")
+        correct_usage(actor=past.ada, segments=list(wrong), reason="a test")
+    seal_book(1)
+    call_command("verify_ledger")
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    assert LedgerSeal.objects.filter(month=MAY).count() == len(made) + 1
+    call_command("verify_ledger")
+    forge(
+        "UPDATE accounting_ledgertransaction SET description = 'none'"
+        " WHERE id = (SELECT max(id) FROM accounting_ledgertransaction WHERE kind = 'correction')"
+    )
+    with pytest.raises(CommandError, match="after 2026-05 was archived"):
+        call_command("verify_ledger")
+
+
+def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
+    """Neither a seal of other leaves, nor none, nor one that is of another month passes."""
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    seal = LedgerSeal.objects.get(month=MAY)
+    for change in (
+        "leaves = sha256(leaves)",
+        "month = NULL, first_id = first_id + 1",
+        "month = '2026-06-01'",
+        "first_id = first_id + 1",
+        "last_id = last_id - 1",
+    ):
+        with transaction.atomic():
+            forge(f"UPDATE accounting_ledgerseal SET {change} WHERE id = {seal.pk}")  # noqa: S608
+            with pytest.raises(CommandError, match=f"book 1, seal {seal.number}: "):
+                call_command("verify_ledger")
+            transaction.set_rollback(True)
+    # Who makes the chain anew from there on changes its last digest, which somebody may have noted.
+    forge("UPDATE accounting_ledgertransaction SET description = 'nothing' WHERE kind = 'correction'")
+    forge(f"DELETE FROM accounting_ledgerseal WHERE id = {seal.pk}")  # noqa: S608
+    with pytest.raises(
+        CommandError, match=f"seal {seal.number}: it was made when 2026-05 was archived, and is gone"
+    ):
+        call_command("verify_ledger")
+    with pytest.raises(CommandError, match="made anew"):
+        call_command("verify_ledger", noted=[f"1:{seal.number}:{bytes(seal.digest).hex()}"])
+
+
+def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) -> None:
+    """From a month whose vouchers are there, so that these need not fit any more."""
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    late = LedgerTransaction.objects.get(month=JUNE, kind="usage")
+    forge(f"UPDATE accounting_ledgerentry SET month = '2026-05-01' WHERE transaction_id = {late.pk}")  # noqa: S608
+    forge(
+        "UPDATE accounting_ledgertransaction SET month = '2026-05-01', period = '[2026-05-04, 2026-05-05)'"  # noqa: S608
+        f" WHERE id = {late.pk}"
+    )
+    forge("DELETE FROM accounting_usagesegment")
+    with pytest.raises(CommandError, match="not among those that were sealed with it: usage:9:2026-06-01"):
+        call_command("verify_ledger")
+
+
+@pytest.fixture
+def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
+    """As an earlier release did, which sealed nothing with it."""
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
+    forge("UPDATE accounting_auditevent SET after = after - 'seals' WHERE verb = 'ledger.archive'")
+    return past
+
+
+def test_a_month_that_an_earlier_release_archived_is_compared_with_its_sums(
+    archived_earlier: Cast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("verify_ledger")
+    assert (
+        "only their sums by month are compared until the next month is archived: 2026-05"
+        in capsys.readouterr().out
+    )
+    forge(FORGERIES["all entries of a bill"])
+    with pytest.raises(
+        CommandError, match="entries of an archived month are not the sums of its hours: 1, 2026-05-01"
+    ):
+        call_command("verify_ledger")
+
+
+def test_what_stays_of_it_is_sealed_with_the_next_month(
+    archived_earlier: Cast, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with transaction.atomic():
+        close_hours(archived_earlier, LAST, LAST + 24 * HOUR)
+        close_empty_days(book=1, until=LAST + 30 * 24 * HOUR)
+        while hour := next_hour_to_price(book=1):
+            price_hour(book=1, hour=hour, how=HeldHow({}, {}, {}))
+    seal_book(1)
+    archive_month(actor=None, month=JUNE, folder=tmp_path / "june")
+    call_command("verify_ledger")
+    assert "only their sums" not in capsys.readouterr().out
+    forge(FORGERIES["what bills are for"])
+    with pytest.raises(CommandError, match="after 2026-05 was archived"):
+        call_command("verify_ledger")
+
+
+def test_sums_of_hours_and_days_that_were_forged_together_are_found(past: Cast, tmp_path: Path) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    for table in ("usagehour", "usageday", "jobday"):
+        forge(
+            f"UPDATE accounting_{table} SET cost = cost + 1 WHERE id ="  # noqa: S608 - own names
+            f" (SELECT min(id) FROM accounting_{table} WHERE month = '2026-05-01')"
+        )
+    with pytest.raises(CommandError, match="entries of an archived month are not the sums of its hours"):
+        call_command("verify_ledger")
 
 
 def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Cast, tmp_path: Path) -> None:
