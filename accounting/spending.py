@@ -11,7 +11,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db.models import Sum
 
-from accounting.clipping import LOWER, UPPER, cost_between, gpu_seconds_between, latest, moment
+from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_seconds_between, latest, moment
 from accounting.models import Quota, Tenant
 from accounting.periods import period_of
 from accounting.sources import Row, Scope, Sources
@@ -41,18 +41,26 @@ class Amount:
 
 
 def spent(
-    begins: datetime, now: datetime, held: Iterable[Held], tenants: Sequence[int] | None = None
+    begins: datetime,
+    now: datetime,
+    held: Iterable[Held],
+    tenants: Sequence[int] | None = None,
+    *,
+    ends: datetime | None = None,
 ) -> Mapping[Holder, Amount]:
-    """By holder, what was used since `begins`; money in Fairlot's currency. `tenants` None are all."""
+    """By holder, what was used since `begins`, until `ends` where that is given; money in Fairlot's currency.
+
+    `tenants` None are all.
+    """
     narrow = {} if tenants is None else {"tenant__in": tenants}
-    sources = Sources(Scope(None, begins, None, narrow), Row(None, "UTC"), by_job=False)
+    sources = Sources(Scope(None, begins, ends, narrow), Row(None, "UTC"), by_job=False)
     found: dict[Holder, Amount] = defaultdict(Amount)
-    since = latest(LOWER, moment(begins))
+    since, until = latest(LOWER, moment(begins)), earliest(UPPER, None if ends is None else moment(ends))
     holder = ("tenant_id", "user_id", "generation_id", "currency")
     sums = [some.values_list(*holder).annotate(Sum("gpu_seconds"), Sum("cost")) for some in sources.sums()]
     segments = [
         some.values_list(*holder).annotate(
-            seconds=gpu_seconds_between(since, UPPER), money=cost_between(since, UPPER)
+            seconds=gpu_seconds_between(since, until), money=cost_between(since, until)
         )
         for some in sources.segments()
     ]
@@ -63,8 +71,27 @@ def spent(
             if currency == settings.FAIRLOT_CURRENCY:
                 amount.money += money
     some = [one for one in held if tenants is None or one.tenant_id in tenants]
-    _add_held(found, some, begins, now)
+    _add_held(found, some, begins, now if ends is None else min(now, ends))
     return found
+
+
+def money_spent(
+    begins: datetime,
+    now: datetime,
+    held: Iterable[Held],
+    tenants: Sequence[int] | None,
+    *,
+    ends: datetime | None = None,
+) -> Decimal:
+    """As `spent` has it, of all holders together."""
+    return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
+
+
+def money_held(begins: datetime, now: datetime, held: Sequence[Held]) -> Decimal:
+    """What that costs which is held since `begins` and not booked yet."""
+    found: dict[Holder, Amount] = defaultdict(Amount)
+    _add_held(found, held, begins, now)
+    return sum((one.money for one in found.values()), Decimal(0))
 
 
 def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetime, now: datetime) -> None:

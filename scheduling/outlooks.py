@@ -28,7 +28,9 @@ def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], S
         now = now_from_database()
 
         def stand(budget: Budget) -> Outlook:
-            with transaction.atomic():  # what the database refuses to tell of one keeps no other from being read
+            with (
+                transaction.atomic()
+            ):  # what the database refuses to tell of one keeps no other from being read
                 return outlook(budget, now=now, held=held)
 
         yield budgets, stand

@@ -31,7 +31,12 @@ APPEND_ONLY = (
 
 # Whose rows are guarded otherwise, with the trigger that does so.
 OTHERWISE = {"scheduling_idlestretch": "keep_billed"}
-CHANGES = ("scheduling_nodechange", "accounting_ticketchange", "accounting_quotachange")
+CHANGES = (
+    "scheduling_nodechange",
+    "accounting_ticketchange",
+    "accounting_quotachange",
+    "accounting_budgetchange",
+)
 KEPT = (*APPEND_ONLY, *CHANGES, *OTHERWISE)
 WITHOUT_REFERENCES = "SET LOCAL session_replication_role = replica"
 

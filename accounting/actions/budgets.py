@@ -23,7 +23,7 @@ from accounting.models.budgets import new_nonce
 from accounting.outgoing import NotReachable, check_url
 from accounting.periods import period_of
 from accounting.permissions import require_admin
-from accounting.spending import Held, spent
+from accounting.spending import Held, money_spent
 
 MOST_PERCENTAGES = 6
 
@@ -122,7 +122,7 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
     begins, ends = period_of(budget.period, None, now)
     assert ends is not None  # noqa: S101 - a calendar period has one
     below = Tenant.objects.filter(path__startswith=budget.tenant.path).values_list("pk", flat=True)
-    used = sum((one.money for one in spent(begins, now, held, list(below)).values()), Decimal(0))
+    used = money_spent(begins, now, held, list(below))
     return Outlook(budget, begins, ends, used, forecast(used, begins=begins, now=now, ends=ends))
 
 

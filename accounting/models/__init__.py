@@ -4,7 +4,7 @@ from accounting.models.audit import AuditEvent
 from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
 from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageDay, UsageHour
 from accounting.models.hardware import Generation, Price
-from accounting.models.history import QuotaChange, TicketChange
+from accounting.models.history import BudgetChange, QuotaChange, TicketChange
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
 from accounting.models.letters import Letter, LetterAttachment
 from accounting.models.quotas import Quota
@@ -16,6 +16,7 @@ from accounting.models.usage import ClassCharge, CorrectedSegment, UsageSegment
 __all__ = [
     "AuditEvent",
     "Budget",
+    "BudgetChange",
     "BudgetWarning",
     "CapacitySegment",
     "ClassCharge",

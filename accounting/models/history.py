@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from accounting.models.budgets import Budget
 from accounting.models.quotas import Quota
 
 
@@ -49,3 +50,19 @@ class QuotaChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.limit} from {self.at}"
+
+
+class BudgetChange(models.Model):
+    """What a tenant's budget was from a moment on, until its next change, as TicketChange has it."""
+
+    tenant_id = models.BigIntegerField()
+    period = models.CharField(max_length=10, choices=Budget.Period)
+    amount = models.DecimalField(max_digits=14, decimal_places=2, null=True)  # None: it was removed
+    at = models.DateTimeField(null=True)  # None: it was so when this began to be written down
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["tenant_id"], name="budget_changes_of_a_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.amount} from {self.at}"

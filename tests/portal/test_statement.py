@@ -13,14 +13,16 @@ import pytest
 from django.test import Client
 
 from accounting import actions
-from accounting.models import Budget, UsageSegment, User
+from accounting.models import Budget, BudgetChange, UsageSegment, User
 from accounting.reports import UsageRow, usage_report
+from accounting.spending import Held
 from portal.reports.formats.document import Kind, in_unit, shown
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement import figures
 from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import period_name, statement_of
 from portal.reports.statement.tables import document_of
+from tests.accounting.booking import book as book_usage_of
 from tests.accounting.test_at_once import at_once
 from tests.portal.reading import sheets, text_of
 from tests.portal.scene import SECRETS, Scene, book
@@ -83,7 +85,10 @@ def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
                     continue
                 if isinstance(cell, str):
                     continue
-                moving = table.key == "budgets"  # what runs costs more from one request to the next
+                moving = table.key in {
+                    "budgets",
+                    "forecast",
+                }  # what runs costs more from one request to the next
                 if not moving:
                     assert Decimal(str(of_json[at][column.key])) == Decimal(str(cell))
                     assert Decimal(in_csv[table.key][at][column.key]) == Decimal(str(cell))
@@ -187,6 +192,45 @@ def test_members_see_no_budget(rich: Scene, browser_of) -> None:
         assert ("budgets" in tables) == seen
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
+def test_mays_statement_has_mays_budget_whenever_it_is_read(
+    rich: Scene, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    cast = rich.people
+    BudgetChange.objects.create(tenant_id=cast.astro.pk, period="month", amount=70)
+    for now in (datetime(2026, 6, 1, 16, tzinfo=UTC), datetime(2026, 8, 9, tzinfo=UTC)):
+        monkeypatch.setattr(figures, "now_from_database", lambda now=now: now)
+        may = statement_of(cast.alice, cast.astro, period("2026-05-01", "2026-05-31", zone))
+        [budget] = may.budgets
+        assert (budget.amount, budget.begins.month, budget.is_over, budget.forecast) == (70, 5, True, None)
+        assert may.ahead is None
+
+
+def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
+    rich: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody needs a budget for that; ten of June's thirty days are over."""
+    cast = rich.people
+    begins = datetime(2026, 6, 5, 12, tzinfo=UTC)
+    for lease, gpus in ((1, 1), (2, 4)):
+        at = begins - timedelta(days=10) * (lease - 1)
+        book_usage_of(cast, begins=at, ends=at + timedelta(hours=10), gpus=gpus, lease_id=lease)
+    held = Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, datetime(2026, 6, 10, 14, tzinfo=UTC))
+    monkeypatch.setattr(figures, "not_booked", lambda tenants: [held])
+    monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2026, 6, 11, tzinfo=UTC))
+    for first in ("2026-06-01", "2026-05-20", "2026-06-10"):
+        june = statement_of(cast.bob, cast.astro, period(first, "2026-06-11"))
+        assert june.budgets == []
+        assert june.ahead is not None
+        assert (june.ahead.spent, june.ahead.forecast) == (60, 180)  # at 3.00 an hour
+        [table] = [one for one in document_of(june).tables if one.key == "forecast"]
+        assert next(iter(table.rows))[2:4] == (60, 180)
+    monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2026, 6, 2, 23, tzinfo=UTC))
+    early = statement_of(cast.bob, cast.astro, period("2026-06-01", "2026-06-02"))
+    assert early.ahead is not None
+    assert early.ahead.forecast is None
+
+
 def test_whoever_is_in_no_team_is_told_so(rich: Scene, browser_of) -> None:
     stranger = browser_of(User.objects.create_user(username="stranger"))
     assert "No team yet" in page_text(stranger.get("/usage/statement/"))
@@ -200,7 +244,7 @@ def test_wrong_dates_are_named(rich: Scene, browser_of) -> None:
 
 def test_how_many_queries_a_statement_takes(rich: Scene, django_assert_max_num_queries) -> None:
     """In a test's transaction; in one moment of its own it asks once which books and teams there are."""
-    with django_assert_max_num_queries(58):
+    with django_assert_max_num_queries(64):  # the budgets of two months, and what this one has cost
         statement_of(rich.people.alice, rich.people.astro, period())
 
 

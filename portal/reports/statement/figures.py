@@ -10,22 +10,27 @@ from functools import partial
 
 from django.conf import settings
 
-from accounting.actions.budgets import Outlook
 from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
-from accounting.held import Held, held_by_generation
+from accounting.forecast import forecast
+from accounting.held import Held as HeldTime
+from accounting.held import held_by_generation
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.models import Membership, Tenant, User
-from accounting.one_moment import one_moment
+from accounting.months import months_after
+from accounting.one_moment import one_moment, read_once
+from accounting.past_budgets import Standing, standings
 from accounting.reports import By, UsageRow, nothing_used, regrouped, usage_report
-from portal.reports.periods import ReportPeriod
+from accounting.spending import Held, money_held
+from accounting.visibility import tenants_seen
+from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
 from scheduling.amounts import Amounts
 from scheduling.fairness import Scope, fairness_rows
 from scheduling.job_waits import Expansion, Wait, expansions, waits
 from scheduling.job_waste import Waste, waste
+from scheduling.limits import unbooked as not_booked
 from scheduling.models import JobLabel, LabelKey
-from scheduling.outlooks import outlooks
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 # Of a longer time days are no picture any more.
@@ -39,6 +44,19 @@ class ByLabel:
     key: str
     rows: Sequence[UsageRow]
     rest: Sequence[UsageRow]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a calendar month of the reader's will have cost at its end, if it goes on as it went; in Fairlot's currency.
+
+    `spent` has what is held and not booked yet; `forecast` is None in the first two days.
+    """
+
+    begins: datetime
+    ends: datetime
+    spent: Decimal
+    forecast: Decimal | None
 
 
 @dataclass(frozen=True)
@@ -56,9 +74,10 @@ class Statement:
     lines: Sequence[Line]
     taken_back: Sequence[TakenBack]
     totals: Sequence[UsageRow]
-    held: Sequence[Held]
+    held: Sequence[HeldTime]
     unbooked: Unbooked
-    budgets: Sequence[Outlook]
+    budgets: Sequence[Standing]
+    ahead: Ahead | None
     users: Sequence[UsageRow]
     jobs: Sequence[UsageRow]
     count_of_users: int
@@ -82,6 +101,11 @@ class Statement:
     def is_provisional(self) -> bool:
         """Whether more of the period will come."""
         return self.at < self.period.ends or self.unbooked.leases > 0 or not self.is_priced
+
+    @property
+    def latest_budgets(self) -> Sequence[Standing]:
+        """Of the budget of each kind of period its last one."""
+        return list({one.period: one for one in self.budgets}.values())
 
     @property
     def gpu_seconds(self) -> Decimal:
@@ -127,6 +151,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
         held=held_by_generation(viewer, *bounds, tenant=tenant),
         unbooked=unbooked(viewer, *bounds, tenant=tenant),
         budgets=_budgets(viewer, tenant, period, now),
+        ahead=_ahead(viewer, tenant, period, now, totals),
         users=users.rows,
         jobs=jobs.rows,
         count_of_users=users.count,
@@ -145,12 +170,34 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
     )
 
 
-def _budgets(viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime) -> list[Outlook]:
-    """How they stand now, where that is part of the period; for those who may read budgets."""
-    if not period.begins <= now < period.ends + timedelta(days=1):
-        return []
+def _budgets(viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime) -> list[Standing]:
+    """Those of the period's days, as they were then; for those who may read budgets, who see all that is below."""
     manages = Tenant.objects.visible_to(viewer, role=Membership.Role.MANAGER).filter(pk=tenant.pk)
-    return outlooks(tenant=tenant) if viewer.is_operator or manages.exists() else []
+    if not viewer.is_operator and not manages.exists():
+        return []
+    held = _held_now(viewer, tenant)
+    return standings(tenant, period.first, period.last, until=period.ends, now=now, held=held)
+
+
+def _ahead(
+    viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, totals: Sequence[UsageRow]
+) -> Ahead | None:
+    """Of the month that runs, where the period has today; of what the viewer may see, as all else."""
+    if not period.begins <= now < period.ends:
+        return None
+    first = now.astimezone(period.zone).date().replace(day=1)
+    month = ReportPeriod(GIVEN, first, months_after(first, 1) - timedelta(days=1), period.zone, {})
+    if period.first != first:
+        totals = usage_report(viewer, month.begins, now, by=[By.GENERATION], tenant=tenant, totals=False).rows
+    booked = sum((row.cost for row in totals if row.currency == settings.FAIRLOT_CURRENCY), Decimal(0))
+    spent = booked + money_held(month.begins, now, _held_now(viewer, tenant))
+    ahead = forecast(spent, begins=month.begins, now=now, ends=month.ends)
+    return Ahead(month.begins, month.ends, spent, ahead)
+
+
+@read_once
+def _held_now(viewer: User, tenant: Tenant) -> list[Held]:
+    return not_booked(tenants_seen(viewer, tenant))
 
 
 def _labels(viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow]) -> list[ByLabel]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
+from django.conf import settings
+
 from accounting.reports import UsageRow
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
-from portal.reports.statement.figures import Statement
+from portal.reports.statement.figures import Ahead, Statement
 
 TIME = Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4)
 AMOUNT = Column("amount", "Amount", Kind.MONEY, 4)
@@ -48,6 +50,8 @@ def tables_of(statement: Statement) -> Iterator[Table]:
     yield _held(statement)
     if statement.budgets:
         yield _budgets(statement)
+    if statement.ahead:
+        yield _ahead(statement.ahead)
     yield _usage(
         statement, "generations", statement.generations, by="generation", heading="GPU", title="By generation"
     )
@@ -141,22 +145,42 @@ def _budgets(statement: Statement) -> Table:
             Column("period", "Period"),
             Column("begins", "From", Kind.DATE),
             Column("ends", "Before", Kind.DATE),
+            Column("at", "As of", Kind.MOMENT),
             *money,
         ],
         [
             (
-                one.budget.get_period_display(),
+                one.name,
                 one.begins.date(),
                 one.ends.date(),
-                one.budget.amount,
+                one.at,
+                one.amount,
                 one.spent,
-                one.budget.amount - one.spent,
+                one.left,
                 one.forecast,
             )
             for one in statement.budgets
         ],
-        note="As of now, with what is held and not booked yet. The forecast is for the end of the budget's period; in "
-        "its first two days there is none.",
+        note="Of the periods that these days are in, as of their end or the end of these days, with what is held and "
+        "not booked yet. The forecast is for the end of the budget's period; in its first two days, and once it is "
+        "over, there is none.",
+    )
+
+
+def _ahead(ahead: Ahead) -> Table:
+    return Table(
+        "forecast",
+        "Forecast",
+        [
+            Column("begins", "From", Kind.MOMENT),
+            Column("ends", "Before", Kind.MOMENT),
+            Column("spent", "Spent", Kind.MONEY, 2),
+            Column("forecast", "Forecast", Kind.MONEY, 2),
+            CURRENCY,
+        ],
+        [(ahead.begins, ahead.ends, ahead.spent, ahead.forecast, settings.FAIRLOT_CURRENCY)],
+        note="What this month costs if it goes on as until now, with what is held and not booked yet; in its first two "
+        "days there is no forecast.",
     )
 
 
