@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Sum
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
@@ -19,6 +19,7 @@ from portal.share.anomalies import (
     read_parts,
     seen,
 )
+from portal.share.anomaly_tables import anomalies_file
 from portal.share.trades import visible_ids
 from portal.share.views import chosen_cluster
 from scheduling.models import Cluster
@@ -32,9 +33,16 @@ NONE_YET: dict[str, Any] = {
 
 
 @router.get("/share/anomalies", response=schemas.SharingAnomalies, url_name="share_anomalies")
-def share_anomalies(request: HttpRequest, asked: Query[schemas.AnomalyQuestion]) -> dict[str, Any]:
-    """Jobs of the caller's teams that would have fared better alone, the latest first; one analysis."""
+def share_anomalies(
+    request: HttpRequest, asked: Query[schemas.AnomalyQuestion]
+) -> dict[str, Any] | HttpResponse:
+    """Jobs of the caller's teams that would have fared better alone, the latest first; one analysis.
+
+    Other formats than JSON have all of them."""
     user = request.auth
+    if asked.format != "json":
+        request.user = user
+        return anomalies_file(request, asked.format)
     tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=asked.team) if asked.team else None
     cluster = chosen_cluster(asked.cluster, list(Cluster.objects.order_by("name")))
     analysis = chosen_analysis(str(asked.analysis or ""), read_analyses(user, cluster))

@@ -8,7 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from portal.api import schemas
-from portal.reports.fairness import COLUMNS, fairness_csv, read_fairness
+from portal.reports.fairness import fairness_file, read_fairness
+from portal.reports.fairness_tables import COLUMNS
 from scheduling.amounts import Amounts
 from scheduling.fairness import Indices, Statement
 
@@ -21,12 +22,12 @@ def fairness(
     team: str = "",
     cluster: str = "",
     period: Literal["this-month", "last-month", "dates"] = "this-month",
-    format: Literal["json", "csv"] = "json",  # noqa: A002
+    format: Literal["json", "csv", "xlsx", "pdf"] = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """What teams were entitled to and got, each without those below it. `period` as in usage."""
     request.user = request.auth
-    if format == "csv":
-        return fairness_csv(request)
+    if format != "json":
+        return fairness_file(request, format)
     report = read_fairness(request)
     return {
         "begins": report.period.begins,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -14,6 +14,7 @@ from portal.api import schemas
 from portal.api.jobs import visible_job
 from portal.jobs.idle import Told, told_of, use_of
 from portal.reports.idle import idle_now
+from portal.reports.idle_tables import idle_file
 from scheduling import actions
 from scheduling.models import Cluster, IdleRule
 
@@ -22,8 +23,17 @@ MOST = 500
 
 
 @router.get("/idle", response=list[schemas.IdleJob], url_name="idle")
-def idle(request: HttpRequest, team: str | None = None) -> list[dict[str, Any]]:
-    """Jobs of the caller's teams, or of one with all below, whose GPUs nobody uses; longest first, 500 at most."""
+def idle(
+    request: HttpRequest,
+    team: str | None = None,
+    format: Literal["json", "csv", "xlsx", "pdf"] = "json",  # noqa: A002
+) -> list[dict[str, Any]] | HttpResponse:
+    """Jobs of the caller's teams, or of one with all below, whose GPUs nobody uses; longest first, 500 at most.
+
+    Other formats have all of them, and what teams held without use this month."""
+    if format != "json":
+        request.user = request.auth
+        return idle_file(request, format)
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
     return [_show(told) for told in told_of(idle_now(request.auth, tenant)[:MOST])]
 

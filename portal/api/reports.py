@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -12,14 +12,15 @@ from accounting.models import Tenant
 from accounting.reports import By
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
-from portal.reports.capacity import capacity_csv, read_capacity
+from portal.reports.capacity import capacity_file, read_capacity
 from portal.reports.formats import json_of
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
 from portal.reports.statement.views import file_name, file_of, read_request
-from portal.reports.views import read_report, usage_csv
+from portal.reports.views import read_report, usage_file
 from portal.share.periods import read_period
 from portal.share.queries import POINTS, read_share
+from portal.share.trade_book import trades_file
 from portal.share.trades import SeenTrade, read_trades, seen, visible_ids
 from portal.share.views import chosen_cluster
 from scheduling.models import Cluster
@@ -27,6 +28,7 @@ from scheduling.models import Cluster
 router = Router(tags=["Reports"])
 
 PeriodName = Literal["1h", "24h", "7d", "30d"]
+Form = Literal["json", "csv", "xlsx", "pdf"]
 
 
 @router.get("/me", response=schemas.Me, url_name="me")
@@ -64,21 +66,23 @@ def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: 
 
 
 @router.get("/trades", response=schemas.TradePage, url_name="trades")
-def trades(
-    request: HttpRequest,
-    period: PeriodName = "24h",
-    generation: str = "",
-    before: Annotated[int, Query(ge=0, le=2**63 - 1)] | None = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> dict[str, Any]:
-    """Trades of the caller's teams, latest first; ask again with `before` = `next` for older ones."""
-    found = read_trades(request.auth, read_period(period), generation=generation)
-    if before is not None:
-        found = found.filter(pk__lt=before)
-    some = list(found[: limit + 1])
+def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[str, Any] | HttpResponse:
+    """Trades of the caller's teams, latest first; ask again with `before` = `next` for older ones.
+
+    Other formats have all of the period, and what was booked."""
+    if asked.format != "json":
+        request.user = request.auth
+        return trades_file(request, asked.format)
+    visible = Tenant.objects.visible_to(request.auth)
+    tenant = get_object_or_404(visible, slug=asked.team) if asked.team else None
+    period = read_period(asked.period)
+    found = read_trades(request.auth, period, generation=asked.generation, tenant=tenant)
+    if asked.before is not None:
+        found = found.filter(pk__lt=asked.before)
+    some = list(found[: asked.limit + 1])
     return {
-        "items": [_show_trade(trade) for trade in seen(some[:limit], visible_ids(request.auth))],
-        "next": some[limit - 1].pk if len(some) > limit else None,
+        "items": [_show_trade(trade) for trade in seen(some[: asked.limit], visible_ids(request.auth))],
+        "next": some[asked.limit - 1].pk if len(some) > asked.limit else None,
     }
 
 
@@ -98,14 +102,14 @@ def usage(
     period: Literal["this-month", "last-month", "dates"] = "this-month",
     *,
     label: str = "",
-    format: Literal["json", "csv"] = "json",  # noqa: A002
+    format: Form = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """The usage report; `by=label` is by the values of the key `label`, null for jobs without it.
 
     With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
     request.user = request.auth
-    if format == "csv":
-        return usage_csv(request)
+    if format != "json":
+        return usage_file(request, format)
     _, _, bounds, report = read_report(request)
     told = {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
     return told | {"lacks_before": report.lacks_before}
@@ -130,14 +134,14 @@ def capacity(
     request: HttpRequest,
     cluster: str = "",
     period: Literal["this-month", "last-month", "dates"] = "this-month",
-    format: Literal["json", "csv"] = "json",  # noqa: A002
+    format: Form = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
     """What all GPUs were in closed hours, and who bears what they were worth; for operators. `period` as in usage."""
     request.user = request.auth
     if not request.user.is_operator:
         raise Http404
-    if format == "csv":
-        return capacity_csv(request)
+    if format != "json":
+        return capacity_file(request, format)
     _, _, report = read_capacity(request)
     return {
         "begins": report.begins,

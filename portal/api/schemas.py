@@ -800,6 +800,15 @@ class SharingAnomaly(Schema):
     holders: list[AnomalyHolder]
 
 
+class TradeQuestion(Schema):
+    team: str = Field("", description="Slug of a team; with all teams below it.")
+    period: Literal["1h", "24h", "7d", "30d"] = "24h"
+    generation: str = ""
+    before: int | None = Field(None, ge=0, le=2**63 - 1)
+    limit: int = Field(50, ge=1, le=200)
+    format: Literal["json", "csv", "xlsx", "pdf"] = "json"
+
+
 class AnomalyQuestion(Schema):
     team: str = Field("", description="Slug of a team; with all teams below it.")
     cluster: str = Field("", description="By name; the first if none is named.")
@@ -809,6 +818,7 @@ class AnomalyQuestion(Schema):
     cause: str = ""
     offset: int = Field(0, ge=0, le=2**31 - 1)
     limit: int = Field(50, ge=1, le=200)
+    format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
 class SharingAnomalies(Schema):

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_safe
 
 from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
 from accounting.clock import now_from_database
-from accounting.csv_lines import csv_line, harmless
 from accounting.sums import HOUR
 from portal.administration.access import operators_only
+from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from scheduling.actions.closing import keeping_open
 from scheduling.models import Cluster, Lease
@@ -51,15 +51,11 @@ def capacity(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @operators_only
-def capacity_csv(request: HttpRequest) -> HttpResponse:
-    """The same as a file, exact and unrounded: what GPUs were, an empty line, and who bears it."""
-    _, period, report = read_capacity(request)
-    name = f"fairlot-capacity-{period.first}-{period.last}.csv"
-    return HttpResponse(
-        "".join(capacity_csv_lines(report)),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
+def capacity_file(request: HttpRequest, form: str) -> HttpResponse:
+    """The same, exact: what GPUs were, and who bears it."""
+    cluster, period, report = read_capacity(request)
+    name = f"fairlot-capacity-{period.first}-{period.last}"
+    return answer(capacity_document(cluster, period, report), form, name)
 
 
 def read_capacity(request: HttpRequest) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
@@ -72,20 +68,65 @@ def read_capacity(request: HttpRequest) -> tuple[Cluster | None, ReportPeriod, C
     return cluster, period, capacity_report(period.begins, period.ends, book=cluster and cluster.pk)
 
 
-def capacity_csv_lines(report: CapacityReport) -> Iterator[str]:
-    classes = [f"{name}_gpu_seconds" for name in CLASSES]
-    yield csv_line(["generation", *classes, "capacity_gpu_seconds", "value", "currency"])
-    for row in report.rows:
-        amounts = [f"{row.seconds[name]:f}" for name in CLASSES]
-        yield csv_line(
-            [harmless(row.generation), *amounts, f"{row.capacity:f}", f"{row.value:f}", row.currency]
-        )
-    yield csv_line([])
-    yield csv_line(["borne_by", "amount", "currency"])
-    for identity in report.identities:
-        for name, amount in _lines(identity):
-            yield csv_line([harmless(name), f"{amount:f}", identity.currency])
-        yield csv_line(["Capacity x price", f"{identity.value:f}", identity.currency])
+def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> Document:
+    until = (
+        "nothing yet"
+        if report.until is None
+        else f"{report.until.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+    )
+    return Document(
+        title="Capacity",
+        facts=[
+            ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
+            ("Cluster", cluster.name if cluster else "All"),
+            ("Closed until", until),
+            *(
+                (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
+                for one in report.identities
+            ),
+        ],
+        tables=[
+            Table(
+                "classes",
+                "What GPUs were",
+                [
+                    Column("generation", "GPU"),
+                    *(Column(f"{name}_gpu_seconds", WORDS[name], Kind.GPU_TIME, 2) for name in CLASSES),
+                    Column("capacity_gpu_seconds", "Capacity", Kind.GPU_TIME, 2),
+                    Column("value", "Worth", Kind.MONEY, 2),
+                    Column("currency", "Currency"),
+                ],
+                [
+                    (
+                        row.generation,
+                        *(row.seconds[name] for name in CLASSES),
+                        row.capacity,
+                        row.value,
+                        row.currency,
+                    )
+                    for row in report.rows
+                ],
+                note="GPU-hours. The classes of a row sum to its capacity, which is worth as much by the prices.",
+            ),
+            Table(
+                "bearers",
+                "Who bears it",
+                [
+                    Column("borne_by", "Borne by"),
+                    Column("amount", "Amount", Kind.MONEY, 4),
+                    Column("currency", "Currency"),
+                ],
+                [
+                    (name, amount, identity.currency)
+                    for identity in report.identities
+                    for name, amount in (*_lines(identity), ("Capacity x price", identity.value))
+                ],
+                note="All lines above sum to capacity x price, to the last digit.",
+            ),
+        ],
+        zone=period.zone,
+        has_keys=False,
+    )
 
 
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -15,21 +13,18 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.clock import now_from_database
-from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform
+from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
+from portal.reports.formats import answer
 from portal.reports.index_chart import draw_indices
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.share.views import chosen_cluster
 from scheduling.amounts import Amounts
 from scheduling.fairness import (
-    Compared,
-    Finished,
-    Indices,
     Row,
     Scope,
-    Statement,
     compare,
     fairness_rows,
     finished,
@@ -39,35 +34,7 @@ from scheduling.fairness import (
 )
 from scheduling.models import Cluster
 
-# In the order in which they add up.
-COLUMNS = {
-    "entitled": "Entitled",
-    "lent": "Lent",
-    "unused": "Unused",
-    "borrowed": "Borrowed",
-    "sold": "Sold",
-    "bought": "Bought",
-    "due": "Due",
-    "received": "Received",
-    "owed": "Owed",
-}
 MOST_POINTS = 120
-
-
-@dataclass(frozen=True)
-class FairnessReport:
-    """What one reader sees. Tenants are compared for operators alone; a statement is of one team."""
-
-    period: ReportPeriod
-    cluster: Cluster | None
-    tenant: Tenant | None
-    rows: list[Row]
-    compared: list[Compared]
-    indices: Indices | None
-    over_time: list[Indices]
-    finished: list[Finished]
-    statement: Statement | None
-    weights: list[Generation]
 
 
 def read_fairness(request: HttpRequest) -> FairnessReport:
@@ -168,64 +135,8 @@ def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def fairness_csv(request: HttpRequest) -> HttpResponse:
-    """The same as a file, unrounded: tables one below the other, an empty line between two."""
+def fairness_file(request: HttpRequest, form: str) -> HttpResponse:
+    """The same, unrounded."""
     report = read_fairness(request)
-    name = f"fairlot-fairness-{report.period.first}-{report.period.last}.csv"
-    return HttpResponse(
-        "".join(fairness_csv_lines(report)),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
-
-
-def fairness_csv_lines(report: FairnessReport) -> Iterator[str]:
-    measures = [f"{name}_gpu_seconds" for name in COLUMNS]
-    yield csv_line(["team", "gpu", *measures, "delivered"])
-    for row in report.rows:
-        names = [harmless(row.tenant.name), harmless(row.generation.name)]
-        yield csv_line([*names, *_figures(row.amounts), _figure(row.amounts.delivered)])
-    if report.indices:
-        yield from _compared_lines(report, report.indices)
-    yield csv_line([])
-    yield csv_line(
-        ["team", "jobs_ended", "rho_known", "rho_median", "rho_worst", "worse_off_than_alone", "left_out"]
-    )
-    for one in report.finished:
-        rhos = [_figure(one.median), _figure(one.worst)]
-        yield csv_line([harmless(one.tenant.name), one.ended, one.told, *rhos, one.worse_off, one.left_out])
-    if report.statement:
-        yield csv_line([])
-        own = [f"{name}_own_gpu_seconds" for name in COLUMNS]
-        yield csv_line(["team", "gpu", "measured_speed", "measured_jobs", *own])
-        for line in report.statement.lines:
-            names = [harmless(report.statement.tenant.name), harmless(line.generation.name)]
-            figures = _figures(line.own) if line.speed is not None else [""] * len(COLUMNS)
-            yield csv_line([*names, _figure(line.speed), line.jobs, *figures])
-
-
-def _compared_lines(report: FairnessReport, over_all: Indices) -> Iterator[str]:
-    yield csv_line([])
-    yield csv_line(["gpu", "published_weight"])
-    for generation in report.weights:
-        yield csv_line([harmless(generation.name), f"{generation.weight.normalize():f}"])
-    yield csv_line([])
-    yield csv_line(
-        ["team", *(f"{name}_weighted_gpu_seconds" for name in COLUMNS), "delivered", "of_entitled"]
-    )
-    for one in report.compared:
-        ratios = [_figure(one.amounts.delivered), _figure(one.of_entitlement)]
-        yield csv_line([harmless(one.tenant.name), *_figures(one.amounts), *ratios])
-    yield csv_line([])
-    yield csv_line(["from", "to", "teams", "jain", "max_min"])
-    for index in [over_all, *report.over_time]:
-        bounds = [harmless(index.begins), harmless(index.ends)]
-        yield csv_line([*bounds, index.tenants, _figure(index.jain), _figure(index.max_min)])
-
-
-def _figures(amounts: Amounts) -> list[str]:
-    return [_figure(getattr(amounts, name)) for name in COLUMNS]
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else repr(float(value))
+    name = f"fairlot-fairness-{report.period.first}-{report.period.last}"
+    return answer(fairness_document(report), form, name)

@@ -1,4 +1,4 @@
-"""The usage report: what was used and what it cost, as a page and as CSV."""
+"""The usage report: what was used and what it cost, as a page and as files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.models import Tenant
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
+from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from portal.reports.unbooked import unbooked
@@ -74,15 +75,65 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def usage_csv(request: HttpRequest) -> HttpResponse:
-    """The same rows as a file, exact and unrounded."""
-    _, by, period, report = read_report(request)
-    name = f"fairlot-usage-{by}-{period.first}-{period.last}.csv"
+def usage_file(request: HttpRequest, form: str) -> HttpResponse:
+    """All rows, exact. As CSV, for programs, without totals and with the numbers of what is named."""
+    tenant, by, period, report = read_report(request)
+    name = f"fairlot-usage-{by}-{period.first}-{period.last}"
+    if form != "csv":
+        return answer(usage_document(tenant, by, period, report), form, name)
     return HttpResponse(
         "".join(csv_lines(report)),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        content_type=TYPES[form],
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
+
+
+def usage_document(tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport) -> Document:
+    """The rows of the report, and their sum where all are in one currency."""
+    facts = [
+        ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
+        ("Teams", tenant.name if tenant else "All that you may see"),
+    ]
+    if report.lacks_before:
+        until = f"{report.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+        facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
+    names = NAMES.get(by, [Column(by, GROUPS[by])])
+    total = report.totals[0] if len(report.totals) == 1 else None
+    return Document(
+        title=f"Usage by {GROUPS[by] if by == By.GENERATION else GROUPS[by].lower()}",
+        facts=facts,
+        tables=[
+            Table(
+                "usage",
+                "Usage",
+                [*names, *AMOUNTS],
+                [(*_names(row, by), *_amounts(row)) for row in report.rows],
+                totals=total and ("Total", *[None] * (len(names) - 1), *_amounts(total)),
+            )
+        ],
+        zone=period.zone,
+    )
+
+
+NAMES = {
+    By.JOB: [Column("job_id", "Number"), Column("job", "Job")],
+    By.DAY: [Column("day", "Day", Kind.DATE)],
+}
+AMOUNTS = [
+    Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
+    Column("cost", "Amount", Kind.MONEY, 4),
+    Column("currency", "Currency"),
+]
+
+
+def _names(row: UsageRow, by: By) -> Sequence[Cell]:
+    if by == By.DAY:
+        return [row.begins and row.begins.date()]
+    return [str(row.job_id), row.job] if by == By.JOB else [name_of(row, by)]
+
+
+def _amounts(row: UsageRow) -> Sequence[Cell]:
+    return row.gpu_seconds, row.cost, row.currency
 
 
 def page_number(text: str) -> int:

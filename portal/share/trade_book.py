@@ -1,53 +1,105 @@
-"""The trade book as a file: a line for each side of each trade that the reader may see."""
+"""The trade book as a file: a line for each side of each trade that the reader may see, and what was booked."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from accounting.csv_lines import csv_line, harmless
-from portal.share.periods import read_period
-from portal.share.trades import SeenTrade, Side, read_trades, seen, visible_ids
+from accounting.models import Tenant, User
+from accounting.trade_totals import BookedTrades, booked_trades
+from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.share.periods import Period, read_period
+from portal.share.queries import below
+from portal.share.trades import SeenTrade, Side, read_trades, seen, totals, visible_ids
 from portal.share.views import chosen_tenant
 from scheduling.models import Trade
 
-HEAD = [
-    "trade", "from", "to", "team", "with", "gave_gpus", "gave", "got_gpus", "got", "rate", "gave_gpu_seconds",
-    "got_gpu_seconds", "measured_speedup", "without_slow_gpus", "with_slow_gpus", "gain",
-]  # fmt: skip
+AT_ONCE = 500
 
 
 @require_safe
-def trades_csv(request: HttpRequest) -> HttpResponse:
-    """What the page shows, trade by trade and unrounded; what still runs has no end and no GPU-seconds yet."""
+def trades_file(request: HttpRequest, form: str) -> HttpResponse:
+    """What the page shows, trade by trade; what still runs has no end and no GPU-seconds yet. As CSV trades alone."""
     tenant = chosen_tenant(request) if request.GET.get("team") else None
     period = read_period(request.GET.get("period"))
     generation = request.GET.get("generation", "").replace("\0", "")
-    found = read_trades(request.user, period, generation=generation, tenant=tenant)
-    return HttpResponse(
-        "".join(trade_lines(found.iterator(), visible_ids(request.user))),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="fairlot-trades-{period.key}.csv"'},
+    document = trade_book(request.user, period, generation=generation, tenant=tenant)
+    return answer(document, form, f"fairlot-trades-{period.key}", alone="trades")
+
+
+def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tenant | None = None) -> Document:
+    found = read_trades(user, period, generation=generation, tenant=tenant)
+    mine = visible_ids(user)
+    sides = set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine
+    booked = booked_trades(period.begins, period.ends, None if user.is_operator and tenant is None else sides)
+    facts = [("Period", period.label), ("Teams", tenant.name if tenant else "All that you may see")]
+    return Document(
+        title="Trades",
+        facts=[*facts, ("GPU", generation)] if generation else facts,
+        tables=[
+            Table("trades", "Trades", COLUMNS, _rows(found.iterator(chunk_size=AT_ONCE), mine)),
+            Table(
+                "totals",
+                "GPU time by generation",
+                [Column("generation", "GPU"), *_times("gave", "got", "net")],
+                [(one.generation, one.gave, one.got, one.net) for one in totals(found, sides)],
+                note="Of these trades; one that still runs counts until now.",
+            ),
+            *([] if generation else [_booked(booked)]),
+        ],
+        zone=timezone.get_current_timezone(),
     )
 
 
-def trade_lines(trades: Iterable[Trade], mine: Collection[int]) -> Iterator[str]:
-    yield csv_line(HEAD)
+def _times(*names: str) -> list[Column]:
+    return [Column(f"{name}_gpu_seconds", f"{name.capitalize()}, GPU-h", Kind.GPU_TIME, 4) for name in names]
+
+
+def _booked(booked: Iterable[BookedTrades]) -> Table:
+    return Table(
+        "booked",
+        "In the ledger",
+        [Column("generation", "GPU"), *_times("gave", "got", "sum")],
+        [(one.generation, one.gave, one.got, one.sum) for one in booked],
+        note="Trades that have ended, exact to the microsecond; over all teams they sum to zero.",
+    )
+
+
+COLUMNS = [
+    Column("trade", "Trade", Kind.NUMBER),
+    Column("from", "From", Kind.MOMENT),
+    Column("to", "To", Kind.MOMENT),
+    Column("team", "Team"),
+    Column("with", "With"),
+    Column("gave_gpus", "Gave, GPUs", Kind.NUMBER, 3),
+    Column("gave", "Gave"),
+    Column("got_gpus", "Got, GPUs", Kind.NUMBER, 3),
+    Column("got", "Got"),
+    Column("rate", "Rate", Kind.NUMBER, 3),
+    *_times("gave", "got"),
+    Column("measured_speedup", "Measured speed-up", Kind.NUMBER, 3),
+    Column("without_slow_gpus", "Worth without, slow GPUs", Kind.NUMBER, 3),
+    Column("with_slow_gpus", "Worth with it, slow GPUs", Kind.NUMBER, 3),
+    Column("gain", "Gain", Kind.NUMBER, 3),
+]
+
+
+def _rows(trades: Iterable[Trade], mine: Collection[int]) -> Iterator[tuple[Cell, ...]]:
     for trade in trades:
         (shown,) = seen([trade], mine)
         for side in shown.sides:
-            yield csv_line(_line(shown, side))
+            yield _row(shown, side)
 
 
-def _line(trade: SeenTrade, side: Side) -> list[object]:
+def _row(trade: SeenTrade, side: Side) -> tuple[Cell, ...]:
     others = [one.tenant.name for one in trade.sides if one is not side]
     seconds = trade.seconds
-    return [
-        trade.id, harmless(trade.begins), harmless(trade.ends) if trade.ends else "", harmless(side.tenant.name),
-        harmless(others[0] if others else trade.counterpart), repr(side.gave), harmless(side.gave_generation),
-        repr(side.got), harmless(side.got_generation), repr(trade.price),
-        "" if seconds is None else repr(side.gave * seconds), "" if seconds is None else repr(side.got * seconds),
-        repr(side.speedup), repr(side.worth.without), repr(side.worth.with_trade), repr(side.gain),
-    ]  # fmt: skip
+    return (
+        trade.id, trade.begins, trade.ends, side.tenant.name, others[0] if others else trade.counterpart,
+        side.gave, side.gave_generation, side.got, side.got_generation, trade.price,
+        None if seconds is None else side.gave * seconds, None if seconds is None else side.got * seconds,
+        side.speedup, side.worth.without, side.worth.with_trade, side.gain,
+    )  # fmt: skip

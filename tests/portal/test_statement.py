@@ -85,10 +85,8 @@ def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
                     continue
                 if isinstance(cell, str):
                     continue
-                moving = table.key in {
-                    "budgets",
-                    "forecast",
-                }  # what runs costs more from one request to the next
+                # What runs costs more from one request to the next.
+                moving = table.key in {"budgets", "forecast"}
                 if not moving:
                     assert Decimal(str(of_json[at][column.key])) == Decimal(str(cell))
                     assert Decimal(in_csv[table.key][at][column.key]) == Decimal(str(cell))

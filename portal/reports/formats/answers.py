@@ -6,7 +6,7 @@ from django.http import HttpResponse, JsonResponse
 
 from portal.reports.formats.document import Document
 from portal.reports.formats.pdf import pdf_of
-from portal.reports.formats.text import csv_of, json_of
+from portal.reports.formats.text import csv_of, csv_of_table, json_of
 from portal.reports.formats.workbook import xlsx_of
 
 TYPES = {
@@ -31,10 +31,18 @@ def in_format(document: Document, form: str) -> bytes:
     raise ValueError(f"No such format: {form}.")
 
 
-def answer(document: Document, form: str, name: str) -> HttpResponse:
-    """The file as an attachment. `name` is without ending, of letters, digits and hyphens."""
+def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponse:
+    """The file as an attachment. `name` is without ending, of letters, digits and hyphens.
+
+    Of CSV there is only the table of the key `alone` where that is given: a head and rows, which programs can add up.
+    """
+    if alone and form == "csv":
+        (table,) = [one for one in document.tables if one.key == alone]
+        content = "".join(csv_of_table(table)).encode()
+    else:
+        content = in_format(document, form)
     return HttpResponse(
-        in_format(document, form),
+        content,
         content_type=TYPES[form],
         headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
     )

@@ -61,13 +61,15 @@ class Table:
 class Document:
     """Tables under a title and a few facts (label, text), as they stand at the head of a letter.
 
-    `zone` is that of moments for people; programs get them with their offset.
+    `zone` is that of moments for people; programs get them with their offset. Without `has_keys` the tables of a CSV
+    file have no lines above them that name them, as programs that read it know them without.
     """
 
     title: str
     tables: Sequence[Table]
     facts: Sequence[tuple[str, str]] = field(default=())
     zone: tzinfo | None = None
+    has_keys: bool = True
 
 
 def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import tzinfo
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -30,11 +31,12 @@ LEAST_TEXT = 18.0  # what a column of text has at least, in mm, if it needs that
 MOST_UPRIGHT = 10  # columns
 # Of a cell. Wrapped between words these are up to twice as many lines, which a page must have room for.
 MOST_LINES, MOST_LETTERS = 16, 2000
+MOST_ROWS = 2000  # of a table: nobody leafs through more, and each takes a while
 MUTED = (90, 96, 110)
 
 
 def pdf_of(document: Document) -> bytes:
-    """The file. Rows are all in memory: what may have a million of them is no letter."""
+    """The file. Of each table it has the first `MOST_ROWS`: what has a million of them is no letter."""
     with TemporaryDirectory(prefix="fairlot-fonts-") as folder:  # fpdf2 reads fonts from files only
         lies = any(len(table.columns) > MOST_UPRIGHT for table in document.tables)
         pdf = _Letter(document.title, "landscape" if lies else "portrait")
@@ -86,17 +88,21 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
     def told(row: Sequence[Cell]) -> list[str]:
         return [_one_line(shown(*pair, zone)) for pair in zip(table.columns, row, strict=True)]
 
-    rows = [told(row) for row in table.rows]
+    rows = [told(row) for row in islice(table.rows, MOST_ROWS + 1)]
+    note = table.note
+    if len(rows) > MOST_ROWS:
+        rows.pop()
+        note = f"The first {MOST_ROWS} rows; other formats have all of them. {note}".rstrip()
     totals = told(table.totals) if table.totals else None
     pdf.ln(5)
     if pdf.will_page_break(12 + 3 * LINE):
         pdf.add_page()  # no heading alone at the end of a page
     pdf.set_font(FONT, "B", 11)
     pdf.multi_cell(0, 6, table.title, align="L", new_x=XPos.LMARGIN, new_y=YPos.NEXT)
-    if table.note:
+    if note:
         pdf.set_font(FONT, "", 8)
         pdf.set_text_color(*MUTED)
-        pdf.multi_cell(0, 4.5, table.note, align="L", new_x=XPos.LMARGIN, new_y=YPos.NEXT)
+        pdf.multi_cell(0, 4.5, note, align="L", new_x=XPos.LMARGIN, new_y=YPos.NEXT)
         pdf.set_text_color(0)
     pdf.ln(1)
     if not rows:

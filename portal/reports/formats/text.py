@@ -21,7 +21,8 @@ def csv_of(document: Document) -> Iterator[str]:
     for place, table in enumerate(document.tables):
         if place:
             yield csv_line([])
-        yield csv_line([table.key])
+        if document.has_keys:
+            yield csv_line([table.key])
         yield from csv_of_table(table)
         if table.totals is not None:
             yield csv_line([_cell(cell) for cell in table.totals])

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from portal.administration.access import operators_only
-from portal.reports.formats import TYPES, Cell, Column, Document, Table, answer, csv_of_table, shown
+from portal.reports.formats import TYPES, Cell, Column, Document, Table, answer, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
@@ -103,14 +103,7 @@ def operations_file(request: HttpRequest, subject: str, form: str) -> HttpRespon
     """Everything that the page tells, exact and unrounded."""
     asked, document = read_operations(request, subject)
     name = f"fairlot-{subject}-{asked.period.first}-{asked.period.last}"
-    if form == "csv" and len(document.tables) == 1:
-        # A head and rows alone, so that programs need not look where the table begins and ends.
-        return HttpResponse(
-            "".join(csv_of_table(document.tables[0])),
-            content_type=TYPES[form],
-            headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
-        )
-    return answer(document, form, name)
+    return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 
 def read_operations(request: HttpRequest, subject: str) -> tuple[Asked, Document]:

@@ -1,0 +1,189 @@
+"""The fairness report as tables, of which every format is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accounting.models import Generation, Tenant
+from portal.reports.formats import Cell, Column, Document, Kind, Table
+from portal.reports.periods import ReportPeriod
+from scheduling.amounts import Amounts
+from scheduling.fairness import Compared, Finished, Indices, Row, Statement
+from scheduling.models import Cluster
+
+# In the order in which they add up.
+COLUMNS = {
+    "entitled": "Entitled",
+    "lent": "Lent",
+    "unused": "Unused",
+    "borrowed": "Borrowed",
+    "sold": "Sold",
+    "bought": "Bought",
+    "due": "Due",
+    "received": "Received",
+    "owed": "Owed",
+}
+
+
+@dataclass(frozen=True)
+class FairnessReport:
+    """What one reader sees. Tenants are compared for operators alone; a statement is of one team."""
+
+    period: ReportPeriod
+    cluster: Cluster | None
+    tenant: Tenant | None
+    rows: list[Row]
+    compared: list[Compared]
+    indices: Indices | None
+    over_time: list[Indices]
+    finished: list[Finished]
+    statement: Statement | None
+    weights: list[Generation]
+
+
+def fairness_document(report: FairnessReport) -> Document:
+    return Document(
+        title="Fairness",
+        facts=[
+            ("Period", f"{report.period.first} to {report.period.last} ({report.period.zone.key})"),
+            ("Cluster", report.cluster.name if report.cluster else "All"),
+            ("Teams", report.tenant.name if report.tenant else "All that you may see"),
+        ],
+        tables=list(_tables(report)),
+        zone=report.period.zone,
+        has_keys=False,
+    )
+
+
+def _tables(report: FairnessReport) -> Iterator[Table]:
+    yield Table(
+        "rows",
+        "Entitled and received",
+        [TEAM, GPU, *_measures("{}_gpu_seconds"), _ratio("delivered", "Delivered")],
+        [
+            (row.tenant.name, row.generation.name, *_figures(row.amounts), _figure(row.amounts.delivered))
+            for row in report.rows
+        ],
+        note="GPU-hours of the generation itself; each team without those below it.",
+    )
+    if report.indices:
+        yield from _compared(report, report.indices)
+    yield Table(
+        "finished",
+        "Finish-time fairness",
+        [
+            TEAM,
+            Column("jobs_ended", "Jobs ended", Kind.NUMBER),
+            Column("rho_known", "Compared", Kind.NUMBER),
+            _ratio("rho_median", "Median"),
+            _ratio("rho_worst", "Worst"),
+            Column("worse_off_than_alone", "Worse off than alone", Kind.NUMBER),
+            Column("left_out", "Left out", Kind.NUMBER),
+        ],
+        [
+            (
+                one.tenant.name,
+                one.ended,
+                one.told,
+                _figure(one.median),
+                _figure(one.worst),
+                one.worse_off,
+                one.left_out,
+            )
+            for one in report.finished
+        ],
+        note="How much longer jobs took than on a cluster of their team's own; above 1 they were worse off.",
+    )
+    if report.statement:
+        yield _statement(report.statement)
+
+
+def _compared(report: FairnessReport, over_all: Indices) -> Iterator[Table]:
+    yield Table(
+        "weights",
+        "Published weights",
+        [GPU, Column("published_weight", "Weight", Kind.NUMBER, 3)],
+        [(generation.name, generation.weight.normalize()) for generation in report.weights],
+    )
+    yield Table(
+        "compared",
+        "Teams compared",
+        [
+            TEAM,
+            *_measures("{}_weighted_gpu_seconds"),
+            _ratio("delivered", "Delivered"),
+            _ratio("of_entitled", "Of entitled"),
+        ],
+        [
+            (
+                one.tenant.name,
+                *_figures(one.amounts),
+                _figure(one.amounts.delivered),
+                _figure(one.of_entitlement),
+            )
+            for one in report.compared
+        ],
+        note="GPU-hours of all generations, each by its published weight.",
+    )
+    yield Table(
+        "indices",
+        "Fairness over time",
+        [
+            Column("from", "From", Kind.MOMENT),
+            Column("to", "To", Kind.MOMENT),
+            Column("teams", "Teams", Kind.NUMBER),
+            _ratio("jain", "Jain"),
+            _ratio("max_min", "Max-min"),
+        ],
+        [
+            (index.begins, index.ends, index.tenants, _figure(index.jain), _figure(index.max_min))
+            for index in (over_all, *report.over_time)
+        ],
+        note="The first row is of all of the period.",
+    )
+
+
+def _statement(statement: Statement) -> Table:
+    nothing = [None] * len(COLUMNS)
+    return Table(
+        "own_speeds",
+        "By the speeds of own jobs",
+        [
+            TEAM,
+            GPU,
+            _ratio("measured_speed", "Measured speed"),
+            Column("measured_jobs", "Jobs", Kind.NUMBER),
+            *_measures("{}_own_gpu_seconds"),
+        ],
+        [
+            (
+                statement.tenant.name,
+                line.generation.name,
+                _figure(line.speed),
+                line.jobs,
+                *(nothing if line.speed is None else _figures(line.own)),
+            )
+            for line in statement.lines
+        ],
+        note="GPU-hours of the slowest generation; what was not measured is left out.",
+    )
+
+
+TEAM, GPU = Column("team", "Team"), Column("gpu", "GPU")
+
+
+def _measures(key: str) -> list[Column]:
+    return [Column(key.format(name), heading, Kind.GPU_TIME, 2) for name, heading in COLUMNS.items()]
+
+
+def _ratio(key: str, heading: str) -> Column:
+    return Column(key, heading, Kind.NUMBER, 3)
+
+
+def _figures(amounts: Amounts) -> list[Cell]:
+    return [_figure(getattr(amounts, name)) for name in COLUMNS]
+
+
+def _figure(value: float | None) -> float | None:
+    return None if value is None else float(value)

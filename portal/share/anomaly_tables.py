@@ -1,0 +1,146 @@
+"""Sharing anomalies as a file: what the page tells of one analysis, all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounting.models import Tenant, User
+from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.share.anomalies import (
+    CAUSES,
+    SeenAnomaly,
+    chosen_analysis,
+    read_analyses,
+    read_anomalies,
+    read_parts,
+    seen,
+)
+from portal.share.trades import visible_ids
+from portal.share.views import chosen_cluster, chosen_tenant
+from scheduling.models import Cluster, SharingAnalysis, SharingPart
+
+HOLDERS = [
+    Column("anomaly", "Anomaly", Kind.NUMBER),
+    Column("job_id", "Held by job", Kind.NUMBER),
+    Column("job", "Name"),
+    Column("team", "Team"),
+    Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
+]
+PRIVATE = [
+    Column("team", "Team"),
+    Column("gpus", "GPUs"),
+    *(
+        Column(name, heading, Kind.NUMBER)
+        for name, heading in {
+            "judged": "Jobs compared",
+            "unfinished": "In their start only",
+            "carried": "From before",
+            "too_large": "Too large",
+        }.items()
+    ),
+    Column("trouble", "Trouble"),
+]
+
+
+@require_safe
+def anomalies_file(request: HttpRequest, form: str) -> HttpResponse:
+    """404 where nothing is analysed yet."""
+    cluster = chosen_cluster(request.GET.get("cluster", ""), list(Cluster.objects.order_by("name")))
+    tenant = chosen_tenant(request) if request.GET.get("team") else None
+    analysis = chosen_analysis(request.GET.get("analysis", ""), read_analyses(request.user, cluster))
+    if analysis is None:
+        raise Http404
+    document = anomalies_document(request.user, analysis, tenant=tenant, cause=request.GET.get("cause", ""))
+    return answer(document, form, f"fairlot-anomalies-{analysis.begins:%Y-%m-%d}-{analysis.ends:%Y-%m-%d}")
+
+
+def anomalies_document(
+    user: User, analysis: SharingAnalysis, *, tenant: Tenant | None = None, cause: str = ""
+) -> Document:
+    """Of one analysis, as far as `user` may see it; of one cause where `cause` is one."""
+    found = read_anomalies(user, analysis, tenant=tenant)
+    if cause in CAUSES:
+        found = found.filter(cause=cause)
+    rows = seen(found, visible_ids(user))
+    zone = timezone.get_current_timezone()
+
+    def local(moment: datetime | None) -> str:
+        return "not yet" if moment is None else f"{moment.astimezone(zone):%-d %B %Y, %H:%M %Z}"
+
+    return Document(
+        title="Sharing anomalies",
+        facts=[
+            ("Cluster", analysis.cluster.name),
+            ("Period", f"{local(analysis.begins)} to {local(analysis.ends)}"),
+            ("Teams", tenant.name if tenant else "All that you may see"),
+            ("Finished", local(analysis.finished_at)),
+            *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
+        ],
+        tables=[
+            Table("anomalies", "Anomalies", _columns(), [_row(one) for one in rows]),
+            Table("holders", "Who held their GPUs", HOLDERS, list(_holders(rows))),
+            Table(
+                "private",
+                "What tickets would buy",
+                PRIVATE,
+                [_private(part) for part in read_parts(user, analysis, tenant)],
+            ),
+        ],
+        zone=zone,
+    )
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("id", "Anomaly", Kind.NUMBER),
+        Column("job_id", "Job", Kind.NUMBER),
+        Column("job", "Name"),
+        Column("team", "Team"),
+        Column("owner", "Owner"),
+        Column("cause", "Cause"),
+        Column("late_seconds", "Late, min", Kind.MINUTES, 1),
+        *(
+            Column(name, heading, Kind.MOMENT)
+            for name, heading in {
+                "started_at": "Started",
+                "private_started_at": "Alone",
+                "ended_at": "Ended",
+                "private_ended_at": "Alone, end",
+            }.items()
+        ),
+        *(Column(f"{key}_seconds", f"{word}, min", Kind.MINUTES, 1) for key, word in CAUSES.items()),
+    ]
+
+
+def _row(row: SeenAnomaly) -> Sequence[Cell]:
+    one = row.anomaly
+    return (
+        one.pk,
+        one.job_id,
+        one.job.name,
+        one.part.tenant.name,
+        one.job.owner.get_username(),
+        CAUSES[one.cause],
+        one.late_seconds,
+        one.started_at,
+        one.private_started_at,
+        one.ended_at,
+        one.private_ended_at,
+        *(float(one.causes.get(key, 0.0)) for key in CAUSES),
+    )
+
+
+def _holders(rows: Iterable[SeenAnomaly]) -> Iterator[Sequence[Cell]]:
+    for row in rows:
+        for one in row.holders:
+            yield row.anomaly.pk, one.job_id, one.job, one.team, one.gpu_seconds
+
+
+def _private(part: SharingPart) -> Sequence[Cell]:
+    gpus = ", ".join(f"{count} {name}" for name, count in part.gpus.items())
+    return part.tenant.name, gpus, part.judged, part.unfinished, part.carried, part.too_large, part.trouble

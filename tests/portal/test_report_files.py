@@ -1,0 +1,260 @@
+"""Reports as files: page, CSV, XLSX, PDF and JSON tell the same figures, and nobody gets more than the page shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+
+from accounting.clock import now_from_database
+from accounting.ledger import Usage, book_trade, book_usage
+from accounting.periods import period_of
+from accounting.sums import HOUR, start_of_hour
+from portal.reports.formats import Cell, Column, Document, Table, answers, shown
+from portal.reports.formats.document import NUMERIC, in_unit, told
+from portal.templatetags.fairlot import money
+from portal.templatetags.figures import gpu_hours
+from portal.wording import duration
+from scheduling.models import FinishTime, JobSpeed, SharingAnalysis, SharingPart
+from tests.accounting.booking import close_hours
+from tests.portal.reading import sheets, text_of
+from tests.portal.scene import SECRETS, Scene
+from tests.portal.test_budgets import shown as page_text
+from tests.portal.test_idle import idle
+from tests.portal.test_sharing_anomalies import anomaly
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
+# Each report: its page, its file without ending, its API, and what all three are asked.
+USAGE = [
+    ("/usage/", "/usage", "usage", f"{WIDE}&by={by}") for by in ("user", "job", "generation", "day", "tenant")
+]
+REPORTS = [
+    *USAGE,
+    ("/usage/capacity/", "/usage/capacity", "capacity", WIDE),
+    ("/usage/fairness/", "/usage/fairness", "fairness", WIDE),
+    ("/usage/fairness/", "/usage/fairness", "fairness", f"{WIDE}&team=astro"),
+    ("/usage/idle/", "/usage/idle", "idle", ""),
+    ("/trades/", "/trades", "trades", ""),
+    ("/share/anomalies/", "/share/anomalies", "share/anomalies", ""),
+]
+# What stands in the CSV, of reports of which that is one table with columns of its own.
+ALONE = {"usage": "usage", "trades": "trades"}
+
+
+@pytest.fixture
+def full(scene: Scene) -> Scene:
+    """With closed hours, a booked trade, speeds, a job that is idle and one that ended, and anomalies of two teams."""
+    people, book, hour = scene.people, scene.world.cluster.pk, start_of_hour(now_from_database())
+    lasts = now_from_database() - period_of("month", None, now_from_database())[0]
+    begins = now_from_database() - min(HOUR, lasts)
+    with transaction.atomic():
+        book_usage(
+            Usage(
+                book=book, lease_id=9100, job_id=scene.job.pk, job_name="supernova", tenant=people.astro,
+                user=people.bob, generation=people.v100, gpus=4, begins=begins, ends=now_from_database(),
+                running_from=begins, unused=[(begins, begins + min(HOUR, lasts) / 2)],
+            )
+        )  # fmt: skip
+        book_trade(
+            book=book, key="trade:1", seller=people.astro, buyer=people.bio, slow=people.v100, fast=people.a100,
+            fast_gpu_seconds=Decimal(60), slow_gpu_seconds=Decimal(150), begins=scene.trade.begins,
+            ends=scene.trade.ends, description="a trade",
+        )  # fmt: skip
+    close_hours(people, hour - 6 * HOUR, hour + HOUR, book=book)
+    idle(scene, scene.job)
+    for generation, steps in ((people.v100, 100), (people.a100, 200)):
+        JobSpeed.objects.update_or_create(
+            job=scene.job, generation=generation, defaults={"steps": steps, "seconds": 100}
+        )
+    FinishTime.objects.create(
+        job=scene.job, cluster=scene.world.cluster, tenant=people.astro, ended_at=hour, seconds=60, rho=1.5
+    )
+    analysis = SharingAnalysis.objects.create(
+        cluster=scene.world.cluster, begins=hour - timedelta(days=7), ends=hour, finished_at=hour
+    )
+    for job, other, late in ((scene.job, scene.other, 7260.0), (scene.other, scene.job, 3660.0)):
+        part = SharingPart.objects.create(
+            analysis=analysis, tenant=job.tenant, done_at=hour, gpus={"V100": 2}, judged=2, too_large=1
+        )
+        anomaly(part, job, other, late)
+    return scene
+
+
+@pytest.fixture
+def document_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, str], Document]:
+    """The document that a file is made of, as the view gives it away."""
+    given: list[Document] = []
+    made = answers.in_format
+
+    def noted(document: Document, form: str) -> bytes:
+        given.append(read(document))
+        return made(given[-1], form)
+
+    def read(document: Document) -> Document:
+        tables = [
+            Table(one.key, one.title, one.columns, list(one.rows), one.totals, one.note)
+            for one in document.tables
+        ]
+        return Document(document.title, tables, document.facts, document.zone, document.has_keys)
+
+    monkeypatch.setattr(answers, "in_format", noted)
+
+    def document(client: Client, url: str) -> Document:
+        assert client.get(url).status_code == 200
+        return given[-1]
+
+    return document
+
+
+def rows_of(table: Table) -> list[Any]:
+    return [*table.rows, *([table.totals] if table.totals else [])]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report[2])
+def test_every_format_says_the_same(
+    full: Scene, browser_of, document_of, report: tuple[str, str, str, str]
+) -> None:
+    page, file, api, query = report
+    olga = browser_of(full.people.olga)
+    document = document_of(olga, f"{file}.json?{query}")
+    of_json = olga.get(f"{file}.json?{query}").json()["tables"]
+    of_xlsx = sheets(olga.get(f"{file}.xlsx?{query}").content)
+    of_pdf = text_of(olga.get(f"{file}.pdf?{query}").content).replace(NO_BREAK, " ")
+    of_csv = list(csv.reader(io.StringIO(olga.get(f"{file}.csv?{query}").content.decode())))
+    assert list(of_json) == [table.key for table in document.tables]
+    assert list(of_xlsx) == ["Summary", *(table.title for table in document.tables)]
+    assert all(table.rows for table in document.tables)
+    for table in document.tables:
+        rows = rows_of(table)
+        totals = of_json[table.key]["totals"]
+        keys = [column.key for column in table.columns]
+        told_rows = [*of_json[table.key]["rows"], *([totals] if totals else [])]
+        assert told_rows == [dict(zip(keys, map(told, row), strict=True)) for row in rows]
+        head, *lines = of_xlsx[table.title]
+        assert [text for _, text in head] == [column.heading for column in table.columns]
+        for row, cells in zip(rows, lines[: len(rows)], strict=True):
+            known = [
+                (column, cell) for column, cell in zip(table.columns, row, strict=True) if cell is not None
+            ]
+            for (column, cell), (kind, text) in zip(known, cells, strict=True):
+                assert_in_sheet(column, cell, kind, text)
+                words = shown(column, cell, document.zone)
+                assert [word for word in words.split(" ") if word.replace(NO_BREAK, " ") not in of_pdf] == []
+    assert_in_csv(document, of_csv, ALONE.get(api))
+    for form in ("csv", "xlsx", "pdf"):
+        answer = olga.get(f"/api/v1/{api}?{query}&format={form}")
+        assert (answer.status_code, answer["Content-Type"]) == (200, answers.TYPES[form])
+    assert olga.get(f"/api/v1/{api}?{query}&format=csv").content == olga.get(f"{file}.csv?{query}").content
+    assert olga.get(f"/api/v1/{api}?{query}&format=docx").status_code == 422
+    for form in ("csv", "xlsx", "pdf"):
+        assert f'href="{file}.{form}' in olga.get(f"{page}?{query}").content.decode()
+
+
+def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str) -> None:
+    if column.kind in NUMERIC and not isinstance(cell, str):
+        assert kind == "n"
+        assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)  # type: ignore[arg-type]
+    elif isinstance(cell, date):  # moments, too: sheets count days
+        assert kind == "n"
+        days = (
+            cell.replace(tzinfo=None)
+            if isinstance(cell, datetime)
+            else datetime(cell.year, cell.month, cell.day)
+        )
+        assert abs(float(text) - (days - datetime(1899, 12, 30)) / timedelta(days=1)) < 1
+    else:
+        assert (kind, text) == ("inlineStr", cell)
+
+
+def assert_in_csv(document: Document, lines: list[list[str]], alone: str | None) -> None:
+    """All tables one below the other, or one `alone`, in which programs get no totals."""
+    tables = [one for one in document.tables if alone in {None, one.key}]
+    for table in tables:
+        if alone is None and document.has_keys:
+            assert lines.pop(0) == [table.key]
+        head, rows = lines.pop(0), rows_of(table) if alone is None else list(table.rows)
+        some, lines = lines[: len(rows)], lines[len(rows) + 1 :]
+        for row, line in zip(rows, some, strict=True):
+            named = dict(zip(head, line, strict=True))
+            for column, cell in zip(table.columns, row, strict=True):
+                if column.key != "day":  # of which programs get the moment at which it began
+                    assert named[column.key].removeprefix("'") == ("" if cell is None else str(told(cell)))
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "figures"),
+    [
+        *(
+            (f"{page}?{query}", "usage", {"gpu_seconds": gpu_hours, "cost": lambda cost: money(cost, "EUR")})
+            for page, _, _, query in USAGE
+        ),
+        (f"/usage/capacity/?{WIDE}", "classes", {"busy_gpu_seconds": gpu_hours}),
+        (
+            f"/usage/fairness/?{WIDE}",
+            "rows",
+            {"received_gpu_seconds": gpu_hours, "entitled_gpu_seconds": gpu_hours},
+        ),
+        ("/usage/idle/", "now", {"idle_seconds": duration, "job": str}),
+        ("/usage/idle/", "teams", {"held_gpu_seconds": gpu_hours}),
+        ("/share/anomalies/", "anomalies", {"late_seconds": duration, "job": str}),
+        ("/trades/", "booked", {"gave_gpu_seconds": gpu_hours}),
+    ],
+)
+def test_the_page_has_the_figures_of_its_files(
+    full: Scene, browser_of, url: str, key: str, figures: dict[str, Callable[[Any], str]]
+) -> None:
+    olga = browser_of(full.people.olga)
+    on_page = page_text(olga.get(url)).replace(NO_BREAK, " ")
+    page, _, query = url.partition("?")
+    rows = olga.get(f"{page[:-1]}.json?{query}").json()["tables"][key]["rows"]
+    assert rows
+    for row in rows:
+        for name, as_shown in figures.items():
+            value = row[name] if as_shown is str else Decimal(str(row[name]))
+            assert as_shown(value).replace(NO_BREAK, " ") in on_page
+
+
+@pytest.mark.parametrize(
+    ("file", "api", "query"),
+    [one[1:] for one in REPORTS if one[2] != "capacity" and "team=" not in one[3]],
+)
+def test_nobody_reads_of_another_team(full: Scene, browser_of, file: str, api: str, query: str) -> None:
+    charlie = browser_of(full.people.charlie)
+    for form, read in READ.items():
+        text = read(charlie.get(f"{file}.{form}?{query}").content)
+        assert text
+        assert not any(secret in text for secret in SECRETS)
+        assert charlie.get(f"{file}.{form}?{query}&team=astro").status_code == 404
+        assert charlie.get(f"/api/v1/{api}?{query}&team=astro&format={form}").status_code == 404
+
+
+READ: dict[str, Callable[[bytes], str]] = {
+    "csv": bytes.decode,
+    "json": bytes.decode,
+    "xlsx": lambda content: str(sheets(content)),
+    "pdf": text_of,
+}
+
+
+def test_what_teams_bear_is_for_operators(full: Scene, browser_of) -> None:
+    for form in ("csv", "xlsx", "pdf", "json"):
+        assert browser_of(full.people.alice).get(f"/usage/capacity.{form}").status_code == 404
+
+
+def test_a_pdf_lists_so_many_rows_and_says_that_there_are_more(full: Scene) -> None:
+    column = Column("n", "Number")
+    some = Table("some", "Some", [column], ([f"{n}."] for n in range(3000)), totals=["Total"], note="A note.")
+    text = text_of(answers.in_format(Document("Numbers", [some]), "pdf"))
+    assert " 1999. " in text
+    assert "2000." not in text
+    assert "The first 2000 rows; other formats have all of them. A note." in text
+    assert "Total" in text
