@@ -270,10 +270,16 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    # A line a tick would bury what matters.
+    # A line a tick, and many a PDF, would bury what matters.
     "loggers": {
         name: {"level": "WARNING"}
-        for name in ("axes.apps", "celery.app.trace", "celery.beat", "celery.worker.strategy")
+        for name in (
+            "axes.apps",
+            "celery.app.trace",
+            "celery.beat",
+            "celery.worker.strategy",
+            "fontTools",
+        )
     },
     "root": {"handlers": ["stderr"], "level": env.str("LOG_LEVEL", "INFO")},
 }

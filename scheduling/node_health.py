@@ -180,9 +180,12 @@ def _rows(
     return rows
 
 
-def gpus_of(node: NodeHealth, held: Mapping[tuple[int, int], float]) -> int:
-    """How many GPUs a picture of the node has: those of now, and any other that was held."""
-    return max([node.gpus, *(gpu + 1 for its_node, gpu in held if its_node == node.node_id)])
+def counts_of_gpus(nodes: Sequence[NodeHealth], held: Mapping[tuple[int, int], float]) -> list[int]:
+    """How many GPUs a picture of each node has: those of now, and any other that was held."""
+    most = {node.node_id: node.gpus for node in nodes}
+    for node_id, gpu in held:
+        most[node_id] = max(most[node_id], gpu + 1)
+    return [most[node.node_id] for node in nodes]
 
 
 STATES = dict(Node.State.choices)

@@ -16,16 +16,19 @@ from accounting.clock import now_from_database
 from accounting.models import UsageSegment
 from accounting.sums import HOUR, start_of_hour
 from accounting.utilisation import use_by_hour
-from portal.reports.formats import shown
+from portal.reports.formats import Kind, shown
+from portal.reports.formats.document import told
 from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling import node_health
-from scheduling.models import Cluster
+from scheduling.models import Cluster, HeldGpu, Node
 from tests.accounting.booking import close_hours
 from tests.make import LONG_AGO
+from tests.portal.reading import sheets, text_of
 from tests.portal.scene import Scene
+from tests.portal.test_report_files import assert_in_csv, assert_in_pdf, assert_in_sheets
 
 # A past hour may lie in last month; the test must not depend on the calendar.
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
@@ -46,29 +49,52 @@ def test_page_files_and_api_tell_the_same(
     monkeypatch.setattr(node_health, "now_from_database", lambda: now)  # one moment for all that is asked
     browser = browser_of(closed.people.olga)
     response = browser.get(f"/usage/operations/{subject}/?{WIDE}")
-    html = response.content.decode()
+    html = response.content.decode().replace("&#x27;", "'")
     document = response.context["document"]
-    told = browser.get(f"/api/v1/operations/{subject}?{WIDE}").json()
-    lines = list(
-        csv.reader(io.StringIO(browser.get(f"/usage/operations/{subject}.csv?{WIDE}").content.decode()))
+    of_json = browser.get(f"/api/v1/operations/{subject}?{WIDE}").json()["tables"]
+    of_xlsx, of_pdf, of_csv = (
+        browser.get(f"/usage/operations/{subject}.{form}?{WIDE}").content for form in ("xlsx", "pdf", "csv")
     )
+    assert list(of_json) == [table.key for table in document.tables]
+    assert_in_sheets(document, sheets(of_xlsx))
+    assert_in_pdf(document, text_of(of_pdf))
+    alone = document.tables[0].key if len(document.tables) == 1 else None
+    assert_in_csv(document, list(csv.reader(io.StringIO(of_csv.decode()))), alone)
     for table in document.tables:
-        rows = told["tables"][table.key]["rows"]
-        if len(document.tables) > 1:
-            lines = lines[lines.index([table.key]) + 1 :]
-        assert [list(row) for row in rows] == [[column.key for column in table.columns]] * len(rows)
-        assert lines[0] == [column.key for column in table.columns]
-        for row, line in zip(rows, lines[1:], strict=False):
-            assert ["" if cell is None else str(cell) for cell in row.values()] == line
+        keys = [column.key for column in table.columns]
+        assert of_json[table.key]["rows"] == [
+            dict(zip(keys, map(told, row), strict=True)) for row in table.rows
+        ]
         for row in table.rows:
             for column, cell in zip(table.columns, row, strict=True):
                 text = shown(column, cell, document.zone)
-                if column.key.endswith("gpu_seconds"):
+                if column.kind == Kind.GPU_TIME:
                     text = gpu_hours(cell)
                 elif column.heading.endswith(", s") and cell is not None:
                     text = duration(cell)
-                assert cell is None or f">{text}<" in html.replace("&#x27;", "'")
-    assert any(told["tables"][table.key]["rows"] for table in document.tables)
+                assert cell is None or f">{text}<" in html
+    assert any(table.rows for table in document.tables)
+
+
+def test_the_picture_of_nodes_has_its_numbers_in_a_table(closed: Scene, browser_of) -> None:
+    """Of each GPU, for the nodes of the page; in files for all nodes."""
+    people, cluster = closed.people, closed.world.cluster
+    for number in range(30):
+        Node.objects.create(cluster=cluster, name=f"more-{number:02}", generation=people.v100, gpus=2)
+    browser = browser_of(people.olga)
+    page = browser.get(f"/usage/operations/nodes/?{WIDE}")
+    [table] = [one for one in page.context["document"].tables if one.key == "gpus"]
+    pictured = [(node.node, cell.title) for node, cells in page.context["nodes"] for cell in cells]
+    as_told = [(row[1], f"GPU {row[2]}: held {row[-1]:.0%} of the time") for row in table.rows]
+    assert as_told == pictured
+    assert len({row[1] for row in table.rows}) == 25
+    rows = browser.get(f"/api/v1/operations/nodes?{WIDE}").json()["tables"]["gpus"]["rows"]
+    assert len(rows) == 4 + 4 + 30 * 2
+    held = HeldGpu.objects.exclude(during=None).values_list("node__name", "gpu_index")
+    told_held = {(row["node"], int(row["gpu_index"])) for row in rows if row["held_gpu_seconds"]}
+    assert told_held == set(held) != set()
+    for row in rows:
+        assert row["held_part"] == row["held_gpu_seconds"] / row["known_gpu_seconds"]
 
 
 def test_an_hour_that_another_cluster_has_not_closed_is_not_told_yet(closed: Scene) -> None:

@@ -31,7 +31,7 @@ LEAST_TEXT = 18.0  # what a column of text has at least, in mm, if it needs that
 MOST_UPRIGHT = 10  # columns
 # Of a cell. Wrapped between words these are up to twice as many lines, which a page must have room for.
 MOST_LINES, MOST_LETTERS = 16, 2000
-MOST_ROWS = 2000  # of a table: nobody leafs through more, and each takes a while
+MOST_ROWS = 1000  # of a table: nobody leafs through more, and each takes a while
 MUTED = (90, 96, 110)
 
 

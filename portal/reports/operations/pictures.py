@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from accounting.utilisation import Use
 from portal.reports.index_chart import BOTTOM, TOP, GridLine, IndexChart, draw_indices
-from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand
+from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
 from portal.share.chart import nice_step
 from scheduling.job_waste import CAUSES, Wasted
-from scheduling.node_health import NodeHealth, gpus_of
 
 ROW, LABEL = 24, 8.0  # a row's height, and how much of the width its label takes
 
@@ -95,15 +94,19 @@ def _gpus(one: Demand, name: str) -> float | None:
     return None if value is None else float(value) / (one.ends - one.begins).total_seconds()
 
 
-def node_cells(node: NodeHealth, held: Mapping[tuple[int, int], float], seconds: float) -> list[HeatCell]:
-    """A cell for each GPU of a node: for which part of the time it was held."""
-    count = gpus_of(node, held)
-    cells = []
-    for gpu in range(count):
-        part = min(held.get((node.node_id, gpu), 0.0) / seconds, 1.0) if seconds else None
-        title = f"GPU {gpu}: {'not known' if part is None else f'held {part:.0%} of the time'}"
-        cells.append(HeatCell(100 / count * gpu, 100 / count, 0, part, title))
-    return cells
+def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
+    """A cell for each GPU of one node: for which part of the time it was held."""
+    width = 100 / len(gpus) if gpus else 0.0
+    return [
+        HeatCell(
+            width * place,
+            width,
+            0,
+            one.part,
+            f"GPU {one.gpu}: {'not known' if one.part is None else f'held {one.part:.0%} of the time'}",
+        )
+        for place, one in enumerate(gpus)
+    ]
 
 
 def waste_parts(row: Wasted, most: float) -> list[tuple[str, str, float, float, float]]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from django.conf import settings
+from django.core.paginator import Page, Paginator
 
 from accounting.archive import archived_until
 from accounting.chargeback import Charge, chargeback
@@ -23,16 +24,17 @@ from scheduling.demand import wanted_by_hour
 from scheduling.job_waits import expansions, waits
 from scheduling.job_waste import CAUSES, Waste, Wasted, waste
 from scheduling.models import Cluster
-from scheduling.node_health import NodeHealth, node_events, node_health
+from scheduling.node_health import NodeHealth, counts_of_gpus, held_gpus, node_events, node_health
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WASTE_WORDS = {"failed": "Failed", "cancelled": "Cancelled", "run_again": "Run again", "idle": "Idle"}
 TOP = 25
+NODES_PER_PAGE = 25
 
 
 def seconds(key: str, heading: str) -> Column:
-    """GPU-seconds; the page shows them as GPU-hours."""
-    return Column(f"{key}_gpu_seconds", f"{heading}, GPU-s", Kind.NUMBER)
+    """GPU-seconds, which people see as GPU-hours."""
+    return Column(f"{key}_gpu_seconds", f"{heading}, GPU-h", Kind.GPU_TIME, digits=2)
 
 
 def part(key: str, heading: str) -> Column:
@@ -56,11 +58,27 @@ class Demand:
 
 
 @dataclass(frozen=True)
+class GpuHeld:
+    """For how long one GPU of a node was held, of how much time that is known."""
+
+    node: NodeHealth
+    gpu: int
+    held: float
+    lasted: float
+
+    @property
+    def part(self) -> float | None:
+        """None: nothing is known."""
+        return self.held / self.lasted if self.lasted else None
+
+
+@dataclass(frozen=True)
 class Asked:
     """What a reader asks for. Figures are read when something needs them, and once."""
 
     period: ReportPeriod
     cluster: Cluster | None
+    page: str | None = None  # which page of nodes is looked at; None: all of them are asked for
 
     @property
     def bounds(self) -> tuple[datetime, datetime]:
@@ -92,6 +110,22 @@ class Asked:
     @cached_property
     def nodes(self) -> list[NodeHealth]:
         return node_health(*self.bounds, cluster=self.cluster)
+
+    @cached_property
+    def page_of_nodes(self) -> Page:
+        return Paginator(self.nodes, NODES_PER_PAGE).get_page(self.page)
+
+    @cached_property
+    def gpus(self) -> list[GpuHeld]:
+        """Of each GPU of the nodes that are asked for how long it was held; one query."""
+        nodes = self.nodes if self.page is None else list(self.page_of_nodes)
+        held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
+        seconds = lasted.total_seconds()
+        return [
+            GpuHeld(node, gpu, min(held.get((node.node_id, gpu), 0.0), seconds), seconds)
+            for node, count in zip(nodes, counts_of_gpus(nodes, held), strict=True)
+            for gpu in range(count)
+        ]
 
     @cached_property
     def waste(self) -> Waste:
@@ -192,6 +226,33 @@ def nodes_document(asked: Asked) -> Document:
         note="GPU-seconds are of closed hours, the rest as observed. MTBF is time up for each failure of the node or of"
         " a GPU, MTTR time down for each time that the node went down.",
     )  # fmt: skip
+    of_page = "" if asked.page is None else " Here are those of the nodes above; the files have them all."
+    gpus = Table(
+        "gpus",
+        "GPUs of nodes",
+        [
+            Column("cluster", "Cluster"),
+            Column("node", "Node"),
+            Column("gpu_index", "GPU"),
+            Column("generation", "Generation"),
+            seconds("held", "Held"),
+            seconds("known", "Of"),
+            part("held_part", "Part"),
+        ],
+        [
+            [
+                one.node.cluster,
+                one.node.node,
+                str(one.gpu),
+                one.node.generation,
+                one.held,
+                one.lasted,
+                one.part,
+            ]
+            for one in asked.gpus
+        ],
+        note=f"As leases were observed, until now.{of_page}",
+    )
     events = Table(
         "changes",
         "What happened to nodes",
@@ -220,7 +281,7 @@ def nodes_document(asked: Asked) -> Document:
         ],
         note="The latest 200.",
     )
-    return _document("Nodes", asked, [health, events])
+    return _document("Nodes", asked, [health, gpus, events])
 
 
 def waits_document(asked: Asked) -> Document:
@@ -340,8 +401,8 @@ def chargeback_document(asked: Asked) -> Document:
         "Chargeback",
         [
             Column("path", "Path"), Column("team", "Team"), Column("slug", "Slug"), Column("parent", "Parent"),
-            Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-s", Kind.NUMBER), seconds("busy", "Busy"),
-            seconds("idle", "Idle"), seconds("assembling", "Assembling"),
+            Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, digits=2),
+            seconds("busy", "Busy"), seconds("idle", "Idle"), seconds("assembling", "Assembling"),
             Column("cost", "Cost", Kind.MONEY, digits=4),
             Column("corrections", "Of which corrections", Kind.MONEY, digits=4), Column("currency", "Currency"),
         ],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from portal.administration.access import operators_only
-from portal.reports.formats import TYPES, Cell, Column, Document, Table, answer, shown
+from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
@@ -22,9 +22,7 @@ from portal.reports.periods import LABELS, read_report_period
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling.models import Cluster
-from scheduling.node_health import held_gpus
 
-NODES_PER_PAGE = 25
 LONG = 24  # letters
 OF_ONE_CLUSTER = {"use", "nodes", "chargeback"}
 
@@ -55,7 +53,7 @@ class ShownTable:
 @require_safe
 @operators_only
 def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
-    asked, document = read_operations(request, subject)
+    asked, document = read_operations(request, subject, page=request.GET.get("page", "1"))
     context = {
         "subject": subject,
         "subjects": {key: label for key, (label, _) in SUBJECTS.items()},
@@ -67,7 +65,7 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
         "forms": [form for form in TYPES if form != "json"],
         "now": now_from_database(),
     }
-    pictures = _pictures(request, subject, asked)
+    pictures = _pictures(subject, asked)
     # Of a cluster's nodes and of teams a table has those that the picture above it has; the files have them all.
     page = pictures.get("page")
     shown = {"waste_teams": slice(TOP)}
@@ -77,15 +75,16 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
     return render(request, "reports/operations/page.html", context | pictures | {"tables": tables})
 
 
-def _pictures(request: HttpRequest, subject: str, asked: Asked) -> dict[str, Any]:
+def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
     if subject == "use":
         return {"week": draw_week(asked.week), "demand": asked.demand, "chart": draw_demand(asked.demand)}
     if subject == "nodes":
-        page = Paginator(asked.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
-        held, lasted = held_gpus([node.node_id for node in page], *asked.bounds)
+        gpus = defaultdict(list)
+        for one in asked.gpus:
+            gpus[one.node.node_id].append(one)
         return {
-            "page": page,
-            "nodes": [(node, node_cells(node, held, lasted.total_seconds())) for node in page],
+            "page": asked.page_of_nodes,
+            "nodes": [(node, node_cells(gpus[node.node_id])) for node in asked.page_of_nodes],
         }
     if subject == "waste":
         teams = [one for one in asked.waste.tenants if one.wasted][:TOP]
@@ -106,15 +105,18 @@ def operations_file(request: HttpRequest, subject: str, form: str) -> HttpRespon
     return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 
-def read_operations(request: HttpRequest, subject: str) -> tuple[Asked, Document]:
-    """What the URL asks for: of one cluster by its name, or of all; 404 for what there is not."""
+def read_operations(request: HttpRequest, subject: str, *, page: str | None = None) -> tuple[Asked, Document]:
+    """What the URL asks for: of one cluster by its name, or of all; 404 for what there is not.
+
+    With `page` the GPUs are those of its nodes alone.
+    """
     if subject not in SUBJECTS:
         raise Http404
     cluster = None
     if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "").replace("\0", "")):
         cluster = get_object_or_404(Cluster, name=name)
     period = read_report_period(request.GET, now=now_from_database(), zone=timezone.get_current_timezone())
-    asked = Asked(period, cluster)
+    asked = Asked(period, cluster, page)
     return asked, SUBJECTS[subject][1](asked)
 
 
@@ -143,7 +145,7 @@ def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
     heading, is_number = _heading(column), column.kind in NUMERIC
     if cell is None:
         return ShownCell(heading, "–", is_number)
-    if _is_gpu_time(column) and not isinstance(cell, str):
+    if column.kind == Kind.GPU_TIME and not isinstance(cell, str):
         return ShownCell(heading, gpu_hours(cell), is_number)  # type: ignore[arg-type]
     if _is_time(column) and not isinstance(cell, str):
         return ShownCell(heading, duration(float(cell)), is_number)  # type: ignore[arg-type]
@@ -152,13 +154,7 @@ def _cell(column: Column, cell: Cell, document: Document) -> ShownCell:
 
 
 def _heading(column: Column) -> str:
-    if _is_gpu_time(column):
-        return column.heading.replace("GPU-s", "GPU-h")
     return column.heading.removesuffix(", s") if _is_time(column) else column.heading
-
-
-def _is_gpu_time(column: Column) -> bool:
-    return column.key.endswith("gpu_seconds")
 
 
 def _is_time(column: Column) -> bool:
