@@ -173,7 +173,7 @@ CELERY_BEAT_SCHEDULE = {
     "outboxes": {"task": "accounting.tasks.empty_outboxes", "schedule": 3600.0, "options": {"expires": 3600}},
     "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},
     "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
-    "statements": {"task": "portal.tasks.send_statements", "schedule": 60.0, "options": {"expires": 60}},
+    "reports": {"task": "portal.tasks.send_reports", "schedule": 60.0, "options": {"expires": 60}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "idle": {"task": "scheduling.tasks.step_idle_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "use": {"task": "scheduling.tasks.measure_use", "schedule": 30.0, "options": {"expires": 30}},

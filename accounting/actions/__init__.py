@@ -8,7 +8,7 @@ from accounting.actions.hardware import create_generation, delete_generation, se
 from accounting.actions.ledger import take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
 from accounting.actions.quotas import remove_quota, set_quota
-from accounting.actions.statements import subscribe_to_statement, unsubscribe_from_statement
+from accounting.actions.subscriptions import subscribe_to_report, unsubscribe_from_report
 from accounting.actions.tenants import (
     archive_tenant,
     create_tenant,
@@ -52,8 +52,8 @@ __all__ = [
     "set_quota",
     "set_tickets",
     "set_weight",
-    "subscribe_to_statement",
+    "subscribe_to_report",
     "take_back_trade",
     "take_back_usage",
-    "unsubscribe_from_statement",
+    "unsubscribe_from_report",
 ]

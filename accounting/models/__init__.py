@@ -9,7 +9,7 @@ from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, Led
 from accounting.models.letters import Letter, LetterAttachment
 from accounting.models.quotas import Quota
 from accounting.models.requests import Request
-from accounting.models.statements import StatementDelivery, StatementSubscription
+from accounting.models.subscriptions import ReportDelivery, ReportSubscription
 from accounting.models.tenants import Membership, Tenant, User
 from accounting.models.usage import ClassCharge, CorrectedSegment, UsageSegment
 
@@ -35,9 +35,9 @@ __all__ = [
     "Price",
     "Quota",
     "QuotaChange",
+    "ReportDelivery",
+    "ReportSubscription",
     "Request",
-    "StatementDelivery",
-    "StatementSubscription",
     "Tenant",
     "TicketChange",
     "UsageDay",

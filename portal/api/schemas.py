@@ -617,9 +617,12 @@ class StatementQuery(Schema):
 
 
 class NewSubscription(Schema):
-    team: str
+    report: Literal[
+        "statement", "use", "nodes", "waits", "waste", "prices", "chargeback", "capacity", "fairness"
+    ] = "statement"
+    team: str = Field("", description="Of a statement. All other reports are for operators.")
     rhythm: Literal["weekly", "monthly"]
-    form: Literal["pdf", "xlsx", "link"] = "pdf"
+    form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"
 
 
 class Subscription(NewSubscription):

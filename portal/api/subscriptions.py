@@ -1,46 +1,50 @@
-"""Statements by mail, each user's own."""
+"""Reports by mail, each user's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
-from accounting.models import StatementSubscription, Tenant
+from accounting.actions.subscriptions import may_have
+from accounting.models import ReportSubscription, Tenant
 from portal.api import schemas
 
 router = Router(tags=["Reports"])
 
 
-@router.get("/statement/subscriptions", response=list[schemas.Subscription], url_name="subscriptions")
+@router.get("/subscriptions", response=list[schemas.Subscription], url_name="subscriptions")
 def subscriptions(request: HttpRequest) -> list[dict[str, Any]]:
-    """Of which teams the caller gets the statement by mail."""
-    return [_show(one) for one in StatementSubscription.objects.of(request.auth).select_related("tenant")]
+    """Which reports the caller gets by mail."""
+    return [_show(one) for one in ReportSubscription.objects.of(request.auth).select_related("tenant")]
 
 
-@router.put("/statement/subscriptions", response=schemas.Subscription, url_name="subscriptions")
+@router.put("/subscriptions", response=schemas.Subscription, url_name="subscriptions")
 def subscribe(request: HttpRequest, new: schemas.NewSubscription) -> dict[str, Any]:
-    """Has a team's statement sent to the caller; the same rhythm again only changes the form."""
-    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team)
+    """Has a report sent to the caller: a team's statement, or without a team one of those for operators.
+
+    The same rhythm again only changes the form."""
+    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
+    if new.report != ReportSubscription.Report.STATEMENT and not may_have(request.auth, None):
+        raise Http404
     told = new.dict(exclude={"team"})
-    return _show(actions.subscribe_to_statement(actor=request.auth, tenant=tenant, **told))
+    return _show(actions.subscribe_to_report(actor=request.auth, tenant=tenant, **told))
 
 
-@router.delete(
-    "/statement/subscriptions/{int:subscription_id}", response={204: None}, url_name="subscription"
-)
+@router.delete("/subscriptions/{int:subscription_id}", response={204: None}, url_name="subscription")
 def unsubscribe(request: HttpRequest, subscription_id: int) -> Status:
     """Ends one of the caller's own."""
-    own = StatementSubscription.objects.of(request.auth)
+    own = ReportSubscription.objects.of(request.auth)
     subscription = get_object_or_404(own, pk=subscription_id)
-    actions.unsubscribe_from_statement(actor=request.auth, subscription=subscription)
+    actions.unsubscribe_from_report(actor=request.auth, subscription=subscription)
     return Status(204, None)
 
 
-def _show(subscription: StatementSubscription) -> dict[str, Any]:
-    names = ("id", "rhythm", "form")
-    return {name: getattr(subscription, name) for name in names} | {"team": subscription.tenant.slug}
+def _show(subscription: ReportSubscription) -> dict[str, Any]:
+    names = ("id", "report", "rhythm", "form")
+    tenant = subscription.tenant
+    return {name: getattr(subscription, name) for name in names} | {"team": tenant.slug if tenant else ""}

@@ -12,8 +12,10 @@ from django.views.decorators.http import require_safe
 
 from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
 from accounting.clock import now_from_database
+from accounting.models import ReportSubscription
 from accounting.sums import HOUR
 from portal.administration.access import operators_only
+from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
 from scheduling.actions.closing import keeping_open
@@ -45,6 +47,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
         "rows": [(row, list(_parts(row, most))) for row in report.rows],
         "identities": [(one, list(_lines(one))) for one in report.identities],
         "held_up": list(_held_up(cluster, report)),
+        **by_mail(request.user, ReportSubscription.Report.CAPACITY),
     }
     return render(request, "reports/capacity.html", context)
 

@@ -13,9 +13,10 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.clock import now_from_database
-from accounting.models import Generation, Tenant
+from accounting.models import Generation, ReportSubscription, Tenant, User
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform
+from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
 from portal.reports.formats import answer
 from portal.reports.index_chart import draw_indices
@@ -47,10 +48,17 @@ def read_fairness(request: HttpRequest) -> FairnessReport:
     cluster = chosen_cluster(name, list(Cluster.objects.order_by("name"))) if name else None
     zone = timezone.get_current_timezone()
     period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    return fairness_report(user, period, tenant=tenant, cluster=cluster)
+
+
+def fairness_report(
+    user: User, period: ReportPeriod, *, tenant: Tenant | None = None, cluster: Cluster | None = None
+) -> FairnessReport:
+    """Of one team or all that `user` may see, on one cluster or all."""
     scope = Scope.of(user, period.begins, period.ends, tenant=tenant, cluster=cluster)
     rows = fairness_rows(scope)
     compared = compare(rows) if user.is_operator else []
-    of = tenant or _only_own(request, rows)
+    of = tenant or _only_own(user, rows)
     return FairnessReport(
         period=period,
         cluster=cluster,
@@ -65,10 +73,10 @@ def read_fairness(request: HttpRequest) -> FairnessReport:
     )
 
 
-def _only_own(request: HttpRequest, rows: list[Row]) -> Tenant | None:
+def _only_own(user: User, rows: list[Row]) -> Tenant | None:
     """The team of a member who sees one only."""
     seen = {row.tenant.pk: row.tenant for row in rows}
-    return next(iter(seen.values())) if len(seen) == 1 and not request.user.is_operator else None
+    return next(iter(seen.values())) if len(seen) == 1 and not user.is_operator else None
 
 
 def edges(period: ReportPeriod) -> list[datetime]:
@@ -110,6 +118,8 @@ def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespon
         "chart": chart,
         "refusal": refusal,
     }
+    if request.user.is_operator:
+        context |= by_mail(request.user, ReportSubscription.Report.FAIRNESS)
     return render(request, "reports/fairness.html", context, status=422 if refusal else 200)
 
 

@@ -81,7 +81,7 @@ CASES = {
 
 def test_every_public_action_has_its_case() -> None:
     # What everybody does for oneself has tests of its own.
-    own = {"set_preferences", "subscribe_to_statement", "unsubscribe_from_statement"}
+    own = {"set_preferences", "subscribe_to_report", "unsubscribe_from_report"}
     assert sorted(CASES) == sorted(set(actions.__all__) - own)
     for name in actions.__all__:
         parameters = inspect.signature(getattr(actions, name)).parameters.values()

@@ -94,9 +94,9 @@ def document_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, str], Docu
     given: list[Document] = []
     made = answers.in_format
 
-    def noted(document: Document, form: str) -> bytes:
+    def noted(document: Document, form: str, *, alone: str = "") -> bytes:
         given.append(read(document))
-        return made(given[-1], form)
+        return made(given[-1], form, alone=alone)
 
     def read(document: Document) -> Document:
         tables = [

@@ -17,11 +17,15 @@ TYPES = {
 }
 
 
-def in_format(document: Document, form: str) -> bytes:
-    """The file's content; `form` is a key of `TYPES`."""
+def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
+    """The file's content; `form` is a key of `TYPES`.
+
+    Of CSV there is only the table of the key `alone` where that is given: a head and rows, which programs can add up.
+    """
     match form:
         case "csv":
-            return "".join(csv_of(document)).encode()
+            some = [table for table in document.tables if table.key == alone]
+            return "".join(csv_of_table(some[0]) if some else csv_of(document)).encode()
         case "xlsx":
             return xlsx_of(document)
         case "pdf":
@@ -32,17 +36,9 @@ def in_format(document: Document, form: str) -> bytes:
 
 
 def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponse:
-    """The file as an attachment. `name` is without ending, of letters, digits and hyphens.
-
-    Of CSV there is only the table of the key `alone` where that is given: a head and rows, which programs can add up.
-    """
-    if alone and form == "csv":
-        (table,) = [one for one in document.tables if one.key == alone]
-        content = "".join(csv_of_table(table)).encode()
-    else:
-        content = in_format(document, form)
+    """The file as an attachment. `name` is without ending, of letters, digits and hyphens."""
     return HttpResponse(
-        content,
+        in_format(document, form, alone=alone),
         content_type=TYPES[form],
         headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
     )

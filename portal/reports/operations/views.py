@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from portal.administration.access import operators_only
+from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
@@ -64,6 +65,7 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
         "document": document,
         "forms": [form for form in TYPES if form != "json"],
         "now": now_from_database(),
+        **by_mail(request.user, subject),
     }
     pictures = _pictures(subject, asked)
     # Of a cluster's nodes and of teams a table has those that the picture above it has; the files have them all.

@@ -12,7 +12,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.models import StatementSubscription, Tenant
+from accounting.models import ReportSubscription, Tenant
+from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
@@ -63,10 +64,8 @@ def statement(request: HttpRequest) -> HttpResponse:
             figures.days, period.first, min(period.last, figures.at.astimezone(period.zone).date())
         ),
         "held": _parts(figures),
-        "subscriptions": StatementSubscription.objects.of(request.user).select_related("tenant"),
-        "rhythms": StatementSubscription.Rhythm.choices,
-        "forms": StatementSubscription.Form.choices,
     }
+    context |= by_mail(request.user, ReportSubscription.Report.STATEMENT, tenant)
     return render(request, "reports/statement.html", context)
 
 

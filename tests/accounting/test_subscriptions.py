@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.statements import SETTLES, last_period
+from accounting.subscriptions import SETTLES, last_period
 
 ZONES = ["UTC", "Asia/Tokyo", "America/New_York", "Pacific/Kiritimati", "Asia/Kathmandu"]
 

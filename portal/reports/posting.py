@@ -1,0 +1,100 @@
+"""Sending reports by mail to those who subscribed to them, once for each period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from accounting import mail
+from accounting.actions.subscriptions import end_subscription, may_have
+from accounting.clock import now_from_database, zone_named
+from accounting.models import ReportDelivery, ReportSubscription
+from accounting.subscriptions import period_to_send
+from portal.reports.formats import TYPES, in_format
+from portal.reports.letters import Letter, letter_of
+from portal.reports.periods import GIVEN, ReportPeriod
+
+MOST_ATTACHED = 5 * 1024 * 1024
+
+
+def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
+    """Writes the letter that is due, with its file; whether it did. Ends the subscription of who may not have it.
+
+    Any number of workers may call it: the subscription's row lets one in, and the database lets no period in twice.
+    `now` is for tests; else the database's clock is asked.
+    """
+    now = now or now_from_database()
+    subscription = ReportSubscription.objects.filter(pk=subscription_id).first()
+    due = subscription and _due(subscription, now)
+    if not subscription or not due:
+        return False
+    if not may_have(subscription.user, subscription.tenant):
+        return _end(subscription_id)
+    # Computed before anything is locked: it may take seconds.
+    period = ReportPeriod(GIVEN, *due, zone_named(subscription.user.time_zone), {})
+    letter = letter_of(subscription, period)
+    return _write(subscription_id, letter, _file(subscription, letter), now)
+
+
+@transaction.atomic(durable=True)
+def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment], now: datetime) -> bool:
+    """The letter, once, unless something has changed meanwhile."""
+    subscription = _lock(subscription_id)
+    period = letter.period
+    if subscription is None or _due(subscription, now) != (period.first, period.last):
+        return False
+    if not may_have(subscription.user, subscription.tenant):
+        end_subscription(subscription, actor=None)
+        return False
+    ReportDelivery.objects.create(subscription=subscription, first=period.first)
+    subject = f"{letter.document.title}, {period.first} to {period.last}"
+    mail.write([subscription.user], subject=subject, text=_text(letter), attachments=files)
+    return True
+
+
+@transaction.atomic(durable=True)
+def _end(subscription_id: int) -> bool:
+    subscription = _lock(subscription_id)
+    if subscription is not None and not may_have(subscription.user, subscription.tenant):
+        end_subscription(subscription, actor=None)
+    return False
+
+
+def _lock(subscription_id: int) -> ReportSubscription | None:
+    """None where another worker has it."""
+    locked = ReportSubscription.objects.select_for_update(of=("self",), skip_locked=True)
+    return locked.filter(pk=subscription_id).first()
+
+
+def _due(subscription: ReportSubscription, now: datetime) -> tuple[date, date] | None:
+    if not subscription.user.email or not settings.EMAIL_HOST:
+        return None
+    sent = subscription.deliveries.order_by("-first").values_list("first", flat=True).first()
+    return period_to_send(subscription, now, sent=sent)
+
+
+def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachment]:
+    """None where a link is wanted, or the file is too large to be sent."""
+    form = subscription.form
+    if form == ReportSubscription.Form.LINK:
+        return []
+    content = in_format(letter.document, form, alone=letter.alone)
+    if len(content) > MOST_ATTACHED:
+        return []
+    return [mail.Attachment(f"{letter.name}.{form}", TYPES[form], content)]
+
+
+def _text(letter: Letter) -> str:
+    return "\n".join(
+        [
+            *letter.lines,
+            "",
+            f"All of it: {settings.PUBLIC_URL}{letter.page}",
+            "",
+            f"You get this because you asked for it. To end it: {settings.PUBLIC_URL}{letter.page}#by-mail",
+            "",
+        ]
+    )

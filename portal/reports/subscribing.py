@@ -1,0 +1,62 @@
+"""Subscribing to reports by mail, on their pages."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
+
+from accounting import actions
+from accounting.actions.subscriptions import may_have
+from accounting.errors import NotAllowed, Refused
+from accounting.models import ReportSubscription, Tenant
+from portal.reports.letters import page_of
+
+Report = ReportSubscription.Report
+
+
+@require_POST
+def subscribe(request: HttpRequest) -> HttpResponse:
+    report = request.POST.get("report", Report.STATEMENT)
+    tenant = None
+    if report == Report.STATEMENT:
+        slug = request.POST.get("team", "").replace("\0", "")
+        tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
+    elif report not in Report.values or not may_have(request.user, None):
+        raise Http404
+    try:
+        subscription = actions.subscribe_to_report(
+            actor=request.user,
+            report=report,
+            tenant=tenant,
+            rhythm=request.POST.get("rhythm", ""),
+            form=request.POST.get("form", ""),
+        )
+    except (NotAllowed, Refused) as refused:
+        messages.error(request, str(refused))
+    else:
+        how = f"{subscription.get_rhythm_display()}, {subscription.get_form_display()}"
+        messages.success(request, f"You get the {name_of(subscription)} {how}.")
+    return _back(report, tenant)
+
+
+@require_POST
+def unsubscribe(request: HttpRequest, pk: int) -> HttpResponse:
+    own = ReportSubscription.objects.of(request.user).select_related("tenant")
+    subscription = get_object_or_404(own, pk=pk)
+    actions.unsubscribe_from_report(actor=request.user, subscription=subscription)
+    messages.success(request, f"You get the {name_of(subscription)} no more.")
+    return _back(subscription.report, subscription.tenant)
+
+
+def name_of(subscription: ReportSubscription) -> str:
+    tenant = subscription.tenant
+    return f"statement of {tenant.name}" if tenant else f"report “{subscription.get_report_display()}”"
+
+
+def _back(report: str, tenant: Tenant | None) -> HttpResponse:
+    """To the page of the report; who is no operator any more has statements alone."""
+    query = f"?{urlencode({'team': tenant.slug})}" if tenant else ""
+    return redirect(f"{page_of(report)}{query}#by-mail")
