@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from accounting.clock import now_from_database
-from accounting.models import Generation, Tenant
+from accounting.models import Generation, Tenant, User
 from fairshare.policy import shares_of
 from scheduling.models import Cluster
 from scheduling.snapshot import Change, before_and_after
@@ -14,13 +14,14 @@ from scheduling.snapshot import Change, before_and_after
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """GPUs of one generation that a tenant with all below it has before and after, on one cluster.
+    """GPUs of one generation that a tenant with all below it, or a user in it, has before and after, on one cluster.
 
     `entitled` is what tickets earn, `share` that and what others leave, within limits; before trades.
     """
 
     cluster: str
     tenant: Tenant
+    user: User | None
     generation: str
     entitled: tuple[float, float]
     share: tuple[float, float]
@@ -31,24 +32,40 @@ class ShareChange:
 
 
 def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:
-    """Of every tenant with jobs, cluster by cluster; empty where nobody has any."""
+    """Of every tenant with jobs, cluster by cluster; empty where nobody has any.
+
+    Of a change of a user's tickets it is of the users and tenants just below that tenant, which share what it has.
+    """
     now = now_from_database()
     found: list[ShareChange] = []
     for cluster in Cluster.objects.attached().order_by("name") if clusters is None else clusters:
         before, after, legend = before_and_after(cluster, change, now=now)
         (entitled, share), (new_entitled, new_share) = shares_of(before), shares_of(after)
-        tenants = Tenant.objects.in_bulk([tenant for tenant, user in legend.accounts if user is None])
+        tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})
+        told = [(t, (tenant, user)) for t, (tenant, user) in enumerate(legend.accounts)
+                if _concerns(change, tenants[tenant], user)]  # fmt: skip
+        users = User.objects.in_bulk([user for _, (_, user) in told if user is not None])
         names = Generation.objects.in_bulk(legend.generations)
         found += [
             ShareChange(
                 cluster=cluster.name,
                 tenant=tenants[tenant],
+                user=None if user is None else users[user],
                 generation=names[generation].name,
                 entitled=(float(entitled[t, k]), float(new_entitled[t, k])),
                 share=(float(share[t, k]), float(new_share[t, k])),
             )
-            for t, (tenant, user) in enumerate(legend.accounts)
-            if user is None
+            for t, (tenant, user) in told
             for k, generation in enumerate(legend.generations)
         ]
-    return sorted(found, key=lambda one: (one.cluster, one.tenant.path, one.generation))
+    return sorted(found, key=_in_order)
+
+
+def _concerns(change: Change, tenant: Tenant, user: int | None) -> bool:
+    if change.user is None:
+        return user is None
+    return change.tenant.pk == (tenant.parent_id if user is None else tenant.pk)
+
+
+def _in_order(one: ShareChange) -> tuple[str, ...]:
+    return one.cluster, one.tenant.path, one.user.get_username() if one.user else "", one.generation

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from django.db.models import Q
 
-from accounting.models import Membership, Quota, Tenant
+from accounting.models import Membership, Quota, Tenant, User
 from fairshare import model as fs
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
@@ -132,10 +132,11 @@ def within_limits(snapshot: fs.Snapshot, legend: Legend) -> fs.Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What somebody thinks of changing: the tickets of a tenant, or a limit, which is not stored."""
+    """What somebody thinks of changing: tickets of a tenant or of a user in it, or a limit, which is not stored."""
 
     tenant: Tenant
     tickets: int | None = None
+    user: User | None = None  # whose tickets they are; None: the tenant's own
     quota: Quota | None = None
     removed: Quota | None = None  # the stored limit that goes, or that `quota` takes the place of
 
@@ -148,9 +149,10 @@ def before_and_after(
     snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=True)
     before = within_limits(snapshot, legend)
     changed = replace(legend, limits=limits.changed(change.removed, change.quota))
-    if change.tickets is not None and (change.tenant.pk, None) in legend.accounts:
+    account = change.tenant.pk, change.user and change.user.pk
+    if change.tickets is not None and account in legend.accounts:
         tickets = snapshot.accounts.tickets.copy()
-        tickets[legend.accounts.index((change.tenant.pk, None))] = change.tickets
+        tickets[legend.accounts.index(account)] = change.tickets
         snapshot = replace(snapshot, accounts=replace(snapshot.accounts, tickets=tickets))
     return before, within_limits(snapshot, changed), legend
 

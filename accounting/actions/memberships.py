@@ -8,6 +8,7 @@ from django.db import transaction
 
 from accounting import audit
 from accounting.actions.checks import refused_if_taken
+from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.permissions import require_admin, require_manager
@@ -89,8 +90,7 @@ def _locked(membership: Membership) -> Membership:
 def _check(membership: Membership) -> None:
     if membership.role not in Membership.Role.values:
         raise Refused(f"A role is one of {', '.join(Membership.Role.values)}.", "role")
-    if not 1 <= membership.tickets <= 1_000_000:
-        raise Refused("Tickets are a whole number from 1 to 1,000,000.", "tickets")
+    check_tickets(membership.tickets)
 
 
 def _told(membership: Membership) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, change_membership, perform, show
 from portal.administration.limit_fields import limits_of
 from portal.administration.trail import entries
-from portal.administration.tree import share_of
+from portal.administration.tree import share_of, tickets_within
 from scheduling.outlooks import outlooks
 
 LATEST_EVENTS = 20
@@ -24,7 +24,7 @@ LATEST_EVENTS = 20
 @require_safe
 def teams(request: HttpRequest) -> HttpResponse:
     """The teams that the user manages; with one only, that one."""
-    found = list(_managed(request))
+    found = list(managed(request))
     if not found:
         raise Http404
     if len(found) == 1:
@@ -32,10 +32,10 @@ def teams(request: HttpRequest) -> HttpResponse:
     return render(request, "administration/teams.html", {"teams": found})
 
 
-def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
-    tenant = get_object_or_404(_managed(request), slug=slug)
+def team_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
+    tenant = get_object_or_404(managed(request), slug=slug)
     members = tenant.memberships.select_related("user").order_by("user__username")
-    tickets = sum(one.tickets for one in members)
+    tickets = tickets_within(tenant)
     events = AuditEvent.objects.visible_to(request.user).filter(tenant=tenant)[:LATEST_EVENTS]
     context = {
         "tenant": tenant,
@@ -52,12 +52,12 @@ def _team(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) ->
 
 @require_safe
 def team(request: HttpRequest, slug: str) -> HttpResponse:
-    return _team(request, slug=slug)
+    return team_page(request, slug=slug)
 
 
 @posted_from("team", "slug")
 def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    tenant = get_object_or_404(_managed(request), slug=slug)
+    tenant = get_object_or_404(managed(request), slug=slug)
     membership = get_object_or_404(tenant.memberships.select_related("user", "tenant"), pk=pk)
     return perform(
         request,
@@ -65,9 +65,9 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         change_membership(request, membership),
         done=f"{membership.user.get_username()} was changed.",
         to=("team", slug),
-        page=partial(_team, slug=slug),
+        page=partial(team_page, slug=slug),
     )
 
 
-def _managed(request: HttpRequest) -> TenantQuerySet:
+def managed(request: HttpRequest) -> TenantQuerySet:
     return Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER).active()

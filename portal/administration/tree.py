@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Count
+from django.db.models import Count, Sum
 
 from accounting.models import Tenant
 
@@ -42,3 +42,9 @@ def read_tree() -> list[Branch]:
 
 def share_of(tenant: Tenant) -> Branch | None:
     return next((branch for branch in read_tree() if branch.tenant.pk == tenant.pk), None)
+
+
+def tickets_within(tenant: Tenant) -> int:
+    """Of all who share what the tenant has: its members and the teams just below it."""
+    members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
+    return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)

@@ -8,6 +8,7 @@ from portal.administration import (
     hardware,
     idle,
     limits,
+    member_preview,
     nodes,
     people,
     team,
@@ -38,6 +39,7 @@ urlpatterns = [
         tenants.change_member,
         name="admin_member_change",
     ),
+    path(f"{SLUG}/members/<int:pk>/preview/", member_preview.of_admin, name="admin_member_preview"),
     path(f"{SLUG}/tickets/preview/", limits.preview_tickets, name="admin_tenant_tickets_preview"),
     path(f"{SLUG}/idle/", idle.of_tenant, name="admin_tenant_idle"),
     path(f"{SLUG}/budgets/set/", budgets.set_budget, name="admin_budget_set"),
@@ -96,4 +98,5 @@ urlpatterns = [
     path("team/", team.teams, name="teams"),
     path("team/<slug:slug>/", team.team, name="team"),
     path("team/<slug:slug>/members/<int:pk>/", team.change_member, name="team_member_change"),
+    path("team/<slug:slug>/members/<int:pk>/preview/", member_preview.of_team, name="team_member_preview"),
 ]

@@ -57,10 +57,16 @@ def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str,
 
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
-    """What giving a team so many tickets would do to shares at this moment; nothing is saved. For operators."""
-    tenant = _answered_for(request, new.team)
+    """What giving a team, or a member in it, so many tickets would do to shares at this moment; nothing is saved.
+
+    For operators; of a member for managers of the team, too."""
+    if new.user is None:
+        tenant, user = _answered_for(request, new.team), None
+    else:
+        tenant = get_object_or_404(readable(request.auth), slug=new.team)
+        user = _named(User.objects.filter(memberships__tenant=tenant), "user", username=new.user)
     check_tickets(new.tickets)
-    return _changes(Change(tenant, tickets=new.tickets))
+    return _changes(Change(tenant, tickets=new.tickets, user=user))
 
 
 def _changes(change: Change) -> list[dict[str, Any]]:
@@ -68,6 +74,7 @@ def _changes(change: Change) -> list[dict[str, Any]]:
         {
             "cluster": row.cluster,
             "team": row.tenant.slug,
+            "user": row.user.get_username() if row.user else None,
             "generation": row.generation,
             "entitled_before": row.entitled[0],
             "entitled_after": row.entitled[1],

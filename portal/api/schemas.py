@@ -870,14 +870,16 @@ class Limit(NewLimit):
 
 class NewTickets(Schema):
     team: str
+    user: str | None = Field(None, description="Of a member of the team, by name; else of the team itself.")
     tickets: int
 
 
 class ShareChange(Schema):
-    """GPUs that a team with all below it has by its tickets, and with what others leave, within limits."""
+    """GPUs that a team with all below it, or a member, has by tickets, and with what others leave, within limits."""
 
     cluster: str
     team: str
+    user: str | None = Field(description="Where it is of a member of the team.")
     generation: str
     entitled_before: float
     entitled_after: float

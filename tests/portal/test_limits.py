@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from accounting.clock import now_from_database
-from accounting.models import AuditEvent, Quota, Tenant
+from accounting.models import AuditEvent, Membership, Quota, Tenant
 from fairshare.policy import decide
 from scheduling.models import Job, Round
 from scheduling.preview import preview
@@ -71,6 +71,74 @@ def test_a_preview_says_what_the_scheduler_would_do_and_saves_nothing(scene: Sce
         "/admin/tenants/astro/tickets/", dict(re.findall(r'name="(tickets)" value="(\d+)"', page))
     )
     assert (saved.status_code, Tenant.objects.get(slug="astro").tickets) == (302, 300)
+
+
+@pytest.mark.parametrize("who", ["alice", "ada"])
+def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
+    scene: Scene, browser_of, who: str
+) -> None:
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)  # Alice's, which fits what she has
+    browser, before = browser_of(getattr(scene.people, who)), AuditEvent.objects.count()
+    place = "/team/astro" if who == "alice" else "/admin/tenants/astro"
+    url = f"{place}/members/{scene.membership.pk}"
+    assert f'formaction="{url}/preview/"' in shown(browser.get(f"{place}/"))
+    response = browser.post(f"{url}/preview/", {"role": "member", "tickets": "300"})
+    page = shown(response)
+    told = "300 tickets for bob in Astro instead of 50: 33 % → 75 % of what the team has"
+    assert told in page.replace("\N{NO-BREAK SPACE}", " ")
+    rows = {(row.user.username, row.generation): row for row in response.context["rows"]}
+    assert {row.tenant for row in rows.values()} == {scene.people.astro}
+    bob, alice = rows["bob", "V100"], rows["alice", "V100"]
+    assert bob.entitled == pytest.approx((2 / 3, 1.5))
+    assert alice.entitled == pytest.approx((4 / 3, 0.5))
+    assert 'data-label="Entitled">0.667 → 1.5<' in page
+    assert AuditEvent.objects.count() == before
+    assert Membership.objects.get(pk=scene.membership.pk).tickets == 50
+    form = dict(re.findall(r'type="hidden" name="(role|tickets)" value="(\w+)"', page))
+    save = f"{url}/" if who == "alice" else f"{url}/change/"
+    assert f'action="{save}"' in page
+    assert browser.post(save, form).status_code == 302
+    assert Membership.objects.get(pk=scene.membership.pk).tickets == 300
+    snapshot, legend = read_snapshot(scene.world.cluster, now=now_from_database(), may_preempt=True)
+    entitled = decide(snapshot, seed=0).entitled
+    leaf = legend.accounts.index((scene.people.astro.pk, scene.people.bob.pk))
+    assert entitled[leaf, legend.generations.index(scene.people.v100.pk)] == pytest.approx(1.5)
+
+
+def test_who_does_not_manage_a_team_previews_nothing_of_its_members(scene: Scene, browser_of) -> None:
+    url = f"/team/astro/members/{scene.membership.pk}/preview/"
+    form = {"role": "member", "tickets": "300"}
+    asked = {"team": "astro", "user": "bob", "tickets": 300}
+    for who in (scene.people.bob, scene.people.charlie):
+        assert browser_of(who).post(url, form).status_code == 404
+        got = browser_of(who).post("/api/v1/tickets/preview", asked, content_type="application/json")
+        assert got.status_code == 404
+    wrong = browser_of(scene.people.alice).post(url, form | {"tickets": "0"})
+    assert wrong.status_code == 422
+    assert "Tickets are a whole number from 1 to 1,000,000." in shown(wrong)
+
+
+def test_the_api_previews_tickets_of_members_for_their_managers(scene: Scene, browser_of) -> None:
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)
+    alice, asked = browser_of(scene.people.alice), {"team": "astro", "user": "bob", "tickets": 300}
+    rows = alice.post("/api/v1/tickets/preview", asked, content_type="application/json").json()
+    assert {(row["team"], row["user"]) for row in rows} == {("astro", "alice"), ("astro", "bob")}
+    [row] = [row for row in rows if (row["user"], row["generation"]) == ("bob", "V100")]
+    assert (row["entitled_before"], row["entitled_after"]) == pytest.approx((2 / 3, 1.5))
+    other = alice.post(
+        "/api/v1/tickets/preview", asked | {"user": "charlie"}, content_type="application/json"
+    )
+    assert (other.status_code, list(other.json()["problems"])) == (409, ["user"])
+
+
+def test_teams_below_share_with_the_members_of_a_team(scene: Scene, browser_of) -> None:
+    uni, ada = Tenant.objects.get(slug="uni"), browser_of(scene.people.ada)
+    member = Membership.objects.create(tenant=uni, user=scene.people.bob, tickets=100)
+    page = shown(ada.post(f"/admin/tenants/uni/members/{member.pk}/preview/", {"tickets": "200"}))
+    assert re.search(r"instead of 100: 33.% → 50.% of what", page)  # Astro and Bio have 100 each
+    asked = {"team": "uni", "user": "bob", "tickets": 200}
+    rows = ada.post("/api/v1/tickets/preview", asked, content_type="application/json").json()
+    assert {(row["team"], row["user"]) for row in rows} == {("astro", None), ("bio", None)}
 
 
 @pytest.mark.parametrize("by", ["tickets", "limit"])

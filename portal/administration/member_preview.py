@@ -1,0 +1,66 @@
+"""What other tickets of a member would do to the shares in the team, before they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+
+from accounting.actions.tenants import check_tickets
+from accounting.errors import Refused
+from accounting.models import Tenant
+from portal.administration.access import admins_only, posted_from
+from portal.administration.forms import refusal, whole
+from portal.administration.team import managed, team_page
+from portal.administration.tenants import tenant_page
+from portal.administration.tree import tickets_within
+from scheduling.preview import preview
+from scheduling.snapshot import Change
+
+
+@posted_from("team", "slug")
+def of_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """For managers of the team."""
+    tenant = get_object_or_404(managed(request), slug=slug)
+    save, back = reverse("team_member_change", args=[slug, pk]), reverse("team", args=[slug])
+    return _preview(request, tenant, pk, page=team_page, save=save, back=back)
+
+
+@admins_only
+@posted_from("admin_tenant", "slug")
+def of_admin(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    tenant = get_object_or_404(Tenant, slug=slug)
+    save, back = (
+        reverse("admin_member_change", args=[slug, pk, "change"]),
+        reverse("admin_tenant", args=[slug]),
+    )
+    return _preview(request, tenant, pk, page=tenant_page, save=save, back=back)
+
+
+def _preview(
+    request: HttpRequest, tenant: Tenant, pk: int, *, page: Callable[..., HttpResponse], save: str, back: str
+) -> HttpResponse:
+    member = get_object_or_404(tenant.memberships.select_related("user"), pk=pk)
+    try:
+        tickets = whole(request.POST, "tickets")
+        check_tickets(tickets)
+    except Refused as error:
+        return page(
+            request, slug=tenant.slug, refusal=refusal(request, f"member-{pk}", error.field, error.message)
+        )
+    change = Change(tenant, tickets=tickets, user=member.user)
+    rows, others = preview(change), tickets_within(tenant) - member.tickets
+    context = {
+        "change": change,
+        "member": member,
+        "part_before": member.tickets / (member.tickets + others),
+        "part_after": tickets / (tickets + others),
+        "rows": rows,
+        "changes": any(row.changes for row in rows),
+        "save": save,
+        "back": back,
+        "fields": [(name, text) for name, text in request.POST.items() if name != "csrfmiddlewaretoken"],
+    }
+    return render(request, "administration/member_preview.html", context)
