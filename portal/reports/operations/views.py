@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer, shown
+from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
@@ -63,7 +63,7 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
         "period": asked.period,
         "periods": LABELS,
         "document": document,
-        "forms": [form for form in TYPES if form != "json"],
+        "forms": ("pdf", "xlsx", "csv"),  # JSON is what the API is for
         "now": now_from_database(),
         **by_mail(request.user, subject),
     }
