@@ -150,8 +150,8 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
     for left, place in enumerate(sorted(texts, key=wanted.__getitem__)):
         widths[place] = min(wanted[place], rest / (len(texts) - left))
         rest -= widths[place]
-    if texts:
-        widths[texts[0]] += rest
+    for place in texts:
+        widths[place] += rest / len(texts)
     return size, widths
 
 

@@ -59,7 +59,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class GpuHeld:
-    """For how long one GPU of a node was held, of how much time that is known."""
+    """For how many seconds one GPU of a node was held, of those that the node was there."""
 
     node: NodeHealth
     gpu: int
@@ -120,9 +120,8 @@ class Asked:
         """Of each GPU of the nodes that are asked for how long it was held; one query."""
         nodes = self.nodes if self.page is None else list(self.page_of_nodes)
         held, lasted = held_gpus([node.node_id for node in nodes], *self.bounds)
-        seconds = lasted.total_seconds()
         return [
-            GpuHeld(node, gpu, min(held.get((node.node_id, gpu), 0.0), seconds), seconds)
+            _held(node, gpu, held.get((node.node_id, gpu), 0.0), lasted.total_seconds())
             for node, count in zip(nodes, counts_of_gpus(nodes, held), strict=True)
             for gpu in range(count)
         ]
@@ -134,6 +133,13 @@ class Asked:
     @cached_property
     def charges(self) -> list[Charge]:
         return chargeback(*self.bounds, book=self.book)
+
+
+def _held(node: NodeHealth, gpu: int, held: float, elapsed: float) -> GpuHeld:
+    """What was held before the node's history begins was there all the same."""
+    return GpuHeld(
+        node, gpu, min(held, elapsed), min(max(node.seconds_up + node.seconds_down, held), elapsed)
+    )
 
 
 def _stretch(
@@ -251,7 +257,7 @@ def nodes_document(asked: Asked) -> Document:
             ]
             for one in asked.gpus
         ],
-        note=f"As leases were observed, until now.{of_page}",
+        note=f"As leases were observed, of the time that the node was there, until now.{of_page}",
     )
     events = Table(
         "changes",
