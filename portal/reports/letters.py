@@ -17,7 +17,7 @@ from portal.reports.formats import Document
 from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
-from portal.reports.statement.tables import document_of
+from portal.reports.statement.tables import PROVISIONAL, document_of
 from portal.reports.statement.views import file_name
 from portal.wording import money, number
 
@@ -83,6 +83,7 @@ def _statement(user: User, tenant: Tenant, period: ReportPeriod) -> Letter:
             "",
             *(f"    {money(total.cost, total.currency)}" for total in statement.totals),
             f"    {hours} GPU-hours, of which {wasted} in vain",
+            *(["", PROVISIONAL] if statement.is_provisional else []),
         ],
         f"{reverse('usage_statement')}?{urlencode({'team': tenant.slug} | _dates(period))}",
         document_of(statement),

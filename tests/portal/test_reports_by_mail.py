@@ -32,7 +32,9 @@ from portal import tasks
 from portal.reports import posting
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
+from portal.reports.statement.tables import PROVISIONAL
 from tests.accounting.test_at_once import at_once
+from tests.make import LONG_AGO
 from tests.portal.reading import sheets
 from tests.portal.scene import Scene
 from tests.portal.scene import scene as new_scene
@@ -160,6 +162,21 @@ def test_the_mail_has_the_figures_of_the_period(scene: Scene, alice: User) -> No
     rows = sheets(bytes(letter.attachments.get().content))["GPU time"]
     [last] = [row for row in rows if row[0][1] == "Total"]
     assert float(last[-2][1]) == float(total.cost)
+
+
+def test_the_mail_says_whether_more_will_be_booked(scene: Scene, alice: User) -> None:
+    """The week before the last one is over when its letter is written, the one that runs is not."""
+    subscription = subscribed(scene, alice, "weekly", "pdf")
+    ReportSubscription.objects.update(created_at=LONG_AGO)
+    for now, is_said in (
+        (now_from_database(), False),
+        (now_from_database() + timedelta(days=7, hours=6), True),
+    ):
+        assert send(subscription, now) is True
+        letter = Letter.objects.latest("pk")
+        attached = PdfReader(io.BytesIO(bytes(letter.attachments.get().content))).pages[0].extract_text()
+        assert (PROVISIONAL in letter.text) is is_said
+        assert ("Provisional" in attached) is is_said
 
 
 def period_of(subscription: ReportSubscription):

@@ -17,7 +17,7 @@ AMOUNT = Column("amount", "Amount", Kind.MONEY, 4)
 CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
-
+PROVISIONAL = "Provisional: more will be booked in this period."
 LACKS = "parts of hours of it, and by job, label and day parts of days (UTC), are not counted."
 
 
@@ -31,7 +31,7 @@ def document_of(statement: Statement) -> Document:
         ("As of", f"{statement.at.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"),
     ]
     if statement.is_provisional:
-        facts.append(("State", "Provisional: more will be booked in this period."))
+        facts.append(("State", PROVISIONAL))
     if statement.lacks_before:
         until = f"{statement.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
         facts.append(("Archived", f"What was held before {until}; {LACKS}"))
