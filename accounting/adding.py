@@ -67,20 +67,35 @@ def add_up(
         for sql, _ in compiled
     )
     values = [value for _, some in compiled for value in some]
+    before, source = "", f"({every})"
     if job_names is not None:
         sql, some = job_names.query.get_compiler(connection=connection).as_sql()
-        every = (
-            f'SELECT parts.*, named.name AS "by_label" FROM ({every}) AS parts'  # noqa: S608 - own names
-            f' LEFT JOIN ({sql}) AS named (job_id, name) ON named.job_id = parts."by_job_id"'
-        )
+        before, source = _labelled(every, sql)
         values += some
     shown = ", ".join(f'any_value("by_{name}")' if name in given else f'"by_{name}"' for name in names)
     statement = (
-        f"SELECT {shown}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
+        f"{before}SELECT {shown}, sum(gpu_seconds_sum) AS gpu_seconds, sum(cost_sum), sum(segments_sum)::bigint,"  # noqa: S608
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
-        f" FROM ({every}) AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
+        f" FROM {source} AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )
     return _read(statement + page, [*values, *bounds], names)
+
+
+def _labelled(every: str, names: str) -> tuple[str, str]:
+    """The rows of `every` with by_label, the name of each one's job, as what stands before a SELECT and its source.
+
+    Jobs are numbered as they come: those of a period are some in a row, and no others' names need be looked up.
+    """
+    before = (
+        f"WITH parts AS MATERIALIZED ({every}),"  # noqa: S608 - own names
+        ' numbers AS (SELECT min("by_job_id") AS least, max("by_job_id") AS most FROM parts),'
+        f" named AS NOT MATERIALIZED (SELECT * FROM ({names}) AS every (job_id, name)"
+        " WHERE job_id BETWEEN (SELECT least FROM numbers) AND (SELECT most FROM numbers)) "
+    )
+    return before, (
+        '(SELECT parts.*, named.name AS "by_label"'
+        ' FROM parts LEFT JOIN named ON named.job_id = parts."by_job_id")'
+    )
 
 
 def _read(statement: str, values: Sequence[Any], names: Sequence[str]) -> Added:
