@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 # Of less nothing can be said.
@@ -14,6 +14,8 @@ def forecast(spent: Decimal, *, begins: datetime, now: datetime, ends: datetime)
 
     Simple on purpose: who reads the warning can do the sum. It knows nothing of weekends or of jobs that wait.
     """
+    # Two moments of one zone are as far apart as its clocks say, which is an hour off when these change.
+    begins, now, ends = (moment.astimezone(UTC) for moment in (begins, now, ends))
     elapsed = now - begins
     if elapsed < LEAST:
         return None

@@ -37,14 +37,14 @@ def call(*, call_id: int) -> bool:
 
     A worker that dies between the answer and the commit has it made again, with the same X-Fairlot-Delivery.
     """
-    waiting = WebhookCall.objects.select_for_update(skip_locked=True, of=("self",)).select_related("budget")
+    waiting = WebhookCall.objects.select_for_update(skip_locked=True)
     one = waiting.filter(pk=call_id, sent_at=None, attempts__lt=MOST_ATTEMPTS).first()
     if one is None:
         return False
     now = now_from_database()
     one.attempts += 1
     try:
-        outgoing.post(one.budget.webhook_url, one.body.encode(), headers_of(one, int(now.timestamp())))
+        outgoing.post(one.url, one.body.encode(), headers_of(one, int(now.timestamp())))
     except outgoing.NotReachable as error:
         logger.warning("%s was not taken: %s", one, error)
         one.error = str(error)[:300]
@@ -60,7 +60,7 @@ def headers_of(one: WebhookCall, timestamp: int) -> dict[str, str]:
         "Content-Type": "application/json",
         "User-Agent": "Fairlot",
         "X-Fairlot-Delivery": str(one.identity),
-        "X-Fairlot-Signature": f"t={timestamp},v1={signature(one.budget.signing_key(), timestamp, one.body)}",
+        "X-Fairlot-Signature": f"t={timestamp},v1={signature(one.signing_key(), timestamp, one.body)}",
     }
 
 

@@ -54,7 +54,7 @@ def set_budget(
         except NotReachable as error:
             raise Refused(str(error), "webhook_url") from None
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
-    budget = Budget.objects.filter(tenant=tenant, period=period).first()
+    budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
     before = _told(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)
     if budget.removed_at is not None:
@@ -104,12 +104,9 @@ class Outlook:
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
         return [one for one in watched if _is_reached(one, self.budget.amount, self.spent, self.forecast)]
 
-    def lifts(self, warning: BudgetWarning) -> bool:
-        """Whether another amount has moved both what was told of then and what is now below the threshold."""
-        return not any(
-            _is_reached(warning.threshold, self.budget.amount, of.spent, of.forecast)
-            for of in (warning, self)
-        )
+    def is_told_by(self, warning: BudgetWarning) -> bool:
+        """Whether what it told of was beyond the threshold of the present amount, too."""
+        return _is_reached(warning.threshold, self.budget.amount, warning.spent, warning.forecast)
 
 
 def _is_reached(threshold: str, amount: Decimal, spent: Decimal, forecast: Decimal | None) -> bool:
@@ -128,27 +125,27 @@ def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
 
 @transaction.atomic(durable=True)
 def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
-    """Warns of each threshold that is reached and was not warned of in this period, by mail and webhook.
+    """Warns of each threshold that is reached and that nobody was told of in this period, by mail and webhook.
 
-    Any number of workers may call it: the budget's row lets one in, and the database lets no warning in twice. What
-    was spent when `stands` was read is compared with what the budget is now.
+    Who was told of less than another amount's threshold is told again, who was told of as much or more is not. Any
+    number of workers may call it: the budget's row lets one in, and the database lets no warning in twice. What was
+    spent when `stands` was read is compared with what the budget is now.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()
     if budget is None:
         return []
     stands = replace(stands, budget=budget)
-    told = list(budget.warnings.filter(begins=stands.begins, lifted_at=None))
-    lifted = [warning.pk for warning in told if stands.lifts(warning)]
-    budget.warnings.filter(pk__in=lifted).update(lifted_at=Now())
-    known = {warning.threshold for warning in told if warning.pk not in lifted}
+    told = budget.warnings.filter(begins=stands.begins)
+    known = {warning.threshold for warning in told if stands.is_told_by(warning)}
+    untold = [threshold for threshold in stands.reached if threshold not in known]
+    told.filter(threshold__in=untold, lifted_at=None).update(lifted_at=Now())
     new = [
         BudgetWarning.objects.create(
             budget=budget, begins=stands.begins, threshold=threshold, amount=budget.amount,
             spent=stands.spent, forecast=stands.forecast,
         )
-        for threshold in stands.reached
-        if threshold not in known
+        for threshold in untold
     ]  # fmt: skip
     for warning in new:
         _tell(warning, stands)
@@ -165,7 +162,9 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
     text = f"{said}\n\nThe period is {period}.\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
     mail.write(managers.distinct(), subject=f"Budget of {tenant.name}: {_what(warning)}", text=text)
     if budget.webhook_url:
-        WebhookCall.objects.create(budget=budget, body=_body(warning, stands))
+        WebhookCall.objects.create(
+            budget=budget, url=budget.webhook_url, nonce=budget.nonce, body=_body(warning, stands)
+        )
 
 
 def in_words(warning: BudgetWarning) -> str:

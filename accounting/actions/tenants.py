@@ -9,7 +9,7 @@ from django.utils.text import slugify
 from accounting import audit
 from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
 from accounting.errors import Refused
-from accounting.models import Tenant, User
+from accounting.models import BudgetWarning, Tenant, User, WebhookCall
 from accounting.permissions import require_admin
 
 
@@ -132,7 +132,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
 
 @transaction.atomic(durable=True)
 def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
-    """Removes a tenant that nothing refers to: no tenant, member, quota, job or booking. Else archive it."""
+    """Removes a tenant that nothing refers to: no tenant, member, quota, budget, job or booking. Else archive it."""
     require_admin(actor)
     tenant = _locked(tenant)
     audit.record(
@@ -143,6 +143,10 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
         before={"name": tenant.name, "tickets": tenant.tickets},
     )
     with refused_if_referenced(tenant.name):
+        removed = tenant.budgets.exclude(removed_at=None)
+        WebhookCall.objects.filter(budget__in=removed).delete()
+        BudgetWarning.objects.filter(budget__in=removed).delete()
+        removed.delete()
         tenant.delete()
 
 

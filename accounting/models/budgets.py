@@ -57,11 +57,15 @@ class Budget(models.Model):
 
     def signing_key(self) -> str:
         """What its webhooks are signed with, which nobody without the portal's own key can work out."""
-        return salted_hmac("fairlot.webhook", f"{self.pk}:{self.nonce}", algorithm="sha256").hexdigest()
+        return _signing_key(self.pk, self.nonce)
+
+
+def _signing_key(budget: int, nonce: str) -> str:
+    return salted_hmac("fairlot.webhook", f"{budget}:{nonce}", algorithm="sha256").hexdigest()
 
 
 class BudgetWarning(models.Model):
-    """That somebody was warned, once for each period and threshold unless another amount has lifted it since."""
+    """That somebody was warned, once for each period and threshold until one of another amount takes its place."""
 
     FORECAST = "forecast"
 
@@ -89,10 +93,15 @@ class BudgetWarning(models.Model):
 
 
 class WebhookCall(models.Model):
-    """The outbox of webhooks: a call is written in the transaction that it tells of, and made after that."""
+    """The outbox of webhooks: a call is written in the transaction that it tells of, and made after that.
+
+    To whom, and signed with which key, is that of the time when it was written.
+    """
 
     identity = models.UUIDField(default=uuid.uuid4, unique=True)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="calls")
+    url = models.CharField(max_length=500)
+    nonce = models.CharField(max_length=16, help_text="As that of the budget.")
     body = models.TextField()
     written_at = models.DateTimeField(db_default=Now())
     not_before = models.DateTimeField(db_default=Now())
@@ -105,3 +114,6 @@ class WebhookCall(models.Model):
 
     def __str__(self) -> str:
         return f"webhook {self.identity}"
+
+    def signing_key(self) -> str:
+        return _signing_key(self.budget_id, self.nonce)

@@ -129,6 +129,9 @@ def test_the_api_previews_tickets_of_members_for_their_managers(scene: Scene, br
         "/api/v1/tickets/preview", asked | {"user": "charlie"}, content_type="application/json"
     )
     assert (other.status_code, list(other.json()["problems"])) == (409, ["user"])
+    Tenant.objects.filter(slug="astro").update(archived_at=now_from_database())
+    gone = alice.post("/api/v1/tickets/preview", asked, content_type="application/json")
+    assert gone.status_code == 404
 
 
 def test_teams_below_share_with_the_members_of_a_team(scene: Scene, browser_of) -> None:
