@@ -98,7 +98,7 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     with _whole(folder / SUMS_FILE) as opened:
         opened.write(sums.encode())
-    _drop(month, unsealed_remains([*archived_months(), month]))
+    _drop(month, unsealed_remains(month, archived_months()))
     ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
     seals = LedgerSeal.objects.filter(month=month).order_by().values_list("book").annotate(Max("number"))
     told = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}

@@ -5,15 +5,18 @@ the transactions since the seal before it, and a digest of these and of that sea
 for all: whoever noted a digest can tell later whether anything before it has changed.
 
 When the vouchers of a month are archived, the leaves of their transactions cannot be computed any more. So the chain
-gets links with leaves of what stays of these, the transactions with their entries.
+gets links with leaves of what stays of these, the transactions with their entries, and one with a leaf of the month's
+sums, as these alone tell then what was held when, and by which job.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Max
@@ -95,6 +98,17 @@ REMAINS = """
       AND booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
     ORDER BY booked.id
 """
+USAGE = (
+    "transaction_id, book, month, extract(epoch FROM hour), tenant_id, user_id, generation_id, gpu_seconds, assembling,"
+    " idle, cost, currency, segments"
+)
+# What reports of an archived month are made of, each table in order of its rows: what was held, which corrections of a
+# month that is brought back change, and what became of nodes, which nothing changes.
+HELD = {"usagehour": USAGE, "usageday": USAGE, "jobday": f"{USAGE}, job_id, job_name"}
+NODES = {
+    "nodehour": "book, month, extract(epoch FROM hour), node_id, node_name, generation_id, busy, idle, assembling,"
+    " free, others, drained, down",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +122,14 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What stays of some transactions of a month, in one link of the chain."""
+    """What one link of the chain tells: of new transactions, or with a month of what stays of this month's."""
 
     book: int
-    month: date
+    month: date | None
     first_id: int
     last_id: int
     leaves: bytes
+    of_sums: bool = False
 
 
 def hold_books(books: Iterable[int]) -> None:
@@ -144,7 +159,7 @@ def _seal_some(book: int) -> int:
     if not rows:
         return 0
     leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
-    _append(book, rows[0][0], rows[-1][0], leaves)
+    _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
     return len(rows)
 
 
@@ -154,19 +169,50 @@ def sealed_until(book: int) -> int:
     return last.values_list("last_id", flat=True).first() or 0
 
 
-def unsealed_remains(months: Iterable[date]) -> list[Remains]:
-    """What is to be sealed of these months as their vouchers are archived; it must be sealed as a whole before.
+def unsealed_remains(month: date, earlier: Iterable[date]) -> list[Remains]:
+    """What is to be sealed of a month whose vouchers are archived, and of earlier ones that never were sealed so.
 
-    Nothing of it changes any more, so nobody need be kept from booking.
+    It must be sealed as a whole before. Nothing of it changes any more, so nobody need be kept from booking.
     """
-    return [
-        remains
-        for month in months
-        for book in sorted(
-            set(LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True))
-        )
-        for remains in _unsealed_remains(book, month)
-    ]
+    found: list[Remains] = []
+    for one in [*earlier, month]:
+        books = LedgerTransaction.objects.filter(month=one).order_by().values_list("book", flat=True)
+        for book in sorted(set(books)):
+            found += _unsealed_remains(book, one)
+            # Of an earlier month only the first time: sums that were changed since are not to be sealed anew.
+            if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
+                found.append(Remains(book, one, 0, 0, leaves_of_sums(book, one), of_sums=True))
+    return found
+
+
+def leaves_of_sums(book: int, month: date) -> bytes:
+    """Digests of all sums by hour and day of a month: of HELD, and of NODES."""
+    return _leaf_of(HELD, book, month) + _leaf_of(NODES, book, month)
+
+
+def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
+    digest = hashlib.sha256()
+    with connection.cursor() as cursor:
+        for name, columns in tables.items():
+            digest.update(f"{name}\n".encode())
+            rows = cursor.mogrify(
+                f"SELECT {columns} FROM accounting_{name} WHERE book = %s AND month = %s ORDER BY id",  # noqa: S608
+                [book, month],
+            ).decode()
+            cursor.copy_expert(f"COPY ({rows}) TO STDOUT", _Digesting(digest))
+    return digest.digest()
+
+
+class _Digesting(io.RawIOBase):
+    """A file that keeps nothing of what is written but its digest."""
+
+    def __init__(self, digest: Any) -> None:
+        super().__init__()
+        self._digest = digest
+
+    def write(self, data: Any) -> int:
+        self._digest.update(data)
+        return len(data)
 
 
 def _unsealed_remains(book: int, month: date) -> Iterator[Remains]:
@@ -183,7 +229,7 @@ def seal_remains(remains: Sequence[Remains]) -> None:
     for book in sorted({one.book for one in remains}):
         _have_alone(book)
     for one in remains:
-        _append(one.book, one.first_id, one.last_id, one.leaves, month=one.month)
+        _append(one)
 
 
 def _have_alone(book: int) -> None:
@@ -192,32 +238,36 @@ def _have_alone(book: int) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(book)])
 
 
-def _append(book: int, first_id: int, last_id: int, leaves: bytes, *, month: date | None = None) -> None:
-    last = LedgerSeal.objects.filter(book=book).order_by("-number").only("number", "digest").first()
+def _append(link: Remains) -> None:
+    last = LedgerSeal.objects.filter(book=link.book).order_by("-number").only("number", "digest").first()
     LedgerSeal.objects.create(
-        book=book,
+        **asdict(link),
         number=last.number + 1 if last else 1,
-        first_id=first_id,
-        last_id=last_id,
-        month=month,
-        leaves=leaves,
-        digest=digest_of(bytes(last.digest) if last else b"", leaves),
+        digest=digest_of(link, bytes(last.digest) if last else b""),
     )
 
 
-def digest_of(before: bytes, leaves: bytes) -> bytes:
-    """Of a seal with these leaves after one with the digest `before`; that is empty for the first."""
-    return hashlib.sha256(before + leaves).digest()
+def digest_of(link: Remains | LedgerSeal, before: bytes) -> bytes:
+    """Of a link after one with the digest `before`; that is empty for the first.
+
+    A link of sums says whose they are: any other one that was made to look like it would not be compared any more.
+    """
+    told = f"sums of {link.month} in {link.book}\n".encode() if link.of_sums else b""
+    return hashlib.sha256(before + told + bytes(link.leaves)).digest()
 
 
 def first_broken() -> Broken | None:
     """Where the chain of a book does not hold what the book says now; None if every one does."""
     before: LedgerSeal | None = None
     whole_until = 0
+    of_sums = LedgerSeal.objects.filter(of_sums=True).order_by().values_list("book", "month")
+    stands = {(book, month): number for book, month, number in of_sums.annotate(Max("number"))}
     for seal in LedgerSeal.objects.order_by("book", "number").iterator(chunk_size=200):
         if before is None or before.book != seal.book:
             before, whole_until = None, 0
         broken = _broken(seal, before, whole_until)
+        if broken is None and seal.of_sums:
+            broken = _broken_sums(seal, stands=stands[seal.book, seal.month] == seal.number)
         if broken is not None:
             return Broken(seal.book, seal.number, broken)
         before = seal
@@ -230,9 +280,11 @@ def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> st
     if seal.number != (before.number + 1 if before else 1):
         return "seals before it are missing"
     leaves = bytes(seal.leaves)
-    if digest_of(bytes(before.digest) if before else b"", leaves) != bytes(seal.digest):
+    if digest_of(seal, bytes(before.digest) if before else b"") != bytes(seal.digest):
         return "the seal itself was changed, or one before it"
     sealed = [leaves[at : at + LEAF_BYTES] for at in range(0, len(leaves), LEAF_BYTES)]
+    if seal.of_sums:
+        return None
     if seal.month is not None:
         return _broken_remains(seal, seal.month, sealed)
     now = list(_leaves(seal.book, whole_until, seal.last_id))
@@ -253,6 +305,19 @@ def _broken_remains(seal: LedgerSeal, month: date, sealed: list[bytes]) -> str |
             return f"{key} was changed, removed or put in after {month:%Y-%m} was archived"
     if len(now) != len(sealed):
         return f"{len(sealed)} transactions of {month:%Y-%m} were sealed when it was archived, {len(now)} are there"
+    return None
+
+
+def _broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
+    """What was held is not compared while the month is back, as it is with its vouchers then, nor in earlier links."""
+    month, leaves = seal.month or date.min, bytes(seal.leaves)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s = ANY(accounting_months_with_vouchers())", [month])
+        (is_back,) = cursor.fetchone()
+    if _leaf_of(NODES, seal.book, month) != leaves[LEAF_BYTES:]:
+        return f"hours of nodes of {month:%Y-%m} were changed after it was archived"
+    if stands and not is_back and _leaf_of(HELD, seal.book, month) != leaves[:LEAF_BYTES]:
+        return f"sums of hours or days of {month:%Y-%m} were changed after it was archived"
     return None
 
 

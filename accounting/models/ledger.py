@@ -161,7 +161,9 @@ class LedgerSeal(models.Model):
     there, and whoever mends the chain changes its last digest, which others may have noted.
 
     With `month` set it is a link of the same chain that was made when this month was archived: its leaves are
-    of what stays of those of the month's transactions whose vouchers leave, of the transaction with its entries.
+    of what stays of those of the month's transactions whose vouchers leave, of the transaction with its entries;
+    or (`of_sums`) it has one leaf of all the month's sums by hour and day, of which its reports are made then. The
+    last one of these stands: a month may be brought back, corrected and archived again.
     """
 
     book = models.BigIntegerField()
@@ -171,6 +173,7 @@ class LedgerSeal(models.Model):
     month = models.DateField(
         null=True, help_text="Of what stays of this archived month; else of all that is new."
     )
+    of_sums = models.BooleanField(default=False, db_default=False)
     leaves = models.BinaryField()
     digest = models.BinaryField()
     sealed_at = models.DateTimeField(db_default=Now())
@@ -183,8 +186,12 @@ class LedgerSeal(models.Model):
                 name="a_transaction_is_sealed_once",
                 fields=["book", "month", "first_id"],
                 nulls_distinct=False,
+                condition=models.Q(of_sums=False),
             ),
             models.CheckConstraint(
                 name="a_seal_spans_what_it_seals", condition=models.Q(last_id__gte=models.F("first_id"))
+            ),
+            models.CheckConstraint(
+                name="sums_are_of_a_month", condition=models.Q(of_sums=False) | models.Q(month__isnull=False)
             ),
         ]

@@ -29,7 +29,7 @@ from accounting.ledger import correct_usage
 from accounting.models import AuditEvent, LedgerSeal, LedgerTransaction, Price, UsageSegment, User
 from accounting.months import first_of_month
 from accounting.reports import By, usage_report
-from accounting.seals import seal_book
+from accounting.seals import digest_of, leaves_of_sums, seal_book
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.ledger_guard import without_guards
@@ -179,7 +179,8 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
     archive_month(actor=None, month=MAY, folder=tmp_path)
     made = list(LedgerSeal.objects.filter(month=MAY))
     assert [seal.number for seal in made] == list(range(before + 1, before + len(made) + 1))
-    assert len(made) > 1
+    assert [seal.of_sums for seal in made] == [False] * (len(made) - 1) + [True]
+    assert len(made) > 2
     book(past, lease_id=10, begins=LAST + HOUR, ends=LAST + 2 * HOUR)
     assert seal_book(1) == 1
     call_command("verify_ledger")
@@ -190,7 +191,7 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
     seal_book(1)
     call_command("verify_ledger")
     archive_month(actor=None, month=MAY, folder=tmp_path)
-    assert LedgerSeal.objects.filter(month=MAY).count() == len(made) + 1
+    assert [seal.of_sums for seal in LedgerSeal.objects.filter(month=MAY)[len(made) :]] == [False, True]
     call_command("verify_ledger")
     forge(
         "UPDATE accounting_ledgertransaction SET description = 'none'"
@@ -203,13 +204,15 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
 def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
     """Neither a seal of other leaves, nor none, nor one that is of another month passes."""
     archive_month(actor=None, month=MAY, folder=tmp_path)
-    seal = LedgerSeal.objects.get(month=MAY)
+    seal = LedgerSeal.objects.get(month=MAY, of_sums=False)
     for change in (
         "leaves = sha256(leaves)",
         "month = NULL, first_id = first_id + 1",
         "month = '2026-06-01'",
         "first_id = first_id + 1",
         "last_id = last_id - 1",
+        "of_sums = true",
+        "of_sums = true, month = '2026-06-01'",
     ):
         with transaction.atomic():
             forge(f"UPDATE accounting_ledgerseal SET {change} WHERE id = {seal.pk}")  # noqa: S608
@@ -218,9 +221,9 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
             transaction.set_rollback(True)
     # Who makes the chain anew from there on changes its last digest, which somebody may have noted.
     forge("UPDATE accounting_ledgertransaction SET description = 'nothing' WHERE kind = 'correction'")
-    forge(f"DELETE FROM accounting_ledgerseal WHERE id = {seal.pk}")  # noqa: S608
+    forge(f"DELETE FROM accounting_ledgerseal WHERE number >= {seal.number}")  # noqa: S608
     with pytest.raises(
-        CommandError, match=f"seal {seal.number}: it was made when 2026-05 was archived, and is gone"
+        CommandError, match=f"seal {seal.number + 1}: it was made when 2026-05 was archived, and is gone"
     ):
         call_command("verify_ledger")
     with pytest.raises(CommandError, match="made anew"):
@@ -250,12 +253,22 @@ def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
     return past
 
 
+def archive_june(cast: Cast, folder: Path) -> None:
+    with transaction.atomic():
+        close_hours(cast, LAST, LAST + 24 * HOUR)
+        close_empty_days(book=1, until=LAST + 30 * 24 * HOUR)
+        while hour := next_hour_to_price(book=1):
+            price_hour(book=1, hour=hour, how=HeldHow({}, {}, {}))
+    seal_book(1)
+    archive_month(actor=None, month=JUNE, folder=folder / "june")
+
+
 def test_a_month_that_an_earlier_release_archived_is_compared_with_its_sums(
     archived_earlier: Cast, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("verify_ledger")
     assert (
-        "only their sums by month are compared until the next month is archived: 2026-05"
+        "not all that stays of them is sealed until the next month is archived: 2026-05"
         in capsys.readouterr().out
     )
     forge(FORGERIES["all entries of a bill"])
@@ -268,27 +281,89 @@ def test_a_month_that_an_earlier_release_archived_is_compared_with_its_sums(
 def test_what_stays_of_it_is_sealed_with_the_next_month(
     archived_earlier: Cast, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with transaction.atomic():
-        close_hours(archived_earlier, LAST, LAST + 24 * HOUR)
-        close_empty_days(book=1, until=LAST + 30 * 24 * HOUR)
-        while hour := next_hour_to_price(book=1):
-            price_hour(book=1, hour=hour, how=HeldHow({}, {}, {}))
-    seal_book(1)
-    archive_month(actor=None, month=JUNE, folder=tmp_path / "june")
+    archive_june(archived_earlier, tmp_path)
     call_command("verify_ledger")
-    assert "only their sums" not in capsys.readouterr().out
+    assert "an earlier release" not in capsys.readouterr().out
     forge(FORGERIES["what bills are for"])
     with pytest.raises(CommandError, match="after 2026-05 was archived"):
         call_command("verify_ledger")
 
 
-def test_sums_of_hours_and_days_that_were_forged_together_are_found(past: Cast, tmp_path: Path) -> None:
+def in_each_table_of_sums(change: str) -> list[str]:
+    return [f"UPDATE accounting_{name} SET {change}" for name in ("usagehour", "usageday", "jobday")]  # noqa: S608
+
+
+# None of these is seen where sums by month are compared with the ledger, and sums by hour with those by day.
+FORGERIES_OF_SUMS = {
+    "the hour in which was held": [
+        "UPDATE accounting_usagehour SET hour = hour + interval '1 h'"
+        " WHERE id = (SELECT min(id) FROM accounting_usagehour)"
+    ],
+    "the day": in_each_table_of_sums("hour = hour + interval '10 days' WHERE month = '2026-05-01'"),
+    "how much of it was idle": in_each_table_of_sums("idle = gpu_seconds"),
+    "what it cost": in_each_table_of_sums("cost = cost + CASE WHEN hour < '2026-05-05' THEN 1 ELSE -1 END"),
+    "the job": ["UPDATE accounting_jobday SET job_id = 77 WHERE job_id = 7"],
+    "its name": ["UPDATE accounting_jobday SET job_name = 'another' WHERE job_id = 7"],
+    "the node": ["UPDATE accounting_nodehour SET node_name = 'another'"],
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES_OF_SUMS.values(), ids=FORGERIES_OF_SUMS.keys())
+def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
     archive_month(actor=None, month=MAY, folder=tmp_path)
-    for table in ("usagehour", "usageday", "jobday"):
-        forge(
-            f"UPDATE accounting_{table} SET cost = cost + 1 WHERE id ="  # noqa: S608 - own names
-            f" (SELECT min(id) FROM accounting_{table} WHERE month = '2026-05-01')"
-        )
+    for change in forgery:
+        forge(change)
+    with pytest.raises(
+        CommandError,
+        match=r"book 1, seal \d: (sums of hours or days|hours of nodes) of 2026-05 were changed after",
+    ):
+        call_command("verify_ledger")
+
+
+@pytest.mark.parametrize("what", ["the job", "its name"])
+def test_sums_by_job_are_compared_with_what_the_job_held_while_that_is_there(past: Cast, what: str) -> None:
+    call_command("verify_ledger")
+    for change in FORGERIES_OF_SUMS[what]:
+        forge(change)
+    with pytest.raises(CommandError, match=r"job's day .*: 1, 2026-05-04 .*, 7"):
+        call_command("verify_ledger")
+
+
+def test_what_became_of_nodes_is_compared_also_while_a_month_is_back(past: Cast, tmp_path: Path) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    bring_back_month(actor=None, month=MAY, folder=tmp_path)
+    call_command("verify_ledger")
+    for change in FORGERIES_OF_SUMS["the node"]:
+        forge(change)
+    with pytest.raises(CommandError, match="hours of nodes of 2026-05 were changed after it was archived"):
+        call_command("verify_ledger")
+
+
+def test_sums_that_are_changed_between_two_months_of_archiving_are_not_sealed_anew(
+    past: Cast, tmp_path: Path
+) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    forge("UPDATE accounting_jobday SET job_name = 'another' WHERE job_id = 7")
+    archive_june(past, tmp_path)
+    with pytest.raises(CommandError, match="sums of hours or days of 2026-05 were changed"):
+        call_command("verify_ledger")
+
+
+def test_sums_that_were_forged_together_with_their_seal_do_not_fit_the_ledger(
+    past: Cast, tmp_path: Path
+) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    for change in in_each_table_of_sums(
+        "cost = cost + 1 WHERE user_id = (SELECT min(user_id) FROM accounting_jobday)"
+    ):
+        forge(change)
+    last, before = LedgerSeal.objects.order_by("-number")[:2]
+    last.leaves = leaves_of_sums(1, MAY)
+    digest = digest_of(last, bytes(before.digest))
+    forge(
+        f"UPDATE accounting_ledgerseal SET leaves = '\\x{last.leaves.hex()}', digest = '\\x{digest.hex()}'"  # noqa: S608
+        f" WHERE id = {last.pk}"
+    )
     with pytest.raises(CommandError, match="entries of an archived month are not the sums of its hours"):
         call_command("verify_ledger")
 

@@ -113,10 +113,10 @@ CHECKS = {
         FROM accounting_ledgertransaction booked
         WHERE NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[])
           AND booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
-          AND booked.month IN (SELECT month FROM accounting_ledgerseal WHERE month IS NOT NULL)
+          AND booked.month IN (SELECT month FROM accounting_ledgerseal WHERE month IS NOT NULL AND NOT of_sums)
           AND NOT EXISTS (
             SELECT FROM accounting_ledgerseal seal
-            WHERE seal.book = booked.book AND seal.month = booked.month
+            WHERE seal.book = booked.book AND seal.month = booked.month AND NOT seal.of_sums
               AND booked.id BETWEEN seal.first_id AND seal.last_id
         )
         ORDER BY booked.id LIMIT 1
@@ -242,6 +242,38 @@ CHECKS = {
     """,
     "the sums of a day are not those of its hours": DAYS.format(table="accounting_usageday"),
     "the sums of a job's day are not those of its hours": DAYS.format(table="accounting_jobday"),
+    "the sums of a job's day are not those of its segments": """
+        SELECT book, day, job_id
+        FROM (
+            SELECT book, hour AS day, job_id, tenant_id, user_id, generation_id, currency, gpu_seconds, assembling,
+                   idle, cost, segments
+            FROM accounting_jobday WHERE month = ANY((SELECT accounting_months_with_vouchers())::date[])
+            UNION ALL
+            SELECT segment.book, date_trunc('day', lower(period), 'UTC'), job_id, tenant_id, user_id, generation_id,
+                   currency, -gpu_seconds, -assembling, -segment.idle, -cost - coalesce(charge.amount, 0), -1
+            FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
+            LEFT JOIN accounting_classcharge charge
+                ON charge.segment_id = segment.id AND charge.month = segment.month
+            WHERE date_trunc('day', lower(period), 'UTC') >= since
+              AND date_trunc('day', lower(period), 'UTC') + interval '1 day' <= until
+              AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
+                              WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
+        ) both_sides
+        GROUP BY book, day, job_id, tenant_id, user_id, generation_id, currency
+        HAVING (sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments)) <> (0, 0, 0, 0, 0)
+        ORDER BY day LIMIT 1
+    """,
+    "a job's day has a name that the job never had": """
+        SELECT book, hour, job_id, job_name
+        FROM accounting_jobday day
+        WHERE month = ANY((SELECT accounting_months_with_vouchers())::date[])
+          AND NOT EXISTS (
+            SELECT FROM accounting_usagesegment segment
+            WHERE segment.month = day.month AND segment.book = day.book AND segment.job_id = day.job_id
+              AND segment.job_name = day.job_name
+        )
+        ORDER BY hour LIMIT 1
+    """,
     "a guard is missing or switched off": """
         WITH parents AS (
             SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_usagesegment',
@@ -317,13 +349,13 @@ class Command(BaseCommand):
             for month in months:
                 _require_sealed(month)
             with_seals = set(
-                LedgerSeal.objects.filter(month__in=months).order_by().values_list("month", flat=True)
+                LedgerSeal.objects.filter(of_sums=True).order_by().values_list("month", flat=True)
             )
         if months:
             self.stdout.write(f"Not compared with their vouchers, which are archived: {_named(months)}")
         if unsealed := [month for month in months if month not in with_seals]:
             self.stdout.write(
-                "Archived by an earlier release, so only their sums by month are compared until the next month is"
+                "Archived by an earlier release, so not all that stays of them is sealed until the next month is"
                 f" archived: {_named(unsealed)}"
             )
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
