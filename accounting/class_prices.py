@@ -58,9 +58,10 @@ def next_hour_to_price(*, book: int) -> datetime | None:
     return None if first is None else hour
 
 
-def is_priced(begins: datetime, ends: datetime) -> bool:
-    """Whether all is settled that classes of the time in [begins, ends) may cost otherwise."""
-    waiting = ClosedBook.objects.filter(priced_until__lt=ends).aggregate(first=Min("priced_until"))["first"]
+def is_priced(begins: datetime, ends: datetime, *, book: int | None = None) -> bool:
+    """Whether all is settled that classes of the time in [begins, ends) may cost otherwise, in one book or in all."""
+    books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
+    waiting = books.filter(priced_until__lt=ends).aggregate(first=Min("priced_until"))["first"]
     if waiting is None:
         return True
     left = DateTimeTZRange(max(waiting, begins), ends)

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 from accounting.adding import union_all
 from accounting.clipping import LOWER, UPPER, gpu_seconds_of_each, part_of_each
 from accounting.models import Tenant, User
-from accounting.packed import Floats, Ints, in_microseconds, packed, unpacked
+from accounting.packed import Ints, ints, packed_ints, packed_microseconds
 from accounting.sources import Row, Scope, Sources
 from accounting.usage_rows import clipped
 
@@ -80,21 +80,17 @@ def _held(scope: Scope, names: Sequence[str], only: Q) -> Held:
         )
         for some in sources.segments()
     ]
-    found, amounts = _read(union_all(parts, [*columns, *AMOUNTS]), list(columns))
-    keys, (held, idle) = sum_groups(found, [in_microseconds(amount).astype(np.int64) for amount in amounts])
+    found = _read(union_all(parts, [*columns, *AMOUNTS]), list(columns))
+    keys, (held, idle) = sum_groups(found[: len(names)], found[len(names) :])
     there = held > 0  # of what was taken back nothing is left
     return Held({name: key[there] for name, key in zip(names, keys, strict=True)}, held[there], idle[there])
 
 
-def _read(
-    rows: tuple[str, list[Any]] | None, columns: Sequence[str]
-) -> tuple[Sequence[Ints], Sequence[Floats]]:
+def _read(rows: tuple[str, list[Any]] | None, columns: Sequence[str]) -> list[Ints]:
+    """The columns, then AMOUNTS."""
     if rows is None:
-        return unpacked(None, whole=columns, amounts=AMOUNTS)
+        return [ints(None) for _ in (*columns, *AMOUNTS)]
+    told = ", ".join([*map(packed_ints, columns), *map(packed_microseconds, AMOUNTS)])
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {packed(whole=columns, amounts=AMOUNTS)} FROM ({rows[0]}) AS parts",  # noqa: S608 - own names
-            rows[1],
-        )
-        (data,) = cursor.fetchone()
-    return unpacked(data, whole=columns, amounts=AMOUNTS)
+        cursor.execute(f"SELECT {told} FROM ({rows[0]}) AS parts", rows[1])  # noqa: S608 - own names
+        return [ints(data) for data in cursor.fetchone()]

@@ -17,9 +17,9 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from accounting.adding import union_all
-from accounting.packed import MICROSECONDS, Floats, Ints, in_microseconds, packed, unpacked
+from accounting.packed import MICROSECONDS, Floats, Ints, ints, packed_ints, packed_microseconds
 
-COLUMNS: dict[str, Sequence[str]] = {"whole": ["by_job_id"], "amounts": ["gpu_seconds_sum"]}
+COLUMNS = f"{packed_ints('by_job_id')}, {packed_microseconds('gpu_seconds_sum')}"
 # How many numbers of jobs there may be for each row, for sums to have a place for each number.
 DENSE = 16
 
@@ -43,10 +43,10 @@ def largest_jobs(parts: Sequence[QuerySet[Any]], wanted: slice) -> Ranked:
         return Ranked((), 0, Decimal(0))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT by_currency, {packed(**COLUMNS)} FROM ({rows[0]}) AS parts GROUP BY by_currency",  # noqa: S608
+            f"SELECT by_currency, {COLUMNS} FROM ({rows[0]}) AS parts GROUP BY by_currency",  # noqa: S608
             rows[1],
         )
-        found = [(currency, *_by_job(data)) for currency, data in cursor.fetchall()]
+        found = [(currency, *_by_job(ints(jobs), ints(parts))) for currency, jobs, parts in cursor.fetchall()]
     jobs = np.concatenate([np.empty(0, np.int64), *(jobs for _, jobs, _ in found)])
     sizes = np.concatenate([np.empty(0), *(sizes for *_, sizes in found)])
     currencies = np.repeat(
@@ -67,10 +67,8 @@ def largest_jobs(parts: Sequence[QuerySet[Any]], wanted: slice) -> Ranked:
     )
 
 
-def _by_job(data: bytes) -> tuple[Ints, Floats]:
+def _by_job(numbers: Ints, parts: Ints) -> tuple[Ints, Floats]:
     """Numbers of jobs, each once, and the GPU-microseconds of each."""
-    (numbers,), (gpu_seconds,) = unpacked(data, **COLUMNS)
-    parts = in_microseconds(gpu_seconds)
     first, last = int(numbers.min()), int(numbers.max())
     if last - first < DENSE * len(numbers):  # as jobs of one period mostly are; others are to be sorted
         sizes: Floats = np.bincount(numbers - first, weights=parts).astype(np.float64, copy=False)

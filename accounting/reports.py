@@ -7,8 +7,9 @@ off exactly, so that adjoining periods add up. What is closed is read from sums,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -181,17 +182,20 @@ def nothing_used() -> tuple[UsageRow, ...]:
 def regrouped(rows: Iterable[UsageRow], by: Sequence[By]) -> list[UsageRow]:
     """The rows of a finer report added up to those of one by `by`, in order of time and names; () are the totals."""
     names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
-    found: dict[tuple[object, ...], UsageRow] = {}
+    names.append("currency")
+    found: dict[tuple[Any, ...], list[UsageRow]] = defaultdict(list)
     for row in rows:
-        group = {name: getattr(row, name) for name in (*names, "currency")}
-        old = found.get(tuple(group.values()), UsageRow(Decimal(0), Decimal(0), segments=0, **group))
-        found[tuple(group.values())] = _with(
-            old,
-            gpu_seconds=old.gpu_seconds + row.gpu_seconds,
-            cost=old.cost + row.cost,
-            segments=old.segments + row.segments,
+        found[tuple(getattr(row, name) for name in names)].append(row)
+    sums = [
+        UsageRow(
+            sum((row.gpu_seconds for row in some), Decimal(0)),
+            sum((row.cost for row in some), Decimal(0)),
+            segments=sum(row.segments for row in some),
+            **dict(zip(names, group, strict=True)),
         )
-    return sorted(found.values(), key=_in_order)
+        for group, some in found.items()
+    ]
+    return sorted(sums, key=_in_order)
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:
@@ -214,12 +218,8 @@ def _groups(by: tuple[By, ...], time_zone: str) -> Groups:
     return Groups(columns, GIVEN, unit, time_zone)
 
 
-def _with(row: UsageRow, **changes: Any) -> UsageRow:
-    return UsageRow(**({field.name: getattr(row, field.name) for field in fields(UsageRow)} | changes))
-
-
 def _in_zone(row: UsageRow, zone: ZoneInfo) -> UsageRow:
-    return _with(row, begins=row.begins.astimezone(zone)) if row.begins else row
+    return replace(row, begins=row.begins.astimezone(zone)) if row.begins else row
 
 
 def _in_order(row: UsageRow) -> tuple[object, ...]:

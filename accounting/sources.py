@@ -150,16 +150,20 @@ class Sources:
 
     def segments(self) -> list[UsageSegmentQuerySet]:
         """Segments of all other time; those at the period's edges reach beyond it. None has what another one has."""
+        if not self._levels:
+            return [self._all_segments()]
+        if self._straddles(self._levels[-1]):
+            left: UsageSegmentQuerySet = self._without(
+                self._all_segments(), self._levels, "period__startswith", LOWER
+            )
+            return [left]
+        return [self._all_segments().filter(part) for part in self._left_by(self._levels[-1])]
+
+    def _all_segments(self) -> UsageSegmentQuerySet:
         scope = self._scope
         found: UsageSegmentQuerySet = self._visible(UsageSegment.objects.with_charges())
         found = found.uncorrected().filter(**scope.narrow)
-        found = found.overlapping(scope.begins, scope.ends).order_by()
-        if not self._levels:
-            return [found]
-        if self._straddles(self._levels[-1]):
-            left: UsageSegmentQuerySet = self._without(found, self._levels, "period__startswith", LOWER)
-            return [left]
-        return [found.filter(part) for part in self._left_by(self._levels[-1])]
+        return found.overlapping(scope.begins, scope.ends).order_by()
 
     def _left_by(self, finest: _Level) -> Iterator[Q]:
         """What a level leaves that covers all that others do, said so that indexes find it: mostly the last hours."""

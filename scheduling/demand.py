@@ -10,7 +10,7 @@ import numpy as np
 from django.db import connection
 
 from accounting.clock import now_from_database
-from accounting.packed import MICROSECONDS, Ints, as_number, packed, unpacked
+from accounting.packed import MICROSECONDS, Ints, as_number, ints, packed_ints, packed_moments
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
 from scheduling.models import Cluster
@@ -20,7 +20,7 @@ AN_HOUR = HOUR // MICROSECOND  # as whole numbers have it
 # Index only on `job_ended_anywhere`: what ended before the period does not matter. In two parts, as the planner reads
 # no index for an OR of them.
 THERE = f"""
-    SELECT {packed(whole=["gpus"], moments=["created_at", "ended_at"])}
+    SELECT {packed_ints("gpus")}, {packed_moments("created_at")}, {packed_moments("ended_at")}
       FROM (
         SELECT workers * gpus_per_worker AS gpus, created_at, ended_at, cluster_id
           FROM scheduling_job WHERE ended_at > %(begins)s AND created_at < %(ends)s
@@ -44,7 +44,7 @@ def wanted_by_hour(
         return {}
     with connection.cursor() as cursor:
         cursor.execute(THERE, {"begins": first, "ends": last, "cluster": cluster.pk if cluster else None})
-        (gpus, created, ended), _ = unpacked(cursor.fetchone()[0], whole=["gpus", "created", "ended"])
+        gpus, created, ended = map(ints, cursor.fetchone())
     length = (last - first) // MICROSECOND
     since, until = (np.clip(moments - as_number(first), 0, length) for moments in (created, ended))
     wanted = _by_hour(gpus, since, length // AN_HOUR) - _by_hour(gpus, until, length // AN_HOUR)

@@ -12,7 +12,7 @@ import numpy as np
 from django.db import connection
 
 from accounting.models import Generation, Tenant, User
-from accounting.packed import Floats, packed, unpacked
+from accounting.packed import Floats, floats, packed_floats
 from accounting.visibility import tenants_seen
 
 # The fewest GPUs of each size class but the first, which begins at 1.
@@ -25,7 +25,7 @@ TENANTS = "coalesce(%(tenants)s::bigint[], ARRAY(SELECT id FROM accounting_tenan
 # percentile_cont takes. A job's generation is that of its first turn: what it waited for. Index only on
 # `job_first_started`.
 WAITS = f"""
-    SELECT generation, size, {packed(amounts=["waited"])}
+    SELECT generation, size, {packed_floats("waited")}
       FROM (
         SELECT width_bucket(workers * gpus_per_worker, %(bounds)s::int[]) AS size, first_generation_id AS generation,
                greatest(date_part('epoch', first_started_at - created_at), 0) AS waited
@@ -37,7 +37,7 @@ WAITS = f"""
 """  # noqa: S608 - of constants
 # Index only on `job_ended_in_team`.
 EXPANSIONS = f"""
-    SELECT generation, size, {packed(amounts=["(lasted / ran)"])}, sum(gpus * lasted), sum(gpus * ran)
+    SELECT generation, size, {packed_floats("lasted / ran")}, sum(gpus * lasted), sum(gpus * ran)
       FROM (
         SELECT width_bucket(gpus, %(bounds)s::int[]) AS size, generation, gpus, ran, greatest(lasted, ran) AS lasted
           FROM (
@@ -130,7 +130,7 @@ def _groups(
     names = dict(Generation.objects.values_list("pk", "name")) if found else {}
     parts: dict[tuple[str | None, str | None], list[tuple[Floats, Sequence[float]]]] = defaultdict(list)
     for pk, bucket, data, *sums in found:
-        generation, size, numbers = names[pk], SIZES[bucket], unpacked(data, amounts=["number"])[1][0]
+        generation, size, numbers = names[pk], SIZES[bucket], floats(data)
         for key in ((None, None), (None, size), (generation, None), (generation, size)):
             parts[key].append((numbers, sums))
     return [

@@ -18,6 +18,7 @@ class Lock(IntEnum):
     ANNOUNCEMENT = 7_104  # its second key is a service's id
     ANALYSIS = 7_105  # its second key is the number of a place
     LIMITS = 7_106  # its second key is 0: of all clusters
+    REPORTS = 7_107  # the same
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -62,13 +63,16 @@ def try_lock_watch(cluster_id: int) -> bool:
 
 
 @contextmanager
-def announcing(service_id: int) -> Iterator[bool]:
-    """Whether nobody else tells a cluster of the service meanwhile; outside any transaction."""
+def only_one(lock: Lock, key: int = 0) -> Iterator[bool]:
+    """Whether nobody else does it now, outside any transaction.
+
+    Nobody else begins until it is left or the connection is lost.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.ANNOUNCEMENT, service_id])
-        mine = bool(cursor.fetchone()[0])
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
+        is_mine = bool(cursor.fetchone()[0])
         try:
-            yield mine
+            yield is_mine
         finally:
-            if mine:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.ANNOUNCEMENT, service_id])
+            if is_mine:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, key])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -42,11 +42,15 @@ CHANGES = """
 # is down, too, but has no GPUs any more: to be taken away is no failure.
 HEALTH = f"""
     WITH {CHANGES}, hours AS (
-        SELECT node_id, sum(busy + idle + assembling) AS held, sum(drained) AS drained, sum(down) AS down,
-               sum(busy + idle + assembling + free + others + drained + down) AS capacity
-          FROM accounting_nodehour
-         WHERE month >= %(first)s AND month <= %(last)s AND hour >= %(begins)s AND hour < %(ends)s
-         GROUP BY node_id
+        SELECT node_id, busy + idle + assembling AS held, drained, down,
+               busy + idle + assembling + free + others + drained + down AS capacity
+          FROM (
+            SELECT node_id, sum(busy) AS busy, sum(idle) AS idle, sum(assembling) AS assembling, sum(free) AS free,
+                   sum(others) AS others, sum(drained) AS drained, sum(down) AS down
+              FROM accounting_nodehour
+             WHERE month >= %(first)s AND month <= %(last)s AND hour >= %(begins)s AND hour < %(ends)s
+             GROUP BY node_id
+          ) sums
     ), failures AS (
         SELECT node_id,
                count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND gpus > 0
@@ -156,7 +160,8 @@ def held_gpus(
     nodes: Sequence[int], begins: datetime, ends: datetime
 ) -> tuple[Mapping[tuple[int, int], float], timedelta]:
     """For how many seconds each GPU (node, number) was held, and of how long a time, up to now."""
-    until = min(ends, now_from_database())
+    # In UTC: what two moments of one zone differ by is what its clocks say, and these change.
+    begins, until = begins.astimezone(UTC), min(ends, now_from_database()).astimezone(UTC)
     if until <= begins or not nodes:
         return {}, timedelta()
     with connection.cursor() as cursor:

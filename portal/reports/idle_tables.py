@@ -18,7 +18,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import idle_now
 
 NOW = [
-    Column("job_id", "Job", Kind.NUMBER),
+    Column("job_id", "Job", Kind.ID),
     Column("job", "Name"),
     Column("team", "Team"),
     Column("owner", "Owner"),

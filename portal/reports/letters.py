@@ -75,7 +75,7 @@ def _document(report: str, user: User, period: ReportPeriod) -> Document:
 def _statement(user: User, tenant: Tenant, period: ReportPeriod) -> Letter:
     statement = statement_of(user, tenant, period)
     hours = number(float(statement.gpu_seconds) / 3600)
-    wasted = number(float(statement.waste.total.wasted) / 3600)
+    wasted = number(float(statement.waste.wasted) / 3600)
     return Letter(
         period,
         [

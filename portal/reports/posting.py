@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from portal.reports.letters import Letter, letter_of
 from portal.reports.periods import GIVEN, ReportPeriod
 
 MOST_ATTACHED = 5 * 1024 * 1024
+TOO_LARGE = "The file is too large for a letter; its page has it."
 
 
 def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
@@ -36,7 +38,10 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
     # Computed before anything is locked: it may take seconds.
     period = ReportPeriod(GIVEN, *due, zone_named(subscription.user.time_zone), {})
     letter = letter_of(subscription, period)
-    return _write(subscription_id, letter, _file(subscription, letter), now)
+    files = _file(subscription, letter)
+    if not files and subscription.form != ReportSubscription.Form.LINK:
+        letter = replace(letter, lines=[*letter.lines, "", TOO_LARGE])
+    return _write(subscription_id, letter, files, now)
 
 
 @transaction.atomic(durable=True)
@@ -77,7 +82,7 @@ def _due(subscription: ReportSubscription, now: datetime) -> tuple[date, date] |
 
 
 def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachment]:
-    """None where a link is wanted, or the file is too large to be sent."""
+    """No file where a link is wanted, or the file is too large to be sent."""
     form = subscription.form
     if form == ReportSubscription.Form.LINK:
         return []

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from accounting import actions
 from accounting.actions.subscriptions import may_have
 from accounting.errors import NotAllowed, Refused
-from accounting.models import ReportSubscription, Tenant
+from accounting.models import ReportSubscription, Tenant, User
 from portal.reports.letters import page_of
 
 Report = ReportSubscription.Report
@@ -39,7 +39,7 @@ def subscribe(request: HttpRequest) -> HttpResponse:
     else:
         how = f"{subscription.get_rhythm_display()}, {subscription.get_form_display()}"
         messages.success(request, f"You get the {name_of(subscription)} {how}.")
-    return _back(report, tenant)
+    return _back(request.user, report, tenant)
 
 
 @require_POST
@@ -48,7 +48,7 @@ def unsubscribe(request: HttpRequest, pk: int) -> HttpResponse:
     subscription = get_object_or_404(own, pk=pk)
     actions.unsubscribe_from_report(actor=request.user, subscription=subscription)
     messages.success(request, f"You get the {name_of(subscription)} no more.")
-    return _back(subscription.report, subscription.tenant)
+    return _back(request.user, subscription.report, subscription.tenant)
 
 
 def name_of(subscription: ReportSubscription) -> str:
@@ -56,7 +56,9 @@ def name_of(subscription: ReportSubscription) -> str:
     return f"statement of {tenant.name}" if tenant else f"report “{subscription.get_report_display()}”"
 
 
-def _back(report: str, tenant: Tenant | None) -> HttpResponse:
-    """To the page of the report; who is no operator any more has statements alone."""
+def _back(user: User, report: str, tenant: Tenant | None) -> HttpResponse:
+    """To the page of the report, or to the statement where one may not see that any more."""
+    if not may_have(user, tenant):
+        report, tenant = Report.STATEMENT, None
     query = f"?{urlencode({'team': tenant.slug})}" if tenant else ""
     return redirect(f"{page_of(report)}{query}#by-mail")

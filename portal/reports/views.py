@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -78,9 +79,12 @@ def usage(request: HttpRequest) -> HttpResponse:
 def usage_file(request: HttpRequest, form: str) -> HttpResponse:
     """All rows, exact. As CSV, for programs, without totals and with the numbers of what is named."""
     tenant, by, period, report = read_report(request)
+    if by != By.DAY:  # as on the page, the largest first: a PDF has the first of them
+        report = replace(report, rows=sorted(report.rows, key=lambda row: -row.gpu_seconds))
     name = f"fairlot-usage-{by}-{period.first}-{period.last}"
     if form != "csv":
-        return answer(usage_document(tenant, by, period, report), form, name)
+        key = key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
+        return answer(usage_document(tenant, by, period, report, key=key), form, name)
     return HttpResponse(
         "".join(csv_lines(report)),
         content_type=TYPES[form],
@@ -88,16 +92,20 @@ def usage_file(request: HttpRequest, form: str) -> HttpResponse:
     )
 
 
-def usage_document(tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport) -> Document:
-    """The rows of the report, and their sum where all are in one currency."""
+def usage_document(
+    tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
+) -> Document:
+    """The rows of the report, and their sum where all are in one currency; `key` is that of labels."""
     facts = [
         ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
         ("Teams", tenant.name if tenant else "All that you may see"),
     ]
+    if by == By.LABEL:
+        facts.append(("Label", key))
     if report.lacks_before:
         until = f"{report.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
         facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
-    names = NAMES.get(by, [Column(by, GROUPS[by])])
+    names = NAMES.get(by, [Column(by, key or GROUPS[by])])
     total = report.totals[0] if len(report.totals) == 1 else None
     return Document(
         title=f"Usage by {GROUPS[by] if by == By.GENERATION else GROUPS[by].lower()}",

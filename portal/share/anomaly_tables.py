@@ -25,8 +25,8 @@ from portal.share.views import chosen_cluster, chosen_tenant
 from scheduling.models import Cluster, SharingAnalysis, SharingPart
 
 HOLDERS = [
-    Column("anomaly", "Anomaly", Kind.NUMBER),
-    Column("job_id", "Held by job", Kind.NUMBER),
+    Column("anomaly", "Anomaly", Kind.ID),
+    Column("job_id", "Held by job", Kind.ID),
     Column("job", "Name"),
     Column("team", "Team"),
     Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
@@ -82,13 +82,19 @@ def anomalies_document(
             *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
         ],
         tables=[
-            Table("anomalies", "Anomalies", _columns(), [_row(one) for one in rows]),
+            Table(
+                "anomalies",
+                "Anomalies",
+                _columns(),
+                [_row(one) for one in rows],
+                note="A job that has not started is late by at least as much.",
+            ),
             Table("holders", "Who held their GPUs", HOLDERS, list(_holders(rows))),
             Table(
                 "private",
                 "What tickets would buy",
                 PRIVATE,
-                [_private(part) for part in read_parts(user, analysis, tenant)],
+                [_private(part) for part in read_parts(user, analysis, tenant) if part.done_at],
             ),
         ],
         zone=zone,
@@ -97,8 +103,8 @@ def anomalies_document(
 
 def _columns() -> list[Column]:
     return [
-        Column("id", "Anomaly", Kind.NUMBER),
-        Column("job_id", "Job", Kind.NUMBER),
+        Column("id", "Anomaly", Kind.ID),
+        Column("job_id", "Job", Kind.ID),
         Column("job", "Name"),
         Column("team", "Team"),
         Column("owner", "Owner"),

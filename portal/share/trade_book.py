@@ -69,7 +69,7 @@ def _booked(booked: Iterable[BookedTrades]) -> Table:
 
 
 COLUMNS = [
-    Column("trade", "Trade", Kind.NUMBER),
+    Column("trade", "Trade", Kind.ID),
     Column("from", "From", Kind.MOMENT),
     Column("to", "To", Kind.MOMENT),
     Column("team", "Team"),

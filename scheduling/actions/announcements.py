@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from scheduling import live
 from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
-from scheduling.locks import announcing
+from scheduling.locks import Lock, only_one
 from scheduling.models import Cluster, Job, Service
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def services_to_announce() -> QuerySet[Service]:
 
 def announce_service(*, service_id: int) -> None:
     """Makes the cluster know the service by its name, or no more; as often as one likes, from anywhere."""
-    with announcing(service_id) as mine:
+    with only_one(Lock.ANNOUNCEMENT, service_id) as mine:
         service = services_to_announce().select_related("cluster").filter(pk=service_id).first()
         job_id = Job.objects.filter(service=service_id).values_list("pk", flat=True).first()
         if not mine or service is None or job_id is None:

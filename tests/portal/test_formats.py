@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -18,10 +19,13 @@ from portal.reports.formats import (
     Document,
     Kind,
     Table,
+    answer,
+    answers,
     csv_of,
     csv_of_table,
     in_format,
     json_of,
+    json_text_of,
     pdf_of,
     xlsx_of,
 )
@@ -179,6 +183,37 @@ def test_json_has_objects_of_exact_figures():
     told = json_of(document(ROW))
     assert told["tables"]["lines"]["rows"][0]["amount"] == "-98765.4321"
     assert json.loads(in_format(document(ROW), "json")) == told
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_json_that_is_written_row_by_row_says_the_same(count: int) -> None:
+    of = document(*[ROW] * count, title='"Lines"', totals=ROW if count else None)
+    two = Document(of.title, [*of.tables, Table("others", "Others", COLUMNS, iter([ROW]))], of.facts)
+    assert json.loads("".join(json_text_of(of))) == json_of(of)
+    assert list(json.loads("".join(json_text_of(two)))["tables"]) == ["lines", "others"]
+    assert json.loads("".join(json_text_of(Document("Nothing", [])))) == json_of(Document("Nothing", []))
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_long_file_is_written_to_the_disk_and_says_the_same(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = document(*[ROW] * 100)
+    small = answer(of, form, "lines")
+    monkeypatch.setattr(answers, "IN_MEMORY", 1000)
+    monkeypatch.setattr(answers, "BLOCK", 100)
+    long = answer(of, form, "lines")
+    assert (small.streaming, long.streaming, long.is_async) == (False, True, True)
+
+    async def sent() -> list[bytes]:
+        return [block async for block in long]
+
+    blocks = asyncio.run(sent())
+    assert (b"".join(blocks), max(map(len, blocks))) == (small.content, 100)
+    assert int(long["Content-Length"]) == len(small.content)
+    for header in ("Content-Type", "Content-Disposition"):
+        assert long[header] == small[header]
+    long.close()
 
 
 def test_there_is_no_other_format():

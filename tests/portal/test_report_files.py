@@ -17,7 +17,7 @@ from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_trade, book_usage
 from accounting.periods import period_of
 from accounting.sums import HOUR, start_of_hour
-from portal.reports.formats import Cell, Column, Document, Table, answers, shown
+from portal.reports.formats import Cell, Column, Document, Kind, Table, answers, shown
 from portal.reports.formats.document import NUMERIC, in_unit, told
 from portal.templatetags.fairlot import money
 from portal.templatetags.figures import gpu_hours
@@ -124,7 +124,7 @@ def test_every_format_says_the_same(
 ) -> None:
     page, file, api, query = report
     olga = browser_of(full.people.olga)
-    document = document_of(olga, f"{file}.json?{query}")
+    document = document_of(olga, f"{file}.xlsx?{query}")
     of_json = olga.get(f"{file}.json?{query}").json()["tables"]
     of_xlsx = sheets(olga.get(f"{file}.xlsx?{query}").content)
     of_pdf = text_of(olga.get(f"{file}.pdf?{query}").content)
@@ -146,6 +146,24 @@ def test_every_format_says_the_same(
     assert olga.get(f"/api/v1/{api}?{query}&format=docx").status_code == 422
     for form in ("csv", "xlsx", "pdf"):
         assert f'href="{file}.{form}' in olga.get(f"{page}?{query}").content.decode()
+
+
+def test_files_of_usage_begin_with_the_largest_and_name_the_label(
+    full: Scene, browser_of, document_of
+) -> None:
+    olga = browser_of(full.people.olga)
+    for by in ("user", "job", "generation"):
+        rows = list(document_of(olga, f"/usage.pdf?by={by}&{WIDE}").tables[0].rows)
+        held = [row[-3] for row in rows]
+        assert held == sorted(held, reverse=True)
+        assert len(set(held)) > 1
+    document = document_of(olga, f"/usage.xlsx?by=label&label=project&{WIDE}")
+    assert ("Label", "project") in document.facts
+    assert document.tables[0].columns[0].heading == "project"
+
+
+def test_numbers_that_name_something_stand_as_they_are() -> None:
+    assert shown(Column("job_id", "Job", Kind.ID), 1234567) == "1234567"
 
 
 def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str, str]]]]) -> None:
@@ -172,7 +190,7 @@ def assert_in_pdf(document: Document, text: str) -> None:
 
 
 def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str) -> None:
-    if column.kind in NUMERIC and not isinstance(cell, str):
+    if column.kind in {*NUMERIC, Kind.ID} and not isinstance(cell, str):
         assert kind == "n"
         assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)  # type: ignore[arg-type]
     elif isinstance(cell, date):  # moments, too: sheets count days

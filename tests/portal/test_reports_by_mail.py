@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.core import mail as outgoing
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from pypdf import PdfReader
 
@@ -33,6 +33,7 @@ from portal.reports import posting
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import PROVISIONAL
+from scheduling.locks import Lock
 from tests.accounting.test_at_once import at_once
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets
@@ -259,7 +260,7 @@ def test_one_that_always_fails_does_not_starve_those_behind_it(
         return write(subscription_id=subscription_id)
 
     monkeypatch.setattr(tasks, "send_report", fail)
-    monkeypatch.setattr(tasks, "AT_ONCE", 1)
+    monkeypatch.setattr(tasks, "LASTS", -1.0)  # one each time
     for _ in range(60):  # that the first one comes so often by chance happens to nobody
         with suppress(RuntimeError):
             tasks.send_reports()
@@ -342,6 +343,46 @@ def test_the_api_subscribes_operators_to_their_reports(scene: Scene, olga: User,
         made = own.put("/api/v1/subscriptions", wanted, content_type="application/json").json()
     assert own.get("/api/v1/subscriptions").json() == [made]
     assert made == wanted | {"team": "", "id": ReportSubscription.objects.get().pk}
+
+
+def test_a_report_that_is_sent_before_the_books_are_closed_says_so(scene: Scene, olga: User) -> None:
+    subscription = actions.subscribe_to_report(actor=olga, report="chargeback", rhythm="weekly", form="pdf")
+    now = now_from_database() + timedelta(days=7, hours=6)
+    assert send(subscription, now) is True
+    letter = Letter.objects.get()
+    assert "Closed until: nothing yet" in letter.text
+    assert PROVISIONAL in letter.text
+    attached = PdfReader(io.BytesIO(bytes(letter.attachments.get().content))).pages[0].extract_text()
+    assert PROVISIONAL in attached
+
+
+def test_who_is_no_operator_any_more_ends_what_is_sent_and_lands_where_one_may_be(
+    scene: Scene, olga: User, browser_of
+) -> None:
+    subscription = actions.subscribe_to_report(actor=olga, report="capacity", rhythm="weekly", form="pdf")
+    User.objects.filter(pk=olga.pk).update(portal_role=User.PortalRole.USER)
+    Membership.objects.create(tenant=scene.people.astro, user=olga)
+    olga.refresh_from_db()
+    answer = browser_of(olga).post(f"/usage/by-mail/unsubscribe/{subscription.pk}/", follow=True)
+    assert (answer.status_code, answer.request["PATH_INFO"]) == (200, "/usage/statement/")
+    assert not ReportSubscription.objects.exists()
+
+
+def test_reports_are_made_by_one_worker_at_a_time(scene: Scene, alice: User) -> None:
+    subscription = subscribed(scene, alice)
+    ReportSubscription.objects.update(created_at=LONG_AGO)
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s, 0)", [Lock.REPORTS])
+            tasks.send_reports()
+            assert not subscription.deliveries.exists()
+            # Closing alone would not do: its process lets go of the lock a moment later.
+            cursor.execute("SELECT pg_advisory_unlock(%s, 0)", [Lock.REPORTS])
+    finally:
+        other.close()
+    tasks.send_reports()
+    assert subscription.deliveries.exists()
 
 
 def test_who_is_no_operator_any_more_gets_nothing_more(scene: Scene, olga: User) -> None:

@@ -231,3 +231,9 @@ def test_prices_say_who_set_them(transactional_db: None) -> None:
     assert [one.per_gpu_hour for one in price_history(LONG_AGO, since) if one.generation == "V100"] == [
         Decimal("1.2")
     ]
+
+
+def test_a_month_in_which_clocks_change_has_its_real_hours() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    begins, ends = datetime(2025, 10, 1, tzinfo=zone), datetime(2025, 11, 1, tzinfo=zone)
+    assert held_gpus([1], begins, ends)[1] == timedelta(hours=745)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from django.http import HttpResponse, JsonResponse
+from collections.abc import Iterator
+from contextlib import ExitStack
+from tempfile import SpooledTemporaryFile
+from typing import IO, Self
+
+from asgiref.sync import sync_to_async
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 
 from portal.reports.formats.document import Document
 from portal.reports.formats.pdf import pdf_of
-from portal.reports.formats.text import csv_of, csv_of_table, json_of
+from portal.reports.formats.text import csv_of, csv_of_table, json_text_of
 from portal.reports.formats.workbook import xlsx_of
 
+IN_MEMORY, BLOCK = 4 * 1024 * 1024, 256 * 1024  # bytes
 TYPES = {
     "csv": "text/csv; charset=utf-8",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
@@ -23,22 +31,52 @@ def in_format(document: Document, form: str, *, alone: str = "") -> bytes:
     Of CSV there is only the table of the key `alone` where that is given: a head and rows, which programs can add up.
     """
     match form:
-        case "csv":
-            some = [table for table in document.tables if table.key == alone]
-            return "".join(csv_of_table(some[0]) if some else csv_of(document)).encode()
+        case "csv" | "json":
+            return "".join(_text(document, form, alone)).encode()
         case "xlsx":
             return xlsx_of(document)
         case "pdf":
             return pdf_of(document)
-        case "json":
-            return JsonResponse(json_of(document)).content
     raise ValueError(f"No such format: {form}.")
 
 
-def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponse:
+def answer(document: Document, form: str, name: str, *, alone: str = "") -> HttpResponseBase:
     """The file as an attachment. `name` is without ending, of letters, digits and hyphens."""
-    return HttpResponse(
-        in_format(document, form, alone=alone),
-        content_type=TYPES[form],
-        headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
-    )
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
+    if form not in ("csv", "json"):
+        return HttpResponse(in_format(document, form), content_type=TYPES[form], headers=headers)
+    # Written before anything is sent, as what fails half-way would look whole.
+    with ExitStack() as closing:
+        file = closing.enter_context(SpooledTemporaryFile(IN_MEMORY))
+        for text in _text(document, form, alone):
+            file.write(text.encode())
+        length = file.tell()
+        file.seek(0)
+        if length <= IN_MEMORY:
+            return HttpResponse(file.read(), content_type=TYPES[form], headers=headers)
+        closing.pop_all()  # the answer closes it
+    headers["Content-Length"] = str(length)
+    return StreamingHttpResponse(_Blocks(file), content_type=TYPES[form], headers=headers)
+
+
+class _Blocks:
+    """A file as an answer sends it: not all of it at once, as of one that is read synchronously."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.close = file.close
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if block := await sync_to_async(self._file.read)(BLOCK):
+            return block
+        raise StopAsyncIteration
+
+
+def _text(document: Document, form: str, alone: str) -> Iterator[str]:
+    if form == "json":
+        return json_text_of(document)
+    some = [table for table in document.tables if table.key == alone]
+    return csv_of_table(some[0]) if some else csv_of(document)

@@ -19,6 +19,7 @@ class Kind(StrEnum):
     """What the cells of a column are. Each format shows and aligns them by this alone."""
 
     TEXT = "text"
+    ID = "id"  # int that names something
     NUMBER = "number"  # int, float or Decimal
     GPU_TIME = "gpu_time"  # Decimal GPU-seconds, as programs get them; people see GPU-hours
     MINUTES = "minutes"  # float seconds, as programs get them; people see minutes
@@ -80,8 +81,8 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
         return f"{cell.astimezone(zone):%Y-%m-%d %H:%M}"
     if isinstance(cell, date):
         return cell.isoformat()
-    if isinstance(cell, str):
-        return cell
+    if isinstance(cell, str) or column.kind == Kind.ID:
+        return str(cell)
     cell = in_unit(column, cell)
     digits = column.digits if column.kind in NUMERIC else 0
     text = f"{cell:,.{digits}f}"

@@ -146,7 +146,9 @@ def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
         if rest >= sum(min(width, LEAST_TEXT) for width in wanted.values()):
             break
     else:
-        return size, [width * pdf.epw / sum(widths) for width in widths]
+        least = 2 * PADDING + 2  # of less nothing can be shown
+        spare = pdf.epw - least * len(widths)
+        return size, [least + width * spare / sum(widths) for width in widths]
     for left, place in enumerate(sorted(texts, key=wanted.__getitem__)):
         widths[place] = min(wanted[place], rest / (len(texts) - left))
         rest -= widths[place]

@@ -1,9 +1,12 @@
-"""Documents as CSV and as what becomes JSON: for programs, exact and unrounded."""
+"""Documents as CSV and JSON: for programs, exact and unrounded."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
 
 from accounting.csv_lines import csv_line, harmless
 from portal.reports.formats.document import Cell, Document, Table, told
@@ -30,20 +33,45 @@ def csv_of(document: Document) -> Iterator[str]:
 
 def json_of(document: Document) -> dict[str, Any]:
     """Title and facts, and of each table by its key the rows and totals as objects of the columns' keys."""
-    return {
-        "title": document.title,
-        "facts": [{"label": label, "text": text} for label, text in document.facts],
-        "tables": {table.key: _as_objects(table) for table in document.tables},
+    return _head(document) | {
+        "tables": {
+            table.key: {"title": table.title, "rows": list(_as_objects(table)), "totals": _totals(table)}
+            for table in document.tables
+        }
     }
 
 
-def _as_objects(table: Table) -> dict[str, Any]:
+def json_text_of(document: Document) -> Iterator[str]:
+    """The same as text, row by row: there may be more of them than fit in memory."""
+    yield f'{_json(_head(document))[:-1]}, "tables": {{'
+    for place, table in enumerate(document.tables):
+        yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['
+        before = "\n"
+        for row in _as_objects(table):
+            yield f"{before}{_json(row)}"
+            before = ",\n"
+        yield f'], "totals": {_json(_totals(table))}}}'
+    yield "}}\n"
+
+
+def _head(document: Document) -> dict[str, Any]:
+    facts = [{"label": label, "text": text} for label, text in document.facts]
+    return {"title": document.title, "facts": facts}
+
+
+def _as_objects(table: Table) -> Iterator[dict[str, Any]]:
     keys = [column.key for column in table.columns]
-    return {
-        "title": table.title,
-        "rows": [dict(zip(keys, map(told, row), strict=True)) for row in table.rows],
-        "totals": None if table.totals is None else dict(zip(keys, map(told, table.totals), strict=True)),
-    }
+    return (dict(zip(keys, map(told, row), strict=True)) for row in table.rows)
+
+
+def _totals(table: Table) -> dict[str, Any] | None:
+    if table.totals is None:
+        return None
+    return dict(zip([column.key for column in table.columns], map(told, table.totals), strict=True))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, cls=DjangoJSONEncoder)
 
 
 def _cell(cell: Cell) -> object:

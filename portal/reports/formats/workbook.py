@@ -16,6 +16,7 @@ MOST_ROWS = 1_048_576  # what a sheet can have
 MOST_TEXT = 32_767  # what a cell can have
 WIDTHS = {
     Kind.TEXT: 28,
+    Kind.ID: 12,
     Kind.NUMBER: 16,
     Kind.GPU_TIME: 16,
     Kind.MINUTES: 16,
@@ -105,7 +106,8 @@ class _Writer:
         elif isinstance(cell, date):
             sheet.write_datetime(line, place, cell, style("yyyy-mm-dd", strong=strong))
         else:
-            pattern = "#,##0" + (f".{'0' * column.digits}" if column.digits else "")
+            whole = "0" if column.kind == Kind.ID else "#,##0"
+            pattern = whole + (f".{'0' * column.digits}" if column.digits else "")
             sheet.write_number(line, place, in_unit(column, cell), style(pattern, strong=strong))
 
 

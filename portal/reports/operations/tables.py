@@ -14,12 +14,14 @@ from django.core.paginator import Page, Paginator
 
 from accounting.archive import archived_until
 from accounting.chargeback import Charge, chargeback
+from accounting.class_prices import is_priced
 from accounting.models import Price
 from accounting.price_history import price_history
 from accounting.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
 from portal.reports.fairness import edges
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
+from portal.reports.statement.tables import PROVISIONAL
 from scheduling.demand import wanted_by_hour
 from scheduling.job_waits import expansions, waits
 from scheduling.job_waste import CAUSES, Waste, Wasted, waste
@@ -89,13 +91,23 @@ class Asked:
         return self.cluster.pk if self.cluster else None
 
     @cached_property
+    def closed_until(self) -> datetime | None:
+        """Until when the books of the cluster, or of all, are closed; None where none is."""
+        if self.cluster:
+            return closed_until(books=[self.cluster.pk])
+        clusters = Cluster.objects.values_list("pk", flat=True)
+        # Those that were detached are closed no further; they count where there are no others.
+        return closed_until(books=clusters.filter(detached_at=None)) or closed_until(
+            books=clusters.exclude(detached_at=None)
+        )
+
+    @cached_property
     def closed(self) -> tuple[datetime, datetime]:
         """The period as far as the books of all clusters asked for are closed: no hour is told by some of them."""
         begins, ends = self.bounds
         if self.cluster:
             return begins, ends
-        until = closed_until(books=Cluster.objects.attached().values_list("pk", flat=True))
-        return begins, min(ends, until or ends)
+        return begins, min(ends, self.closed_until or ends)
 
     @cached_property
     def week(self) -> dict[tuple[int, int], Use]:
@@ -199,7 +211,7 @@ def use_document(asked: Asked) -> Document:
         [[one.begins, one.ends, one.wanted, one.held, one.usable, one.beyond] for one in asked.demand],
         note="Wanted: the GPUs of all jobs from submit to end. Beyond capacity: hour by hour, wanted and not usable.",
     )
-    return _document("Use and demand", asked, [week, demand])
+    return _of_closed_hours("Use and demand", asked, [week, demand])
 
 
 def nodes_document(asked: Asked) -> Document:
@@ -287,7 +299,7 @@ def nodes_document(asked: Asked) -> Document:
         ],
         note="The latest 200.",
     )
-    return _document("Nodes", asked, [health, gpus, events])
+    return _of_closed_hours("Nodes", asked, [health, gpus, events])
 
 
 def waits_document(asked: Asked) -> Document:
@@ -420,7 +432,9 @@ def chargeback_document(asked: Asked) -> Document:
         note="Of closed hours, each team without those below it."
         " The costs sum to what the capacity report's teams bear.",
     )  # fmt: skip
-    return _document("Chargeback", asked, [table])
+    return _of_closed_hours(
+        "Chargeback", asked, [table], is_settled=is_priced(*asked.bounds, book=asked.book)
+    )
 
 
 def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
@@ -429,6 +443,19 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
     if asked.cluster:
         facts.append(("Cluster", asked.cluster.name))
     return Document(title, tables, facts, period.zone)
+
+
+def _of_closed_hours(
+    title: str, asked: Asked, tables: Sequence[Table], *, is_settled: bool = True
+) -> Document:
+    """The same with what tells who reads it later whether more was to come."""
+    document, until = _document(title, asked, tables), asked.closed_until
+    zone = asked.period.zone
+    told = "nothing yet" if until is None else f"{until.astimezone(zone):%-d %B %Y, %H:%M %Z}"
+    facts = [*document.facts, ("Closed until", told)]
+    if until is None or until < asked.period.ends or not is_settled:
+        facts.append(("State", PROVISIONAL))
+    return replace(document, facts=facts)
 
 
 SUBJECTS: dict[str, tuple[str, Callable[[Asked], Document]]] = {

@@ -28,7 +28,7 @@ from portal.reports.unbooked import Unbooked, unbooked
 from scheduling.amounts import Amounts
 from scheduling.fairness import Scope, fairness_rows
 from scheduling.job_waits import Expansion, Wait, expansions, waits
-from scheduling.job_waste import Waste, waste
+from scheduling.job_waste import Wasted, wasted_in_all
 from scheduling.limits import unbooked as not_booked
 from scheduling.models import JobLabel, LabelKey
 
@@ -88,7 +88,7 @@ class Statement:
     shares: Sequence[tuple[str, Amounts]]
     waits: Sequence[Wait]
     expansions: Sequence[Expansion]
-    waste: Waste
+    waste: Wasted
     is_priced: bool  # whether what prices of classes change in the period is settled
     lacks_before: datetime | None  # bills until then are archived, and some figures lack parts of them
 
@@ -162,7 +162,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
         shares=_shares(viewer, tenant, period),
         waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
         expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
-        waste=waste(viewer, *bounds, tenant=tenant, jobs=0),
+        waste=wasted_in_all(viewer, *bounds, tenant=tenant),
         is_priced=is_priced(*bounds),
         lacks_before=max(
             (one.lacks_before for one in (parts, users, jobs) if one.lacks_before), default=None

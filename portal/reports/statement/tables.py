@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from django.conf import settings
 
+from accounting.past_budgets import MOST_PERIODS
 from accounting.reports import UsageRow
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
@@ -161,9 +162,9 @@ def _budgets(statement: Statement) -> Table:
             )
             for one in statement.budgets
         ],
-        note="Of the periods that these days are in, as of their end or the end of these days, with what is held and "
-        "not booked yet. The forecast is for the end of the budget's period; in its first two days, and once it is "
-        "over, there is none.",
+        note=f"Of the periods that these days are in, of each kind the latest {MOST_PERIODS}, as of their end or the "
+        "end of these days, with what is held and not booked yet. The forecast is for the end of the budget's period; "
+        "in its first two days, and once it is over, there is none.",
     )
 
 
@@ -312,7 +313,7 @@ def _expansions(statement: Statement) -> Table:
 
 
 def _waste(statement: Statement) -> Table:
-    total = statement.waste.total
+    total = statement.waste
     causes = {
         "failed": "Of jobs that failed",
         "cancelled": "Of jobs that were cancelled",
