@@ -57,10 +57,14 @@ def gpu_seconds_between(start: Combinable, end: Combinable) -> Coalesce:
     return Coalesce(Sum(gpu_seconds_of_each(start, end)), Value(0), output_field=_amount())
 
 
+def cost_of_each(start: Combinable, end: Combinable, *, of: str = "full_cost") -> ExpressionWrapper[Any]:
+    """As `gpu_seconds_of_each`, of segments `with_charges`; `of` "cost" is without these."""
+    return ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
+
+
 def cost_between(start: Combinable, end: Combinable, *, of: str = "full_cost") -> Coalesce:
-    """As `gpu_seconds_between`, of segments `with_charges`; `of` "cost" is without these."""
-    part = ExpressionWrapper(_cost_until(end, of) - _cost_until(start, of), _amount())
-    return Coalesce(Sum(part), Value(0), output_field=_amount())
+    """The sum of these."""
+    return Coalesce(Sum(cost_of_each(start, end, of=of)), Value(0), output_field=_amount())
 
 
 def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:

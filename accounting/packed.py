@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 MICROSECONDS = 1_000_000  # of a second
+CENTS_OF_A_CENT = 10_000  # of a currency's unit
 SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # as PostgreSQL counts
 
 
@@ -26,6 +27,11 @@ def packed_ints(column: str) -> str:
 def packed_microseconds(column: str) -> str:
     """The same of one of seconds, decimals, as whole microseconds: 2.5 billion hours fit."""
     return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # half the time of a cast to float8
+
+
+def packed_money(column: str) -> str:
+    """The same of one of money, as whole ten-thousandths, to which all costs are rounded."""
+    return packed_ints(f"({column} * {CENTS_OF_A_CENT})::bigint")
 
 
 def packed_moments(column: str) -> str:
@@ -50,3 +56,8 @@ def floats(data: bytes | None) -> Floats:
 def as_number(moment: datetime) -> int:
     """A moment as it comes packed: microseconds since 2000. What has no end comes as a very large number."""
     return (moment - SINCE) // timedelta(microseconds=1)
+
+
+def as_moment(number: int) -> datetime:
+    """In UTC, of what `as_number` says."""
+    return SINCE + timedelta(microseconds=number)

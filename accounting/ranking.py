@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
-from django.db import connection
-from django.db.models import QuerySet
 
-from accounting.adding import union_all
-from accounting.packed import MICROSECONDS, Floats, Ints, ints, packed_ints, packed_microseconds
+from accounting.packed import MICROSECONDS, Floats, Ints
+from accounting.packed_rows import Rows
 
-COLUMNS = f"{packed_ints('by_job_id')}, {packed_microseconds('gpu_seconds_sum')}"
 # How many numbers of jobs there may be for each row, for sums to have a place for each number.
 DENSE = 16
 
@@ -33,20 +29,12 @@ class Ranked:
     most: Decimal
 
 
-def largest_jobs(parts: Sequence[QuerySet[Any]], wanted: slice) -> Ranked:
-    """Of all `parts`' rows, which have by_job_id, by_currency and gpu_seconds_sum, those `wanted` by size.
+def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
+    """Of all jobs that `rows` have, with their gpu_seconds, those `wanted` by size.
 
-    Equals come in order of their numbers. Jobs of which corrections have left nothing are left out. One query.
+    Equals come in order of their numbers. Jobs of which corrections have left nothing are left out.
     """
-    rows = union_all(parts, ["by_job_id", "by_currency", "gpu_seconds_sum"])
-    if rows is None:
-        return Ranked((), 0, Decimal(0))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT by_currency, {COLUMNS} FROM ({rows[0]}) AS parts GROUP BY by_currency",  # noqa: S608
-            rows[1],
-        )
-        found = [(currency, *_by_job(ints(jobs), ints(parts))) for currency, jobs, parts in cursor.fetchall()]
+    found = [(one.currency, *_by_job(one.keys["job_id"], one.amounts["gpu_seconds"])) for one in rows]
     jobs = np.concatenate([np.empty(0, np.int64), *(jobs for _, jobs, _ in found)])
     sizes = np.concatenate([np.empty(0), *(sizes for *_, sizes in found)])
     currencies = np.repeat(

@@ -7,8 +7,7 @@ off exactly, so that adjoining periods add up. What is closed is read from sums,
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -24,9 +23,10 @@ from accounting.adding import Added, add_up
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
 from accounting.one_moment import one_moment
+from accounting.packed_rows import read_rows
 from accounting.ranking import largest_jobs
 from accounting.sources import Row, Scope, Sources
-from accounting.usage_rows import Groups, grouped_rows, rows_of_jobs
+from accounting.usage_rows import Groups, grouped_rows
 
 
 class By(StrEnum):
@@ -158,7 +158,8 @@ def usage_report(
 
 def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
     """As add_up by job, but only what is wanted is added up."""
-    ranked = largest_jobs(rows_of_jobs(sources, scope), wanted)
+    by_job = Groups({"job_id": F("job_id")}, (), None, "UTC")
+    ranked = largest_jobs(read_rows(sources, scope, by_job, ["gpu_seconds"]), wanted)
     if not ranked.jobs:
         return Added((), ranked.count, ranked.most)
     only = Q(job_id__in={job for job, _ in ranked.jobs})
@@ -177,25 +178,6 @@ def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, .
 def nothing_used() -> tuple[UsageRow, ...]:
     """The totals of nothing."""
     return (UsageRow(Decimal(0), Decimal(0), settings.FAIRLOT_CURRENCY, 0),)
-
-
-def regrouped(rows: Iterable[UsageRow], by: Sequence[By]) -> list[UsageRow]:
-    """The rows of a finer report added up to those of one by `by`, in order of time and names; () are the totals."""
-    names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
-    names.append("currency")
-    found: dict[tuple[Any, ...], list[UsageRow]] = defaultdict(list)
-    for row in rows:
-        found[tuple(getattr(row, name) for name in names)].append(row)
-    sums = [
-        UsageRow(
-            sum((row.gpu_seconds for row in some), Decimal(0)),
-            sum((row.cost for row in some), Decimal(0)),
-            segments=sum(row.segments for row in some),
-            **dict(zip(names, group, strict=True)),
-        )
-        for group, some in found.items()
-    ]
-    return sorted(sums, key=_in_order)
 
 
 def csv_lines(report: UsageReport) -> Iterator[str]:

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum, Value
 
-from accounting.adding import AnyValue
+from accounting.adding import SUMS, AnyValue
 from accounting.clipping import (
     LOWER,
     UPPER,
     cost_between,
+    cost_of_each,
     earliest,
     gpu_seconds_between,
     gpu_seconds_of_each,
     latest,
     moment,
+    part_of_each,
     start_of,
 )
 from accounting.models.usage import UsageSegmentQuerySet
@@ -54,44 +56,71 @@ def grouped_rows(
     Added up within a query; sums of hours and days that are not to be (`add_sums`) as they are.
     """
     return [
-        *_of_sums(sources, groups, add_sums=add_sums, only=only),
-        *_of_segments(sources, scope, groups, only),
+        *(
+            _added_up_of_sums(sources, groups, only)
+            if add_sums
+            else _each_of_sums(sources, groups, SUMS, only)
+        ),
+        *(_added_up(found, groups, begins) for found, begins in _pieces(sources, scope, groups, only)),
     ]
 
 
-def rows_of_jobs(sources: Sources, scope: Scope) -> list[QuerySet[Any]]:
-    """Rows of by_job_id, by_currency and gpu_seconds_sum, none of them added up."""
-    groups = Groups({"job_id": F("job_id")}, (), None, "UTC")
+def each_row(
+    sources: Sources, scope: Scope, groups: Groups, amounts: Sequence[str], *, only: Q = EVERYTHING
+) -> list[QuerySet[Any]]:
+    """Rows that name the group by_NAME, and each of `amounts` NAME_sum, none of them added up.
+
+    Nobody knows when in a segment it was idle: what a period's edge cuts has as much of it as if it were even.
+    """
+    start, end = F("part_start"), F("part_end")
+    of_each = {
+        "gpu_seconds": gpu_seconds_of_each(start, end),
+        "assembling": part_of_each("assembling", start, end),
+        "idle": part_of_each("idle", start, end),
+        "cost": cost_of_each(start, end),
+        "segments": Value(1),
+    }
+    told = {f"{name}_sum": of_each[name] for name in amounts}
     segments = [
-        found.values(**groups.named(), gpu_seconds_sum=gpu_seconds_of_each(F("part_start"), F("part_end")))
-        for found in (clipped(some, LOWER, UPPER, scope) for some in sources.segments())
+        found.values(**groups.named(**begins), **told)
+        for found, begins in _pieces(sources, scope, groups, only)
     ]
-    return [*_of_sums(sources, groups, add_sums=False, only=EVERYTHING), *segments]
+    return [*_each_of_sums(sources, groups, amounts, only), *segments]
 
 
-def _of_sums(sources: Sources, groups: Groups, *, add_sums: bool, only: Q) -> Iterator[QuerySet[Any]]:
-    begins = {"begins": start_of(groups.unit, F("hour"), groups.time_zone)} if groups.unit else {}
-    amounts = ("gpu_seconds", "cost", "segments")
-    for found in (some.filter(only) for some in sources.sums()):
-        if add_sums:
-            yield _grouped(found, groups, begins, **{f"{name}_sum": Sum(name) for name in amounts})
-        else:
-            yield found.values(**groups.named(**begins), **{f"{name}_sum": F(name) for name in amounts})
+def _each_of_sums(
+    sources: Sources, groups: Groups, amounts: Sequence[str], only: Q
+) -> Iterator[QuerySet[Any]]:
+    named = groups.named(**_begins_of_sums(groups))
+    for found in sources.sums():
+        yield found.filter(only).values(**named, **{f"{name}_sum": F(name) for name in amounts})
 
 
-def _of_segments(sources: Sources, scope: Scope, groups: Groups, only: Q) -> Iterator[QuerySet[Any]]:
+def _added_up_of_sums(sources: Sources, groups: Groups, only: Q) -> Iterator[QuerySet[Any]]:
+    for found in sources.sums():
+        sums = {f"{name}_sum": Sum(name) for name in SUMS}
+        yield _grouped(found.filter(only), groups, _begins_of_sums(groups), **sums)
+
+
+def _begins_of_sums(groups: Groups) -> dict[str, Any]:
+    return {"begins": start_of(groups.unit, F("hour"), groups.time_zone)} if groups.unit else {}
+
+
+def _pieces(
+    sources: Sources, scope: Scope, groups: Groups, only: Q
+) -> Iterator[tuple[UsageSegmentQuerySet, dict[str, Any]]]:
+    """Segments, clipped, and of which day or hour each is; what lies in two of them comes as two parts."""
     unit, zone = groups.unit, groups.time_zone
     for found in (some.filter(only) for some in sources.segments()):
         if unit is None:
-            yield _added_up(clipped(found, LOWER, UPPER, scope), groups, {})
+            yield clipped(found, LOWER, UPPER, scope), {}
             continue
         # A segment keeps to one UTC hour, but where clocks differ from UTC by half hours it may reach into
-        # a second local hour or day, never a third: sum the last parts, then the parts before those.
+        # a second local hour or day, never a third: the last parts come first, then the parts before those.
         last = start_of(unit, UPPER - timedelta(microseconds=1), zone)
-        yield _added_up(clipped(found, latest(LOWER, last), UPPER, scope), groups, {"begins": last})
+        yield clipped(found, latest(LOWER, last), UPPER, scope), {"begins": last}
         crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-        begins = {"begins": start_of(unit, LOWER, zone)}
-        yield _added_up(clipped(crossing, LOWER, last, scope), groups, begins)
+        yield clipped(crossing, LOWER, last, scope), {"begins": start_of(unit, LOWER, zone)}
 
 
 def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import transaction
@@ -13,15 +14,17 @@ from hypothesis import strategies as st
 
 from accounting import actions
 from accounting.class_prices import HeldHow
-from accounting.held import held_by_generation
 from accounting.invoice import Line, lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
 from accounting.models import UsageSegment, User
 from accounting.reports import usage_report
+from accounting.team_usage import usage_of_team
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.test_class_prices import price_all, set_prices
 from tests.accounting.test_reports import in_ledger
 from tests.make import Cast
+
+AS_ASKED = {"zone": ZoneInfo("UTC"), "days": False, "most": 9}
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def test_in_any_period_lines_and_what_gpus_did_sum_to_the_report(
             payer = Payer(booked.astro, booked.alice)
             correct_usage(actor=None, segments=segments, reason="a test", payer=payer)
         lines = lines_of(booked.olga, begins, ends, booked.uni)
-        held = held_by_generation(booked.olga, begins, ends, tenant=booked.uni)
+        held = usage_of_team(booked.olga, begins, ends, booked.uni, **AS_ASKED).held
         (total,) = usage_report(booked.olga, begins, ends, tenant=booked.uni).totals
         transaction.set_rollback(True)
     assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds == sum(one.held for one in held)
@@ -111,7 +114,7 @@ def test_in_any_period_lines_and_what_gpus_did_sum_to_the_report(
 
 
 def test_the_time_before_all_workers_ran_is_told(booked: Cast) -> None:
-    held = held_by_generation(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, tenant=booked.astro)
+    held = usage_of_team(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro, **AS_ASKED).held
     segments = list(UsageSegment.objects.filter(tenant=booked.astro))
     assert sum(one.assembling for one in held) == sum(one.assembling for one in segments) > 0
     assert sum(one.busy for one in held) == sum(one.gpu_seconds - one.assembling for one in segments)

@@ -104,7 +104,7 @@ def test_the_total_is_the_ledgers_and_the_sum_of_the_lines(rich: Scene) -> None:
         (total,) = usage_report(viewer, None, None, tenant=tenant).totals
         assert sum(line.cost for line in statement.lines) == total.cost == statement.totals[0].cost > 0
         assert sum(line.gpu_seconds for line in statement.lines) == total.gpu_seconds == statement.gpu_seconds
-        for rows in (statement.users, statement.jobs, statement.days, statement.generations):
+        for rows in (statement.users.rows, statement.jobs.rows, statement.days, statement.generations):
             assert sum(row.cost for row in rows) == total.cost
         for label in statement.labels:
             assert sum(row.cost for row in (*label.rows, *label.rest)) == total.cost
@@ -250,15 +250,15 @@ def test_how_many_queries_a_statement_takes(rich: Scene, django_assert_max_num_q
 def test_what_is_booked_meanwhile_is_in_all_figures_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made = new_scene()
     cast = made.people
-    read = figures.held_by_generation
+    read = figures.largest_jobs_of
 
     def book_first(*args: Any, **told: Any) -> object:
         assert at_once(lambda: book(made.job, cast.bob, cast.v100, gpus=4, minutes=9, lease=9400)) == [None]
         return read(*args, **told)
 
-    monkeypatch.setattr(figures, "held_by_generation", book_first)
+    monkeypatch.setattr(figures, "largest_jobs_of", book_first)
     statement = statement_of(cast.alice, cast.astro, period())
     assert UsageSegment.objects.filter(lease_id=9400).exists()
-    assert sum(one.held for one in statement.held) == statement.gpu_seconds
-    monkeypatch.setattr(figures, "held_by_generation", read)
+    assert sum(row.gpu_seconds for row in statement.jobs.rows) == statement.gpu_seconds
+    monkeypatch.setattr(figures, "largest_jobs_of", read)
     assert statement_of(cast.alice, cast.astro, period()).gpu_seconds == statement.gpu_seconds + 4 * 540

@@ -359,5 +359,5 @@ def test_figures_take_few_queries(lab: World, django_assert_num_queries) -> None
         waits(None, *period)
     with django_assert_num_queries(3):
         expansions(lab.people.bob, *period)
-    with django_assert_num_queries(18):
+    with django_assert_num_queries(15):
         waste(lab.people.bob, *period)

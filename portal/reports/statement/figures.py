@@ -6,22 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 
 from django.conf import settings
 
 from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.forecast import forecast
-from accounting.held import Held as HeldTime
-from accounting.held import held_by_generation
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.models import Membership, Tenant, User
 from accounting.months import months_after
 from accounting.one_moment import one_moment, read_once
 from accounting.past_budgets import Standing, standings
-from accounting.reports import By, UsageRow, nothing_used, regrouped, usage_report
+from accounting.reports import By, UsageRow, usage_report
 from accounting.spending import Held, money_held
+from accounting.team_usage import Held as HeldTime
+from accounting.team_usage import (
+    Largest,
+    jobs_of,
+    largest_jobs_of,
+    largest_names_of,
+    usage_of_team,
+)
 from accounting.visibility import tenants_seen
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
@@ -29,8 +34,9 @@ from scheduling.amounts import Amounts
 from scheduling.fairness import Scope, fairness_rows
 from scheduling.job_waits import Expansion, Wait, expansions, waits
 from scheduling.job_waste import Wasted, wasted_in_all
+from scheduling.label_values import values_of
 from scheduling.limits import unbooked as not_booked
-from scheduling.models import JobLabel, LabelKey
+from scheduling.models import LabelKey
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
 # Of a longer time days are no picture any more.
@@ -78,10 +84,8 @@ class Statement:
     unbooked: Unbooked
     budgets: Sequence[Standing]
     ahead: Ahead | None
-    users: Sequence[UsageRow]
-    jobs: Sequence[UsageRow]
-    count_of_users: int
-    count_of_jobs: int
+    users: Largest
+    jobs: Largest
     labels: Sequence[ByLabel]
     generations: Sequence[UsageRow]
     days: Sequence[UsageRow]
@@ -130,42 +134,35 @@ def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statemen
 
 def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
     bounds = period.begins, period.ends
-    report = partial(usage_report, viewer, *bounds, tenant=tenant, time_zone=period.zone.key)
     now = now_from_database()
     is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
-    # What is told by day adds up to the rest, which need not be asked for.
-    parts = report(by=[By.GENERATION] if is_long else [By.DAY, By.GENERATION], totals=False)
-    generations = regrouped(parts.rows, [By.GENERATION])
-    totals = tuple(regrouped(parts.rows, [])) or nothing_used()
-    users = report(by=[By.USER], largest=slice(0, MOST_USERS), totals=False)
-    jobs = report(by=[By.JOB], largest=slice(0, MOST_JOBS), totals=False)
+    usage = usage_of_team(viewer, *bounds, tenant, zone=period.zone, days=not is_long, most=MOST_USERS)
+    jobs = largest_jobs_of(viewer, *bounds, tenant, most=MOST_JOBS)
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,
         viewer=viewer,
         period=period,
         at=now,
-        lines=lines_of(viewer, *bounds, tenant, by_generation=generations),
+        lines=lines_of(viewer, *bounds, tenant, by_generation=usage.generations),
         taken_back=taken_back(viewer, *bounds, tenant),
-        totals=totals,
-        held=held_by_generation(viewer, *bounds, tenant=tenant),
+        totals=usage.totals,
+        held=usage.held,
         unbooked=unbooked(viewer, *bounds, tenant=tenant),
         budgets=_budgets(viewer, tenant, period, now),
-        ahead=_ahead(viewer, tenant, period, now, totals),
-        users=users.rows,
-        jobs=jobs.rows,
-        count_of_users=users.count,
-        count_of_jobs=jobs.count,
-        labels=_labels(viewer, tenant, period, totals),
-        generations=generations,
-        days=() if is_long else regrouped(parts.rows, [By.DAY]),
+        ahead=_ahead(viewer, tenant, period, now, usage.totals),
+        users=usage.users,
+        jobs=jobs,
+        labels=_labels(viewer, tenant, period, usage.totals),
+        generations=usage.generations,
+        days=usage.days,
         shares=_shares(viewer, tenant, period),
         waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
         expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
         waste=wasted_in_all(viewer, *bounds, tenant=tenant),
         is_priced=is_priced(*bounds),
         lacks_before=max(
-            (one.lacks_before for one in (parts, users, jobs) if one.lacks_before), default=None
+            (before for before in (usage.lacks_before, jobs.lacks_before) if before), default=None
         ),
     )
 
@@ -201,34 +198,29 @@ def _held_now(viewer: User, tenant: Tenant) -> list[Held]:
 
 
 def _labels(viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow]) -> list[ByLabel]:
-    keys = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
+    known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
+    keys = list(known.order_by("key").values_list("key", flat=True).distinct()[:MOST_KEYS])
+    if not keys:
+        return []
+    whose = viewer, period.begins, period.ends, tenant
+    names = values_of(keys, jobs_of(*whose))
     return [
-        _by_label(viewer, tenant, period, key, totals)
-        for key in keys.order_by("key").values_list("key", flat=True).distinct()[:MOST_KEYS]
+        ByLabel(key, told.rows, _rest(told, totals))
+        for key in keys
+        for told in [largest_names_of(*whose, names[key], most=MOST_LABELS)]
     ]
 
 
-def _by_label(
-    viewer: User, tenant: Tenant, period: ReportPeriod, key: str, totals: Sequence[UsageRow]
-) -> ByLabel:
-    report = usage_report(
-        viewer,
-        period.begins,
-        period.ends,
-        by=[By.LABEL],
-        tenant=tenant,
-        largest=slice(0, MOST_LABELS),
-        totals=False,
-        job_names=JobLabel.objects.names(key),
-    )
+def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:
+    """What others have of the totals."""
     rest = []
-    if report.count > len(report.rows):
+    if told.count > len(told.rows):
         for total in totals:
-            told = [row for row in report.rows if row.currency == total.currency]
-            seconds = total.gpu_seconds - sum(row.gpu_seconds for row in told)
-            cost = total.cost - sum(row.cost for row in told)
+            rows = [row for row in told.rows if row.currency == total.currency]
+            seconds = total.gpu_seconds - sum(row.gpu_seconds for row in rows)
+            cost = total.cost - sum(row.cost for row in rows)
             rest.append(UsageRow(seconds, cost, total.currency, 0))
-    return ByLabel(key, report.rows, rest)
+    return rest
 
 
 def _shares(viewer: User, tenant: Tenant, period: ReportPeriod) -> list[tuple[str, Amounts]]:

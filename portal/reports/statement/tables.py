@@ -214,9 +214,11 @@ def _total(statement: Statement, name: str | None) -> Sequence[Cell] | None:
 
 
 def _people(statement: Statement) -> Table:
-    more = statement.count_of_users > len(statement.users)
-    note = f"The largest of {statement.count_of_users}; the total is of all." if more else ""
-    return _usage(statement, "users", statement.users, by="user", heading="User", title="By user", note=note)
+    more = statement.users.count > len(statement.users.rows)
+    note = f"The largest of {statement.users.count}; the total is of all." if more else ""
+    return _usage(
+        statement, "users", statement.users.rows, by="user", heading="User", title="By user", note=note
+    )
 
 
 def _jobs(statement: Statement) -> Table:
@@ -224,9 +226,9 @@ def _jobs(statement: Statement) -> Table:
         "jobs",
         "Largest jobs",
         [Column("job_id", "Number", Kind.TEXT), Column("job", "Job"), TIME, AMOUNT, CURRENCY],
-        [(str(row.job_id), row.job, row.gpu_seconds, row.cost, row.currency) for row in statement.jobs],
-        note=f"The largest of {statement.count_of_jobs}."
-        if statement.count_of_jobs > len(statement.jobs)
+        [(str(row.job_id), row.job, row.gpu_seconds, row.cost, row.currency) for row in statement.jobs.rows],
+        note=f"The largest of {statement.jobs.count}."
+        if statement.jobs.count > len(statement.jobs.rows)
         else "",
     )
 
