@@ -53,6 +53,11 @@ def floats(data: bytes | None) -> Floats:
     return np.frombuffer(data or b"", dtype=">f8").astype(np.float64)
 
 
+def as_array(numbers: Ints) -> str:
+    """As the value of a bigint[]: one text, as of a list the database would read each number by itself."""
+    return f"{{{','.join(map(str, numbers.tolist()))}}}"
+
+
 def as_number(moment: datetime) -> int:
     """A moment as it comes packed: microseconds since 2000. What has no end comes as a very large number."""
     return (moment - SINCE) // timedelta(microseconds=1)

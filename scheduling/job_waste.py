@@ -8,23 +8,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
-from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from numpy.typing import NDArray
 
 from accounting.archive import archived_until
 from accounting.held_by_job import JOB, Held, held_by_job, held_by_user
 from accounting.models import Generation, Tenant, User
 from accounting.one_moment import one_moment
-from accounting.packed import MICROSECONDS, Ints
+from accounting.packed import (
+    MICROSECONDS,
+    Ints,
+    as_array,
+    ints,
+    packed_ints,
+    packed_microseconds,
+)
 from accounting.packed_rows import sum_groups
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
@@ -36,15 +41,27 @@ IN_VAIN = (Job.State.FAILED, Job.State.CANCELLED)
 # So many jobs are asked for by number, more by when they ended.
 FEW = 5000
 
+# Index only on `training_in_vain`.
+IN_VAIN_BY_STATE = f"""
+    SELECT state, {packed_ints("id")}
+      FROM scheduling_job
+     WHERE kind = 'training' AND state IN ('failed', 'cancelled')
+       AND ended_at >= %(begins)s AND first_started_at < %(ends)s
+       AND (%(jobs)s::bigint[] IS NULL OR id = ANY(%(jobs)s::bigint[]))
+     GROUP BY state
+"""  # noqa: S608 - of constants
 # Index only on `lost_turns`.
-LOST = """
-    SELECT job_id, generation_id,
-           sum(gpus * extract(epoch FROM least(held_until, %(ends)s) - greatest(lost_from, %(begins)s)))
-      FROM scheduling_lease
-     WHERE lost_from IS NOT NULL AND held_until > %(begins)s AND lost_from < %(ends)s
-       AND (%(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s))
-     GROUP BY job_id, generation_id
-"""
+LOST = f"""
+    SELECT {packed_ints("job_id")}, {packed_ints("generation_id")}, {packed_microseconds("seconds")}
+      FROM (
+        SELECT job_id, generation_id,
+               sum(gpus * extract(epoch FROM least(held_until, %(ends)s) - greatest(lost_from, %(begins)s))) AS seconds
+          FROM scheduling_lease
+         WHERE lost_from IS NOT NULL AND held_until > %(begins)s AND lost_from < %(ends)s
+           AND (%(jobs)s::bigint[] IS NULL OR job_id = ANY(%(jobs)s::bigint[]))
+         GROUP BY job_id, generation_id
+      ) turns
+"""  # noqa: S608 - of constants
 NOTHING = Decimal(0)
 
 
@@ -183,48 +200,58 @@ def _causes(found: Held, begins: datetime, ends: datetime, *, sees_all: bool) ->
     """Of each row what was held in vain, by each of CAUSES; with `sees_all` the rows are of all who pay for a job."""
     job, none = found.keys["job_id"], np.zeros_like(found.held)
     distinct = np.unique(job)
-    few = distinct.tolist() if len(distinct) <= FEW else None
-    jobs = _in_vain(begins, ends)
-    jobs = jobs if few is None else jobs.filter(pk__in=few)
-    ids = dict(jobs.order_by().values_list("state").annotate(ids=ArrayAgg("pk")))
-    failed, cancelled = (np.where(_is_in(job, ids.get(state, [])), found.held, none) for state in IN_VAIN)
+    asked = {"begins": begins, "ends": ends, "jobs": as_array(distinct) if len(distinct) <= FEW else None}
     with connection.cursor() as cursor:
-        cursor.execute(LOST, {"begins": begins, "ends": ends, "jobs": few})
-        lost = {(job, generation): int(seconds * MICROSECONDS) for job, generation, seconds in cursor}
-    if few is None:
-        own = set(distinct.tolist())
-        lost = {(job, generation): seconds for (job, generation), seconds in lost.items() if job in own}
-    payers = found
-    if lost and not sees_all:
-        payers = held_by_job(None, begins, ends, only=Q(job_id__in={job for job, _ in lost}))
-    run_again = _borne(found, _shares(payers, lost))
+        cursor.execute(IN_VAIN_BY_STATE, asked)
+        ids = {state: ints(data) for state, data in cursor}
+        cursor.execute(LOST, asked)
+        lost = [ints(data) for data in cursor.fetchone()]
+    failed, cancelled = (np.where(np.isin(job, ids.get(state, ())), found.held, none) for state in IN_VAIN)
+    run_again = _run_again(found, lost, begins, ends, sees_all=sees_all)
     run_again[(failed > 0) | (cancelled > 0)] = 0
     idle = np.where((failed > 0) | (cancelled > 0), none, np.minimum(found.idle, found.held - run_again))
     return [failed, cancelled, run_again, idle]
 
 
-def _shares(payers: Held, lost: Mapping[tuple[int, int], int]) -> dict[tuple[int, ...], int]:
-    """Of what was lost of a job on a generation what each who pays bears: the first ones as much as they held."""
-    left = dict(lost)
-    shares = {}
-    for i in np.flatnonzero(_is_in(payers.keys["job_id"], {job for job, _ in lost})):
-        job, generation, *payer = (int(payers.keys[name][i]) for name in JOB)
-        share = min(int(payers.held[i]), left.get((job, generation), 0))
-        if share:
-            left[job, generation] -= share
-            shares[job, generation, *payer] = share
-    return shares
-
-
-def _borne(found: Held, shares: Mapping[tuple[int, ...], int]) -> Ints:
+def _run_again(
+    found: Held, lost: Sequence[Ints], begins: datetime, ends: datetime, *, sees_all: bool
+) -> Ints:
+    """Of each row what it bears of what was lost: of each job and generation the first rows as much as they held."""
+    if sees_all:
+        return _borne(found, lost)
+    own = np.isin(lost[0], found.keys["job_id"])
+    lost = [column[own] for column in lost]
     borne = np.zeros_like(found.held)
-    for i in np.flatnonzero(_is_in(found.keys["job_id"], {key[0] for key in shares})):
-        borne[i] = shares.get(tuple(int(found.keys[name][i]) for name in JOB), 0)
+    if not len(lost[0]):
+        return borne
+    payers = held_by_job(None, begins, ends, only=Q(job_id__in=lost[0].tolist()))
+    shares = dict(zip(_whose(payers), _borne(payers, lost).tolist(), strict=True))
+    some = np.flatnonzero(np.isin(found.keys["job_id"], lost[0]))
+    borne[some] = [shares.get(whose, 0) for whose in _whose(found, some)]
     return borne
 
 
-def _is_in(numbers: Ints, some: Collection[int]) -> NDArray[np.bool_]:
-    return np.isin(numbers, np.array(sorted(some), dtype=np.int64))
+def _whose(rows: Held, some: Ints | None = None) -> list[tuple[int, ...]]:
+    columns = (rows.keys[name] if some is None else rows.keys[name][some] for name in JOB)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
+    """The same where `payers` are all who pay; their rows are in order, those of one job and generation together."""
+    jobs, generations, amounts = lost
+    if not len(jobs) or not len(payers.held):
+        return np.zeros_like(payers.held)
+    most = max(int(generations.max()), int(payers.keys["generation_id"].max())) + 1
+    of_lost = jobs * most + generations
+    order = np.argsort(of_lost)
+    of_rows = payers.keys["job_id"] * most + payers.keys["generation_id"]
+    at = order[np.minimum(np.searchsorted(of_lost, of_rows, sorter=order), len(order) - 1)]
+    due = np.where(of_lost[at] == of_rows, amounts[at], 0)
+    before = np.cumsum(payers.held) - payers.held
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(of_rows)) + 1])
+    before -= np.repeat(before[begins], np.diff(np.append(begins, len(of_rows))))
+    borne: Ints = np.clip(due - before, 0, payers.held)
+    return borne
 
 
 def _most_wasted(found: Held, causes: Sequence[Ints], most: int) -> Amounts:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from django.db import connection
 
-from accounting.packed import Ints, ints, packed_ints
+from accounting.packed import Ints, as_array, ints, packed_ints
 from accounting.team_usage import Names
 
 # Index only on `one_label_a_key_of_a_job`.
@@ -23,10 +23,9 @@ VALUES = f"""
 
 def values_of(keys: Sequence[str], jobs: Ints) -> dict[str, Names]:
     """By key what the labels of these jobs say. One query."""
-    # As one text: of so many numbers the database would read each by itself.
-    values: dict[str, Any] = {"keys": list(keys), "jobs": f"{{{','.join(map(str, jobs.tolist()))}}}"}
+    asked: dict[str, Any] = {"keys": list(keys), "jobs": as_array(jobs)}
     with connection.cursor() as cursor:
-        cursor.execute(VALUES, values)
+        cursor.execute(VALUES, asked)
         found = cursor.fetchall()
     of_key = {key: [row[1:] for row in rows] for key, rows in groupby(found, key=lambda row: row[0])}
     return {key: _names(of_key.get(key, [])) for key in keys}
