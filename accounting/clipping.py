@@ -73,11 +73,6 @@ def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
     return Round(ExpressionWrapper(share, _amount()), precision=6)
 
 
-def part_between(name: str, start: Combinable, end: Combinable) -> Coalesce:
-    """The sum of these."""
-    return Coalesce(Sum(part_of_each(name, start, end)), Value(0), output_field=_amount())
-
-
 def _cost_until(at: Combinable, of: str) -> Round:
     share = F(of) * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
     return Round(ExpressionWrapper(share, _amount()), precision=4)

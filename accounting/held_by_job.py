@@ -13,7 +13,7 @@ from accounting.one_moment import read_once
 from accounting.packed import Ints
 from accounting.packed_rows import Rows, joined, read_rows, sum_groups
 from accounting.sources import Row, Scope, Sources
-from accounting.usage_rows import Groups
+from accounting.usage_rows import EVERYTHING, Groups
 
 USER = ("generation_id", "tenant_id", "user_id")
 JOB = ("job_id", *USER)
@@ -29,29 +29,25 @@ class Held:
     idle: Ints
 
 
-def held_by_user(
-    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
-) -> Held:
-    """By each of USER in [begins, ends), what `viewer` may see (None: all), of `tenant` with all below it.
-
-    Who pays is whom a correction names.
-    """
-    return _held(Scope(viewer, begins, ends, tenant=tenant), USER, Q())
+def held_by_user(viewer: User | None, begins: datetime, ends: datetime) -> Held:
+    """By each of USER in [begins, ends), what `viewer` may see (None: all). Who pays is whom a correction names."""
+    return _held(Scope(viewer, begins, ends), USER, EVERYTHING)
 
 
 def held_by_job(
     viewer: User | None, begins: datetime, ends: datetime, *, only: Q, tenant: Tenant | None = None
 ) -> Held:
-    """The same by each of JOB, of rows for which `only` holds; it may name job_id and idle (GPU-seconds)."""
+    """The same by each of JOB, of `tenant` with all below it, of rows for which `only` holds.
+
+    It may name job_id and idle (GPU-seconds).
+    """
     if not only:
         return _in_all_currencies(job_rows(viewer, begins, ends, tenant), JOB)
     return _held(Scope(viewer, begins, ends, tenant=tenant), JOB, only)
 
 
 @read_once
-def job_rows(
-    viewer: User | None, begins: datetime | None, ends: datetime | None, tenant: Tenant | None
-) -> list[Rows]:
+def job_rows(viewer: User | None, begins: datetime, ends: datetime, tenant: Tenant | None) -> list[Rows]:
     """All of it with what it cost, which is read once for all that a statement makes of it."""
     scope = Scope(viewer, begins, ends, tenant=tenant)
     groups = Groups({name: F(name) for name in JOB}, (), None, "UTC")

@@ -1,7 +1,7 @@
 """Numbers of very many rows, which come from the database as bytes, a string of each column of all of them.
 
 As rows of decimals they take several times as long to come, and to be added up. All strings of a query may have 1 GB
-as text, twice their bytes: ten million rows of six columns. Their rows are in the same order.
+as text, twice their bytes: eight million rows of eight columns. Their rows are in the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 MICROSECONDS = 1_000_000  # of a second
-CENTS_OF_A_CENT = 10_000  # of a currency's unit
+TEN_THOUSANDTHS = 10_000  # of a currency's unit
 SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # as PostgreSQL counts
 
 
@@ -31,7 +31,7 @@ def packed_microseconds(column: str) -> str:
 
 def packed_money(column: str) -> str:
     """The same of one of money, as whole ten-thousandths, to which all costs are rounded."""
-    return packed_ints(f"({column} * {CENTS_OF_A_CENT})::bigint")
+    return packed_ints(f"({column} * {TEN_THOUSANDTHS})::bigint")
 
 
 def packed_moments(column: str) -> str:

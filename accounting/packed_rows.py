@@ -32,14 +32,9 @@ class Rows:
 
     def added_up(self, *by: str) -> Rows:
         """A row for each group that these keys make, in their order; without keys one of all."""
-        keys, sums = sum_groups(
-            [self.keys[name] for name in by] or [np.zeros_like(next(iter(self.amounts.values())))],
-            list(self.amounts.values()),
-        )
+        keys, sums = sum_groups([self.keys[name] for name in by], list(self.amounts.values()))
         return Rows(
-            self.currency,
-            dict(zip(by, keys, strict=False)),
-            dict(zip(self.amounts, sums, strict=True)),
+            self.currency, dict(zip(by, keys, strict=True)), dict(zip(self.amounts, sums, strict=True))
         )
 
 
@@ -69,17 +64,12 @@ def read_rows(
             rows[1],
         )
         found = cursor.fetchall()
-    some = []
-    for currency, *packed in found:
-        columns = [ints(data) for data in packed]
-        some.append(
-            Rows(
-                currency,
-                dict(zip(keys, columns, strict=False)),
-                dict(zip(amounts, columns[len(keys) :], strict=True)),
-            )
-        )
-    return some
+    return [_unpacked(currency, keys, amounts, packed) for currency, *packed in found]
+
+
+def _unpacked(currency: str, keys: Sequence[str], amounts: Sequence[str], packed: Sequence[bytes]) -> Rows:
+    columns = dict(zip((*keys, *amounts), map(ints, packed), strict=True))
+    return Rows(currency, {key: columns[key] for key in keys}, {name: columns[name] for name in amounts})
 
 
 def joined(columns: Iterable[Ints]) -> Ints:
@@ -88,7 +78,9 @@ def joined(columns: Iterable[Ints]) -> Ints:
 
 
 def sum_groups(keys: Sequence[Ints], amounts: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
-    """The sums of each group of rows with the same keys; groups are in order of their keys."""
+    """The sums of each group of rows with the same keys, in order of their keys; without keys of all rows."""
+    if not keys:
+        return [], [np.array([amount.sum()], np.int64) for amount in amounts]
     if not len(keys[0]):
         return list(keys), list(amounts)
     order = np.lexsort(keys[::-1])

@@ -14,7 +14,7 @@ from decimal import Decimal
 import numpy as np
 
 from accounting.packed import MICROSECONDS, Floats, Ints
-from accounting.packed_rows import Rows
+from accounting.packed_rows import Rows, joined
 
 # How many numbers of jobs there may be for each row, for sums to have a place for each number.
 DENSE = 16
@@ -35,7 +35,7 @@ def largest_jobs(rows: Sequence[Rows], wanted: slice) -> Ranked:
     Equals come in order of their numbers. Jobs of which corrections have left nothing are left out.
     """
     found = [(one.currency, *_by_job(one.keys["job_id"], one.amounts["gpu_seconds"])) for one in rows]
-    jobs = np.concatenate([np.empty(0, np.int64), *(jobs for _, jobs, _ in found)])
+    jobs = joined(jobs for _, jobs, _ in found)
     sizes = np.concatenate([np.empty(0), *(sizes for *_, sizes in found)])
     currencies = np.repeat(
         np.array([currency for currency, *_ in found], dtype=object), [len(one[1]) for one in found]

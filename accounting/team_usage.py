@@ -1,6 +1,6 @@
 """What a team used and what it cost, as a statement tells it: of rows that are read once each, by user and by job.
 
-The sums are those of `usage_report` of the same time, to the last digit.
+The sums are those of `usage_report` of the same time, to the last digit. All of it must be read within `one_moment`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accounting.adding import union_all
 from accounting.held_by_job import job_rows
 from accounting.models import Generation, Tenant, User
 from accounting.packed import Ints, as_moment
-from accounting.packed_rows import Rows, joined, read_rows
+from accounting.packed_rows import Rows, joined, read_rows, sum_groups
 from accounting.reports import UsageRow, nothing_used
 from accounting.sources import Row, Scope, Sources
 from accounting.usage_rows import Groups
@@ -47,12 +47,21 @@ class Largest:
 
     rows: Sequence[UsageRow]
     count: int
-    lacks_before: datetime | None = None  # bills until then are archived, and some that it needs are missing
+
+
+@dataclass(frozen=True, slots=True)
+class LargestJobs(Largest):
+    """Of a period that ends or begins within a day (UTC) they lack parts where bills are archived."""
+
+    lacks_before: datetime | None  # bills until then are archived, and some that it needs are missing
 
 
 @dataclass(frozen=True, slots=True)
 class TeamUsage:
-    """`totals` has a row a currency, and at least one; users come by size, all else by time or name."""
+    """`totals` has a row a currency, and at least one; users come by size, all else by time or name.
+
+    Where bills are archived, days of a clock that differs by half hours lack parts that all else has.
+    """
 
     totals: Sequence[UsageRow]
     generations: Sequence[UsageRow]
@@ -64,7 +73,7 @@ class TeamUsage:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A name for each of some jobs, `texts[which[i]]` for `jobs[i]`, with texts in order."""
+    """A name for some jobs, `texts[which[i]]` for `jobs[i]`: jobs ascending and each once, texts in order."""
 
     texts: Sequence[str]
     jobs: Ints
@@ -74,14 +83,20 @@ class Names:
 def usage_of_team(
     viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, zone: ZoneInfo, days: bool, most: int
 ) -> TeamUsage:
-    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see; `most` users are told. Three queries
+    """Of `tenant` with all below it in [begins, ends), as far as `viewer` may see; `most` users are told. Four queries
     besides those for which books and teams there are.
     """
-    unit = "day" if days else None
     scope = Scope(viewer, begins, ends, tenant=tenant)
-    sources = Sources(scope, Row(unit, zone.key), by_job=False)
-    groups = Groups({name: F(name) for name in ("generation_id", "user_id")}, (), unit, zone.key)
-    rows = read_rows(sources, scope, groups, OF_USERS)
+
+    def read(unit: str | None) -> tuple[list[Rows], datetime | None]:
+        sources = Sources(scope, Row(unit, zone.key), by_job=False)
+        groups = Groups({name: F(name) for name in ("generation_id", "user_id")}, (), unit, zone.key)
+        return read_rows(sources, scope, groups, OF_USERS), sources.lacks_before()
+
+    rows, lacks_before = read("day" if days else None)
+    by_day = rows if days else []
+    if days and lacks_before:
+        rows, _ = read(None)
     generations = dict(Generation.objects.values_list("pk", "name")) if rows else {}
     users, count_of_users = _largest(rows, "user_id", most)
     names = dict(User.objects.filter(pk__in=[key for key, _ in users]).values_list("pk", "username"))
@@ -96,23 +111,23 @@ def usage_of_team(
         ),
         days=[
             replace(row, begins=as_moment(key).astimezone(zone))
-            for key, row in sorted(_told(rows, "begins"), key=lambda one: (one[0], one[1].currency))
-        ]
-        if days
-        else (),
+            for key, row in sorted(_told(by_day, "begins"), key=lambda one: (one[0], one[1].currency))
+        ],
         held=_held(rows, generations),
         users=Largest([replace(row, user_id=key, user=names[key]) for key, row in users], count_of_users),
-        lacks_before=sources.lacks_before(),
+        lacks_before=lacks_before,
     )
 
 
-def largest_jobs_of(viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, most: int) -> Largest:
+def largest_jobs_of(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, most: int
+) -> LargestJobs:
     """The `most` largest jobs of the same. Two queries besides."""
     jobs, count = _largest(job_rows(viewer, begins, ends, tenant), "job_id", most)
     sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=True)
     names = _names_of_jobs(sources, [key for key, _ in jobs])
     rows = [replace(row, job_id=key, job=names[key]) for key, row in jobs]
-    return Largest(rows, count, sources.lacks_before())
+    return LargestJobs(rows, count, sources.lacks_before())
 
 
 def largest_names_of(
@@ -155,16 +170,16 @@ def _names_of_jobs(sources: Sources, jobs: Sequence[int]) -> dict[int, str]:
 
 def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Held]:
     """In all currencies together."""
-    found: dict[str, Held] = {}
-    for one in (one.added_up("generation_id") for one in rows):
-        for i, key in enumerate(one.keys["generation_id"]):
-            name = generations[int(key)]
-            old = found.get(name, Held(name, Decimal(0), Decimal(0), Decimal(0)))
-            held, idle, assembling = (
-                _seconds(one.amounts[of][i]) for of in ("gpu_seconds", "idle", "assembling")
-            )
-            found[name] = Held(name, old.held + held, old.idle + idle, old.assembling + assembling)
-    return [held for _, held in sorted(found.items()) if held.held or held.idle or held.assembling]
+    (keys,), sums = sum_groups(
+        [joined(one.keys["generation_id"] for one in rows)],
+        [joined(one.amounts[name] for one in rows) for name in ("gpu_seconds", "idle", "assembling")],
+    )
+    found = [
+        Held(generations[key], *map(_seconds, amounts))
+        for key, *amounts in zip(keys.tolist(), *(amount.tolist() for amount in sums), strict=True)
+        if any(amounts)
+    ]
+    return sorted(found, key=lambda one: one.generation)
 
 
 def _told(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:

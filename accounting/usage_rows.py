@@ -70,7 +70,8 @@ def each_row(
 ) -> list[QuerySet[Any]]:
     """Rows that name the group by_NAME, and each of `amounts` NAME_sum, none of them added up.
 
-    Nobody knows when in a segment it was idle: what a period's edge cuts has as much of it as if it were even.
+    Nobody knows when in a segment it was idle: what the edge of a period or day cuts has as much of it as if it were
+    even, to a microsecond.
     """
     start, end = F("part_start"), F("part_end")
     of_each = {

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from threading import Event
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -30,6 +31,7 @@ from accounting.models import AuditEvent, LedgerSeal, LedgerTransaction, Price, 
 from accounting.months import first_of_month
 from accounting.reports import By, usage_report
 from accounting.seals import digest_of, leaves_of_sums, seal_book
+from accounting.team_usage import TeamUsage, largest_jobs_of, usage_of_team
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.ledger_guard import without_guards
@@ -384,6 +386,38 @@ def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Ca
     ):
         report = usage_report(past.olga, begins, None, by=by, time_zone=zone)
         assert (report.lacks_before == LAST) == lacks, (begins, by, zone)
+
+
+def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_clocks(
+    cast: Cast, tmp_path: Path
+) -> None:
+    """What was held around midnight in Kolkata lies in an hour (UTC) of two of its days."""
+    book(cast, begins=NOON + minutes(370), ends=NOON + minutes(410))
+    book(cast, lease_id=2, job_id=2, tenant=cast.bio, user=cast.charlie)
+    close_may(cast)
+    with transaction.atomic():
+        while hour := next_hour_to_price(book=1):
+            price_hour(book=1, hour=hour, how=HeldHow({}, {}, {}))
+    seal_book(1)
+    whose = cast.olga, FIRST, LAST, cast.uni
+
+    def of_team(zone: str) -> TeamUsage:
+        return usage_of_team(*whose, zone=ZoneInfo(zone), days=True, most=9)
+
+    zones = ("UTC", "Europe/Berlin", "Asia/Kolkata")
+    before = {zone: of_team(zone) for zone in zones}
+    jobs = largest_jobs_of(*whose, most=9)
+    assert jobs.lacks_before is None
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    for zone in zones:
+        after = of_team(zone)
+        lacks = zone == "Asia/Kolkata"
+        assert after.lacks_before == (LAST if lacks else None)
+        for name in ("totals", "generations", "held", "users"):
+            assert getattr(after, name) == getattr(before["UTC"], name)
+        assert (list(after.days) == list(before[zone].days)) == (not lacks)
+    assert largest_jobs_of(*whose, most=9) == jobs
+    assert largest_jobs_of(cast.olga, FIRST + HOUR, LAST, cast.uni, most=9).lacks_before == LAST
 
 
 def test_lines_of_a_statement_sum_to_the_ledger_still_and_have_their_prices(

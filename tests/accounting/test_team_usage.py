@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.ledger import Payer, correct_usage
-from accounting.models import UsageSegment
+from accounting.models import Tenant, UsageSegment
 from accounting.reports import By, UsageRow, usage_report
 from accounting.team_usage import Names, jobs_of, largest_jobs_of, largest_names_of, usage_of_team
-from tests.accounting.booking import HOUR, NOON, book, close_hours
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.test_reports import ZONES, booked, some_names  # noqa: F401 - a fixture
 from tests.make import Cast
 
@@ -56,6 +56,8 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
         jobs = largest_jobs_of(*whose, most=most)
         labels = largest_names_of(*whose, LABELS, most=most)
         numbers = jobs_of(*whose)
+        teams = Tenant.objects.visible_to(viewer).filter(path__startswith=tenant.path)
+        visible = set(UsageSegment.objects.filter(tenant__in=teams).values_list("job_id", flat=True))
         report: Callable[..., Any] = partial(
             usage_report, viewer, begins, ends, tenant=tenant, time_zone=zone, job_names=None
         )
@@ -73,7 +75,7 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
     for ours, theirs in ((usage.users, by_user), (jobs, by_job), (labels, by_label)):
         assert told(ours.rows) == told(theirs.rows)
         assert ours.count == theirs.count
-    assert {row.job_id for row in every_job.rows} <= set(numbers.tolist())
+    assert {row.job_id for row in every_job.rows} <= set(numbers.tolist()) <= visible
 
 
 def told(rows: Any) -> list[UsageRow]:
@@ -91,9 +93,40 @@ def test_who_used_nothing_gets_a_total_of_nothing(cast: Cast) -> None:
     assert not len(jobs_of(*whose))
 
 
-@pytest.mark.django_db
 def test_jobs_without_any_label_are_told_together(booked: Cast) -> None:  # noqa: F811
     nothing = Names([], np.empty(0, np.int64), np.empty(0, np.int64))
     (row,) = largest_names_of(booked.olga, NOON, NOON + 99 * HOUR, booked.uni, nothing, most=5).rows
     (total,) = usage_report(booked.olga, NOON, NOON + 99 * HOUR).totals
     assert (row.label, row.gpu_seconds, row.cost) == (None, total.gpu_seconds, total.cost)
+
+
+def test_of_equals_the_first_come_and_the_rest_is_counted(cast: Cast) -> None:
+    for job in (5, 3, 8, 1):
+        book(cast, lease_id=job, job_id=job, user=(cast.bob, cast.alice)[job % 2])
+    book(cast, lease_id=9, job_id=9, ends=NOON + minutes(20))
+    whose = cast.bob, NOON, NOON + HOUR, cast.astro
+    for most in (2, 4):
+        jobs = largest_jobs_of(*whose, most=most)
+        assert [row.job_id for row in jobs.rows] == [1, 3, 5, 8][:most]
+        assert jobs.count == 5
+    names = Names(["x", "y", "z"], np.array([1, 3, 8]), np.array([2, 0, 0]))
+    labels = largest_names_of(*whose, names, most=2)
+    assert [(row.label, row.segments) for row in labels.rows] == [("x", 2), (None, 2)]
+    assert labels.count == 3
+
+
+@pytest.mark.parametrize("days", [True, False])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_how_gpus_were_held_is_told_of_days_and_without(cast: Cast, zone: str, days: bool) -> None:
+    midnight = datetime(2026, 5, 4, 18, 30, tzinfo=UTC)  # in Kolkata
+    first, last = midnight - minutes(20), midnight + minutes(20)
+    unused = [(first + minutes(10), last)]
+    book(cast, gpus=4, begins=first, ends=last, running_from=first + minutes(5), unused=unused)
+    book(cast, lease_id=2, generation=cast.v100, gpus=1, begins=first, ends=last)
+    whose = cast.bob, midnight - 2 * HOUR, midnight + 2 * HOUR, cast.astro
+    usage = usage_of_team(*whose, zone=ZoneInfo(zone), days=days, most=5)
+    told = [(one.generation, one.held, one.assembling, one.idle, one.busy) for one in usage.held]
+    assert told == [
+        (cast.a100.name, 4 * 2400, 4 * 300, 4 * 1800, 4 * 300), (cast.v100.name, 2400, 0, 0, 2400)
+    ]  # fmt: skip
+    assert len(usage.days) == (0 if not days else 2 if zone == "Asia/Kolkata" else 1)

@@ -6,12 +6,14 @@ import csv
 import io
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from portal.submit.fields import Fields
 from portal.submit.lines import read_labels
 from scheduling.actions import create_schedule, create_service, run_schedule_now, step_service
 from scheduling.actions.schedules import Terms
+from scheduling.label_values import values_of
 from scheduling.models import Job, JobLabel, LabelKey
 from scheduling.spec import JobSpec, SpecError
 from tests.portal.scene import Scene, book
@@ -121,6 +123,25 @@ def test_usage_is_added_up_by_label(labelled: Job, scene: Scene, browser_of) -> 
     assert "(no value)" in of_a_bare_key
     of_nobody = bob.get(f"/usage/?{wide.replace('=project', '=nonsense%00')}")
     assert of_nobody.status_code == 200
+
+
+def test_values_of_labels_are_told_by_key_with_the_jobs_that_have_them(labelled: Job, scene: Scene) -> None:
+    cast = scene.people
+    other = scene.world.submit(cast.bob, cast.astro, labels={"project": "apollo", "gpu-test": "b"})
+    third = scene.world.submit(cast.bob, cast.astro, labels={"project": "Gemini"})
+    jobs = np.array(sorted([scene.job.pk, labelled.pk, other.pk, third.pk]))
+    found = values_of(["gpu-test", "nonsense", "project"], jobs)
+    told = {
+        key: {job: names.texts[which] for job, which in zip(names.jobs, names.which, strict=True)}
+        for key, names in found.items()
+    }
+    assert told == {
+        "gpu-test": {labelled.pk: "", other.pk: "b"},
+        "nonsense": {},
+        "project": {labelled.pk: "apollo", other.pk: "apollo", third.pk: "Gemini"},
+    }
+    assert all(list(names.jobs) == sorted(names.jobs) for names in found.values())
+    assert values_of(["project"], jobs[:0])["project"].texts == []
 
 
 def test_the_submit_form_takes_labels(scene: Scene, browser_of) -> None:

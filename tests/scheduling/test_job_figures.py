@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from django.db import transaction
 from hypothesis import HealthCheck, given, settings
@@ -19,12 +20,14 @@ from accounting.actions import take_back_usage
 from accounting.archive import archive_month
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.closing import close_empty_days, open_book
+from accounting.held_by_job import JOB, Held
 from accounting.ledger import Payer, Usage, book_usage_many, correct_usage
 from accounting.models import UsageSegment
 from accounting.seals import seal_book
 from accounting.sums import DAY, HOUR
+from scheduling import job_waste
 from scheduling.job_waits import SIZES, expansions, waits
-from scheduling.job_waste import CAUSES, Waste, waste
+from scheduling.job_waste import CAUSES, Waste, _borne, waste
 from scheduling.models import Job, Lease
 from tests.accounting.booking import close_hours
 from tests.scheduling.bygone import had, waited
@@ -166,9 +169,13 @@ def summed(rows: list[dict[str, Fraction]]) -> dict[str, Fraction]:
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(histories, periods, st.booleans())
-def test_waste_is_what_is_counted_by_hand(lab: World, history: Any, period: Any, closed: bool) -> None:
-    with undone():
+@given(histories, periods, st.booleans(), st.booleans())
+def test_waste_is_what_is_counted_by_hand(
+    lab: World, history: Any, period: Any, closed: bool, many: bool
+) -> None:
+    with undone(), pytest.MonkeyPatch.context() as patch:
+        if many:  # jobs are not asked for one by one then
+            patch.setattr(job_waste, "FEW", 0)
         jobs = lived(lab, history)
         if closed:  # reports read sums of days then
             close_hours(lab.people, MIDNIGHT, MIDNIGHT + 26 * HOUR, book=lab.cluster.pk)
@@ -350,6 +357,27 @@ def test_corrections_take_waste_with_them(transactional_db: None) -> None:
     told: Waste = waste(people.bob, MIDNIGHT, MIDNIGHT + DAYS)
     assert (told.total.held, told.total.run_again) == (4 * 3600, 2 * 3600)
     assert told.total.part == Decimal("0.5")
+
+
+few = st.integers(1, 3)
+
+
+@given(
+    st.dictionaries(st.tuples(few, few, few, few), st.integers(1, 50)),
+    st.dictionaries(st.tuples(few, few), st.integers(0, 120)),
+)
+def test_what_was_lost_is_borne_by_the_first_who_pay_as_far_as_they_held(
+    held: dict[tuple[int, ...], int], lost: dict[tuple[int, int], int]
+) -> None:
+    rows = sorted(held)
+    keys = {name: np.array([row[at] for row in rows], np.int64) for at, name in enumerate(JOB)}
+    amounts = np.array([held[row] for row in rows], np.int64)
+    told = [*np.array([*lost], np.int64).reshape(-1, 2).T, np.array([*lost.values()], np.int64)]
+    borne = _borne(Held(keys, amounts, np.zeros_like(amounts)), told)
+    left = dict(lost)
+    for row, seconds in zip(rows, borne.tolist(), strict=True):
+        assert seconds == min(held[row], left.get(row[:2], 0))
+        left[row[:2]] = left.get(row[:2], 0) - seconds
 
 
 def test_figures_take_few_queries(lab: World, django_assert_num_queries) -> None:

@@ -22,6 +22,7 @@ from accounting.spending import Held, money_held
 from accounting.team_usage import Held as HeldTime
 from accounting.team_usage import (
     Largest,
+    LargestJobs,
     jobs_of,
     largest_jobs_of,
     largest_names_of,
@@ -85,7 +86,7 @@ class Statement:
     budgets: Sequence[Standing]
     ahead: Ahead | None
     users: Largest
-    jobs: Largest
+    jobs: LargestJobs
     labels: Sequence[ByLabel]
     generations: Sequence[UsageRow]
     days: Sequence[UsageRow]
