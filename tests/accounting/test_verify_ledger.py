@@ -97,7 +97,8 @@ def finds(what: str) -> bool:
 
 @pytest.mark.parametrize("how", ["DISABLE TRIGGER append_only", "ENABLE TRIGGER check_rows"])
 @pytest.mark.parametrize("table", ["accounting_ledgerentry", "accounting_usagesegment_2026_05"])
-def test_a_guard_that_is_off_is_found(cast: Cast, how: str, table: str) -> None:
+def test_a_guard_that_is_off_is_found(segment: UsageSegment, how: str, table: str) -> None:
+    """Of a month, too, which is there as something was booked in it: others archive it and leave it so."""
     trigger = how.rsplit(maxsplit=1)[-1]
     sql(f"ALTER TABLE {table} {how}")
     try:
