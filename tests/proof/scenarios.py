@@ -13,14 +13,24 @@ from typing import Any
 from accounting.actions import add_member, create_tenant, create_user
 from accounting.models import Tenant, UsageSegment, User
 from scheduling.actions import cancel_job, submit_job, update_cluster
-from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Round, ShareInterval, Trade
+from scheduling.models import (
+    Cluster,
+    HeldGpu,
+    Job,
+    JobSpeed,
+    Lease,
+    Round,
+    ShareBalance,
+    ShareInterval,
+    Trade,
+)
 from scheduling.spec import JobSpec
 from tests.proof import crashes
 from tests.waiting import wait_for
 
 # A step of the training program takes this long on a GPU of speed 1.
 SECONDS_PER_STEP = 0.1
-# Quanta after which nothing is left of the order in which teams came.
+# Quanta after which all gangs have begun.
 WARM_UP = 10
 
 
@@ -30,11 +40,13 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
     gpus = sum(node.gpus for node in cluster.nodes.all())
     teams = [_team(f"Tickets {count}", count) for count in tickets]
     jobs = [job for tenant, user in teams for job in _submit(cluster, tenant, user, gpus, "1.0")]
-    # Who came first had all GPUs until the next quantum, and gives that back during those that follow.
     _wait_for_quanta(cluster, WARM_UP)
-    first = _last_round(cluster)
+    # Who came first had all GPUs until the others' gangs began: little or much, as the machine is quick or slow.
+    # It gives that back during the quanta that follow, which are none of those that count.
+    wait_for(lambda: _is_even(cluster), what=lambda: f"nobody is owed much: {_owed(cluster)}", every=0.2)
+    first, owed_before = _last_round(cluster), _owed(cluster)
     _wait_for_quanta(cluster, quanta)
-    last = _last_round(cluster)
+    last, owed_after = _last_round(cluster), _owed(cluster)
     begins, ends = Round.objects.get(number=first).at, Round.objects.get(number=last).at
     _cancel(jobs)
     rows = []
@@ -52,6 +64,8 @@ def fairness(*, tickets: list[int], quanta: int, quantum: float) -> dict[str, An
                 "entitled_gpu_seconds": round(entitled, 1),
                 "ledger_gpu_seconds": round(held, 1),
                 "ratio": round(held / entitled, 4),
+                "owed_before": owed_before[tenant.name],
+                "owed_after": owed_after[tenant.name],
             }
         )
     return {
@@ -180,6 +194,23 @@ def _quanta_since(cluster: Cluster, first: int, last: int | None = None) -> int:
 
     rounds = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM, number__gt=first)
     return rounds.filter(number__lte=last).count() if last else rounds.count()
+
+
+def _owed(cluster: Cluster) -> dict[str, list[float]]:
+    """GPU-seconds of each generation that each team with jobs is owed, as of the last round."""
+    balances = ShareBalance.objects.filter(cluster=cluster, share__gt=0).order_by("tenant", "generation")
+    owed: dict[str, list[float]] = {}
+    for team, seconds in balances.values_list("tenant__name", "owed"):
+        owed.setdefault(team, []).append(round(seconds, 1))
+    return owed
+
+
+def _is_even(cluster: Cluster) -> bool:
+    """Whether every team is within two turns of a GPU of what it is owed, as all are when turns go on and on."""
+    quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
+    last, before = quanta.values_list("at", flat=True)[:2]
+    turns = 2 * (last - before).total_seconds()
+    return all(abs(seconds) <= turns for team in _owed(cluster).values() for seconds in team)
 
 
 def _overlap(begins: datetime, ends: datetime, since: datetime, until: datetime) -> float:
