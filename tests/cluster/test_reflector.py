@@ -33,12 +33,13 @@ class Names:
     def __init__(self) -> None:
         self.value: dict[str, str] = {}
         self.times_heard = 0
+        self.age = 0.0  # of the last list
 
     def heard(self) -> None:
         self.times_heard += 1
 
-    def replace(self, objects: Sequence[Object]) -> None:
-        self.value = {}
+    def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
+        self.value, self.age = {}, age
         for thing in objects:
             self.put(thing)
 
@@ -148,6 +149,7 @@ def test_where_nothing_happens_a_watch_that_was_kept_to_its_end_says_so(watching
 def test_it_lists_page_by_page_and_follows_what_changes(watching: Watching, maps: Maps) -> None:
     with watching(page=3) as watcher:
         watcher.knows(maps.expected)
+        assert watcher.names.age > 0, "it was true when the first page was asked for"
         for _ in range(3):
             maps.stir()
         maps.delete("map-5")

@@ -83,7 +83,13 @@ def until(lab: Lab, service: Service, probe: Callable[[], object], what: str) ->
         run_round(cluster_id=lab.cluster.pk, force=Round.Kind.FILL)
         return probe()
 
-    lab.until(look, lambda: f"{what}; {[(job.name, job.state) for job in living(service)]}")
+    def how_far() -> str:
+        service.refresh_from_db()
+        jobs = [f"{job.name}: {lab.story(job)}" for job in living(service)]
+        slices = lab.admin.items(SLICES.format(home(lab)))
+        return f"{what}; announced: {service.announced} {service.why_unknown}, {slices}, {jobs}"
+
+    lab.until(look, how_far)
 
 
 def is_up(lab: Lab, service: Service, replicas: int) -> bool:

@@ -53,7 +53,7 @@ class Witness:
         """How large a gang is."""
         self._size[namespace, job_id] = workers
 
-    def replace(self, found: Sequence[Object]) -> None:
+    def replace(self, found: Sequence[Object], age: float = 0.0) -> None:
         for pod in found:
             self.put(pod)
 

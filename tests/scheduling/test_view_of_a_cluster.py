@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from typing import Any
 from uuid import uuid4
 
@@ -43,6 +45,24 @@ def view_of(first: dict[str, Any]) -> View:
     view.jobs.replace([first])
     assert [seen.phase for seen in view.news()] == [Phase.STARTING]
     return view
+
+
+def test_who_has_waited_for_all_of_it_knows_how_old_it_is() -> None:
+    view = View()
+    ages = []
+
+    class Filled(threading.Event):
+        def set(self) -> None:
+            super().set()
+            ages.append(view.staleness())  # as a thread asks that was woken at once
+
+    view.jobs.replace([], 3.0)
+    view.pods.filled = Filled()
+    view.pods.replace([], 5.0)
+    [age] = ages
+    assert 5 <= age < math.inf
+    view.pods.heard()
+    assert 3 <= view.staleness() < math.inf
 
 
 def test_an_end_is_told_though_its_job_is_deleted_before_anybody_has_asked() -> None:

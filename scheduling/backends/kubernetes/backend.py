@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -341,9 +342,9 @@ class KubernetesBackend:
         view = View()
         with _plainly("what the cluster holds"):
             for mirror, path, query in self._kinds(view)[:2]:
+                began = time.monotonic()
                 found, _ = self.api.list_all(path, **query)
-                mirror.replace(found)
-                mirror.heard()
+                mirror.replace(found, time.monotonic() - began)
         return view
 
     def _kinds(self, view: View) -> list[tuple[Mirror, str, dict[str, Any]]]:

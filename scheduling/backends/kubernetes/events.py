@@ -198,7 +198,7 @@ class Events:
     def heard(self) -> None:
         """How old events are does not matter."""
 
-    def replace(self, objects: Sequence[Object]) -> None:
+    def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         there = {event["metadata"]["uid"] for event in objects}
         with self._lock:
             self._seen &= there

@@ -39,8 +39,8 @@ SILENCE_BEYOND_SECONDS = 15.0
 class Mirror(Protocol):
     """Where the objects are kept."""
 
-    def replace(self, objects: Sequence[Object]) -> None:
-        """These are all that there are."""
+    def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
+        """These were all that there were, `age` seconds ago."""
 
     def put(self, thing: Object) -> None:
         """This one is new or has changed."""
@@ -113,9 +113,9 @@ class Reflector:
 
     def _list(self) -> str:
         """Hands all objects to the mirror; returns the version at which the list was true."""
+        began = time.monotonic()  # of many pages all tell how it was at the first
         found, version = self.api.list_all(self.path, page=self.page, **self.query)
-        self.mirror.replace(found)
-        self.mirror.heard()
+        self.mirror.replace(found, time.monotonic() - began)
         self.lists += 1
         return version
 

@@ -431,10 +431,11 @@ class _Mirror:
     def heard(self) -> None:
         self.heard_at = time.monotonic()
 
-    def replace(self, objects: Sequence[Object]) -> None:
+    def replace(self, objects: Sequence[Object], age: float = 0.0) -> None:
         with self.view._lock:
             self._replace(objects, time.monotonic() - self.heard_at)
-        self.filled.set()
+            self.heard_at = time.monotonic() - age
+        self.filled.set()  # who waits for it asks at once how old it is
         self.view.stir()
 
     def put(self, thing: Object) -> None:
