@@ -14,7 +14,7 @@ from tests.cluster.api import NODES, Api, Object, Refused
 from tests.cluster.binaries import KUBERNETES
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.jobs import EPOCH, GATE, Work, fenced, on_nodes, placed, suspended
-from tests.cluster.nodes import A100, V100, usable
+from tests.cluster.nodes import A100, V100, condition, usable
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -254,6 +254,19 @@ def test_an_image_that_does_not_exist_is_told_by_the_pod(work: Work, nodes: list
     assert wait_for(reasons, what="the pod says why it waits") == ["ImagePullBackOff"]
     work.suspend(job, epoch=1)
     work.wait_until_drained("no-image")
+
+
+def test_pods_are_ready_again_after_their_nodes_were_lost_sight_of(work: Work, nodes: list[str]) -> None:
+    """As the controller manager does with a node of which it hears nothing for a minute, and kubelets mend."""
+    work.start(work.create("serves"), nodes[0])
+    [pod] = work.wait_for_pods("serves", 1, "Running")
+    path = work.pod(pod)
+    conditions = [
+        one | ({"status": "False"} if one["type"] == "Ready" else {}) for one in pod["status"]["conditions"]
+    ]
+    told = work.api.merge(f"{path}/status", {"status": {"conditions": conditions}})
+    assert condition(told, "Ready") == "False"
+    wait_for(lambda: condition(work.api.get(path), "Ready") == "True", what="it is ready again")
 
 
 def test_the_audit_log_says_who_asked_for_what_and_what_he_was_told(
