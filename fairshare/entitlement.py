@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairshare.demand import EPSILON, take
+from fairshare.exchange import fit_in
 from fairshare.model import Accounts, Bools, Cluster, Floats, Ints
 from fairshare.tree import Tree
 
@@ -82,14 +83,20 @@ class Filling:
             hungry &= ~back & ((taken >= offered - EPSILON) | back.any(axis=1, keepdims=True))
 
     def replace(self, account: int, amount: Floats) -> None:
-        """Give `account` another amount (K,), and divide it anew below."""
+        """Give `account` another amount (K,) that it can use, and divide all of it anew below."""
         self.held[account] = amount
-        below = self.tree.children[account]
+        below = children = self.tree.children[account]
         while len(below):
             self.held[below] = 0.0
             below = np.concatenate([self.tree.children[child] for child in below.tolist()])
-        if len(self.tree.children[account]):
-            self.pour(self.tree.children[account], amount)
+        if not len(children):
+            return
+        left = amount - self.pour(children, amount)
+        if np.any(left > EPSILON):
+            before = self.held[children]
+            self.held[children] = fit_in(self.rank[children], before, left)
+            for child in children[np.any(self.held[children] != before, axis=1)].tolist():
+                self.replace(child, self.held[child].copy())
 
 
 def water_fill(tree: Tree, accounts: Accounts, rank: Floats, turn: Ints, capacity: Floats) -> Filling:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fairshare.demand import demand_rank
+from fairshare.demand import demand_rank, members
 from fairshare.entitlement import water_fill
-from fairshare.policy import decide
+from fairshare.policy import decide, divide
 from fairshare.reasons import may_run
 from fairshare.speed import preferred_turns, speed_ups
 from fairshare.trading import parties_of
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, snapshot, snapshots
+from tests.fairshare.build import INF, Account, Job, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 
@@ -157,3 +158,60 @@ def test_trades_conserve_generations_and_leave_both_sides_better_off(given):
         after[trade.buyer, [trade.fast, trade.slow]] += [trade.fast_gpus, -trade.slow_gpus]
     assert (after[parties] > -1e-6).all()
     assert decision.share[parties] == pytest.approx(after[parties], abs=1e-6)
+
+
+def test_what_a_team_bought_finds_room_below_it_whatever_its_users_like_best():
+    """One user can use either generation and takes half of each; the other, slow GPUs alone."""
+    accounts = [
+        Account(trades=True),
+        Account(trades=True),
+        Account(parent=0),
+        Account(parent=0),
+        Account(parent=1),
+    ]
+    jobs = [Job(2, rate={0: 1.0, 1: 1.0}) for _ in range(4)] + [Job(3, accepts=(0,)) for _ in range(4)]
+    jobs += [Job(4, rate={0: 1.0, 1: 4.0}) for _ in range(20)]
+    division = divide(snapshot([(0, 8), (1, 8)], accounts, jobs))
+    assert [(t.seller, t.buyer) for t in division.trades] == [(0, 1)]
+    assert division.share[[2, 3]].sum(axis=0) == pytest.approx(division.share[0])
+
+
+@st.composite
+def deep_trees(draw: st.DrawFn):
+    """Two or three teams that trade, with one or two levels below them, whose jobs are choosy."""
+    kinds = draw(st.integers(2, 4))
+    nodes = [(k, draw(st.sampled_from([2, 4, 8]))) for k in range(kinds)]
+    cap = st.sampled_from([INF, INF, INF, 1.0, 3.0, 6.0])
+
+    def account(**of: object) -> Account:
+        caps = {k: draw(cap) for k in range(kinds)}
+        return Account(draw(st.sampled_from([1.0, 2.0, 3.5])), cap=caps, cap_total=draw(cap), **of)
+
+    accounts = [account(trades=True) for _ in range(draw(st.integers(2, 3)))]
+    lowest = list(range(len(accounts)))
+    for _ in range(draw(st.integers(1, 2))):
+        above, lowest = lowest, []
+        for parent in above:
+            for _ in range(draw(st.integers(1, 3))):
+                lowest.append(len(accounts))
+                accounts.append(account(parent=parent))
+    jobs = []
+    for _ in range(draw(st.integers(4, 20))):
+        accepts = tuple(sorted(draw(st.sets(st.integers(0, kinds - 1), min_size=1))))
+        rate = {k: draw(st.sampled_from([0.5, 1.0, 2.0, 4.0, 8.0])) for k in accepts}
+        gpus = draw(st.sampled_from([1, 2, 4]))
+        jobs.append(Job(draw(st.sampled_from(lowest)), gpus=gpus, accepts=accepts, rate=rate))
+    return snapshot(nodes, accounts, jobs, trading=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(deep_trees())
+def test_accounts_below_a_team_can_use_all_that_it_holds_after_its_trades(given):
+    division = divide(given)
+    tree = division.tree
+    able = given.jobs.sharing(division.able)
+    rank = demand_rank(tree, given.accounts, given.jobs, able)
+    for account, children in enumerate(tree.children):
+        if len(children):
+            assert division.share[children].sum(axis=0) == pytest.approx(division.share[account], abs=1e-6)
+        assert (members(len(division.share[account])) @ division.share[account] <= rank[account] + 1e-6).all()
