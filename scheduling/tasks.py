@@ -14,6 +14,7 @@ from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
 from accounting.errors import Refused
+from accounting.models import Budget
 from accounting.seals import seal_book
 from scheduling import actions
 from scheduling import reconcile as reconciling
@@ -181,11 +182,15 @@ def end_grants() -> None:
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns of budgets that are nearly spent, or will be."""
+    """Warns of budgets that are nearly spent, or will be, and of what was spent just before a period ended."""
     found: list[Outlook] = []
     try:
-        with budgets_in_one_moment() as (budgets, stand):
-            _each(budgets, lambda budget: found.append(stand(budget)))
+        with budgets_in_one_moment() as (budgets, moment):
+
+            def look(budget: Budget) -> None:
+                found.extend(one for one in (moment.stood(budget), moment.stand(budget)) if one is not None)
+
+            _each(budgets, look)
     finally:
         _each(found, lambda stands: warn_of_budget(stands=stands))
 

@@ -21,7 +21,16 @@ from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
-from accounting.models import AuditEvent, Budget, BudgetWarning, LedgerEntry, Letter, User, WebhookCall
+from accounting.models import (
+    AuditEvent,
+    Budget,
+    BudgetChange,
+    BudgetWarning,
+    LedgerEntry,
+    Letter,
+    User,
+    WebhookCall,
+)
 from accounting.outgoing import NotReachable, post
 from accounting.periods import period_of
 from accounting.spending import Held
@@ -219,6 +228,80 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
     warning = made.warnings.get()
     assert (warning.threshold, 100 < warning.forecast < 106) == ("forecast", True)
     assert "it will be 10" in Letter.objects.get().text
+
+
+class TestJustEnded:
+    """The period that a lease of two hours was in, at 4.80 an hour, ended ten minutes ago."""
+
+    @pytest.fixture(autouse=True)
+    def ends(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> datetime:
+        from accounting.actions import budgets  # noqa: PLC0415 - models
+
+        lab.age(lab.holding(Lease.State.RUNNING)[0], 2 * 3600)
+        ends = now_from_database().replace(microsecond=1000) - timedelta(minutes=10)
+
+        def period(kind: str, days: int | None, now: datetime) -> tuple[datetime, datetime]:
+            begins = ends if now >= ends else ends - timedelta(days=90)
+            return begins, begins + timedelta(days=90)
+
+        monkeypatch.setattr(budgets, "period_of", period)
+        return ends
+
+    def long_set(self, lab: World, amount: str, ends: datetime, **changes: object) -> Budget:
+        made = budget(lab, amount, tenant=lab.people.astro, **changes)
+        at = ends - timedelta(days=9)
+        BudgetChange.objects.create(tenant_id=made.tenant_id, period=made.period, amount=amount, at=at)
+        return made
+
+    def test_what_was_spent_in_its_last_minutes_is_warned_of_once(self, lab: World, ends: datetime) -> None:
+        made = self.long_set(lab, "9.00", ends, percentages=[90, 120], webhook_url=URL)
+        for _ in range(2):
+            tasks.watch_budgets()
+        warning = made.warnings.get()
+        assert (warning.threshold, warning.begins) == ("90", ends - timedelta(days=90))
+        assert float(warning.spent) == pytest.approx(8.8, rel=0.01)
+        letter = Letter.objects.get()
+        assert letter.subject == "[Fairlot] Budget of Astro: 90 % were spent"
+        assert "The period was " in letter.text
+        assert json.loads(WebhookCall.objects.get().body)["ends"] == ends.isoformat()[:23] + "Z"
+
+    def test_what_was_warned_of_before_its_end_is_not_again(self, lab: World, ends: datetime) -> None:
+        made = self.long_set(lab, "9.00", ends, percentages=[90])
+        begins = ends - timedelta(days=90)
+        BudgetWarning.objects.create(
+            budget=made, begins=begins, threshold="90", amount=9, spent=Decimal("8.5")
+        )
+        tasks.watch_budgets()
+        assert made.warnings.count() == 1
+
+    def test_what_is_set_for_the_next_period_changes_nothing_of_it(self, lab: World, ends: datetime) -> None:
+        made = self.long_set(lab, "9.00", ends, percentages=[90])
+        budget(lab, "1000", tenant=lab.people.astro, percentages=[90])
+        for _ in range(2):
+            tasks.watch_budgets()
+        assert [warning.amount for warning in made.warnings.all()] == [9]
+
+    def test_that_it_did_not_last_is_said_of_one_that_warns_by_forecast(
+        self, lab: World, ends: datetime
+    ) -> None:
+        made = self.long_set(lab, "8.00", ends, percentages=[999], by_forecast=True)
+        tasks.watch_budgets()
+        assert made.warnings.get().threshold == "forecast"
+        assert Letter.objects.get().subject == "[Fairlot] Budget of Astro: it did not last"
+        assert " of 8.00 EUR, at the end of its period." in Letter.objects.get().text
+
+    def test_a_budget_that_came_after_its_end_says_nothing_of_it(self, lab: World) -> None:
+        budget(lab, "5", tenant=lab.people.astro)
+        tasks.watch_budgets()
+        assert not BudgetWarning.objects.exists()
+
+    def test_after_a_day_nobody_looks_back(self, lab: World, ends: datetime, monkeypatch) -> None:
+        from accounting.actions import budgets  # noqa: PLC0415 - models
+
+        self.long_set(lab, "5.00", ends)
+        monkeypatch.setattr(budgets, "LOOKED_BACK", timedelta(minutes=9))
+        tasks.watch_budgets()
+        assert not BudgetWarning.objects.exists()
 
 
 def test_the_database_lets_no_warning_in_twice(lab: World) -> None:
