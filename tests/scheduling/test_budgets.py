@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
 import pytest
 from django.db import DataError, IntegrityError, connection, transaction
@@ -391,6 +392,10 @@ def test_a_budget_that_makes_no_sense_is_refused(lab: World, wrong: dict, field:
     assert refusal.value.field == field
 
 
+class Killed(BaseException):
+    """What no worker survives."""
+
+
 class TestWebhooks:
     @pytest.fixture
     def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
@@ -417,6 +422,43 @@ class TestWebhooks:
         thread.join()
         server.server_close()
 
+    @pytest.fixture
+    def drips(self) -> Iterator[Callable[[str], str]]:
+        """A server on this machine that sends one part of its answer a byte at a time; its address for each part."""
+        enough = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                parts = {
+                    "/status": b"HTTP/1.1 200 " + b"x" * 4000,
+                    "/header": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 4000,
+                }
+                head = b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n"
+                if self.path == "/body":
+                    self.wfile.write(head)
+                with suppress(OSError):  # the caller has hung up
+                    for byte in parts.get(self.path, b"x" * 4000):
+                        if enough.wait(0.01):
+                            break
+                        self.wfile.write(bytes([byte]))
+                self.close_connection = True
+
+            do_POST = do_GET  # noqa: N815 - as http.server wants it
+
+            def log_message(self, *args: object) -> None:
+                """Not on the test's output."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield lambda part: f"http://localhost:{server.server_port}/{part}"
+        enough.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
     def test_a_call_is_signed_and_made_again_until_it_is_taken(self, lab: World, settings, calls) -> None:
         settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
         url, seen, answers = calls
@@ -438,6 +480,43 @@ class TestWebhooks:
         assert headers["Host"] == url.split("/")[2]
         told = json.loads(body)
         assert (told["event"], told["team"], told["threshold"]) == ("budget.warning", "uni", "80")
+
+    @pytest.mark.parametrize("part", ["status", "header", "body"])
+    def test_who_answers_a_byte_at_a_time_has_its_time_in_all(self, drips, monkeypatch, part: str) -> None:
+        monkeypatch.setattr(outgoing, "SECONDS", 0.3)
+        with pytest.raises(NotReachable, match=r"did not answer within 0\.3 seconds"):
+            outgoing.get(drips(part), to_private=True, most=10**6)
+
+    def test_what_follows_a_good_status_is_not_waited_for(self, drips, settings) -> None:
+        settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
+        post(drips("body"), b"{}", {})
+
+    def test_a_name_that_is_looked_up_for_ever_has_its_time_in_all(self, monkeypatch) -> None:
+        over = threading.Event()
+        monkeypatch.setattr(outgoing, "SECONDS", 0.1)
+        monkeypatch.setattr(outgoing.socket, "getaddrinfo", lambda *_, **__: over.wait(60) and [])
+        with pytest.raises(NotReachable, match="did not answer"):
+            post(URL, b"{}", {})
+        over.set()
+
+    def test_a_worker_that_dies_in_a_call_has_it_counted(self, lab: World, monkeypatch) -> None:
+        made = budget(lab, webhook_url=URL)
+        call = WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}")
+        counted: list[int] = []
+
+        def die(*_: object) -> None:
+            call.refresh_from_db()
+            counted.append(call.attempts)
+            raise Killed
+
+        monkeypatch.setattr(outgoing, "post", die)
+        for _ in range(webhooks.MOST_ATTEMPTS):
+            with pytest.raises(Killed):
+                accounting_tasks.call_webhooks()
+            accounting_tasks.call_webhooks()  # its time has not come
+            WebhookCall.objects.update(not_before=now_from_database())
+        accounting_tasks.call_webhooks()
+        assert counted == list(range(1, webhooks.MOST_ATTEMPTS + 1))
 
     def test_private_networks_are_not_called(self, settings, calls) -> None:
         url, seen, _ = calls
