@@ -6,21 +6,20 @@ from celery import shared_task
 
 from accounting import mail, webhooks
 from accounting.clock import now_from_database
+from accounting.each import each
 from accounting.months import add_months_ahead
 
 
 @shared_task
 def send_letters() -> None:
     """Sends the mail that waits in the outbox."""
-    for letter_id in mail.due_letters():
-        mail.send(letter_id=letter_id)
+    each(mail.due_letters(), lambda letter_id: mail.send(letter_id=letter_id))
 
 
 @shared_task
 def call_webhooks() -> None:
     """Makes the calls that wait in the outbox."""
-    for call_id in webhooks.due_calls():
-        webhooks.call(call_id=call_id)
+    each(webhooks.due_calls(), lambda call_id: webhooks.call(call_id=call_id))
 
 
 @shared_task

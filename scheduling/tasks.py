@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar
 
 from celery import shared_task
 from django.conf import settings
@@ -13,6 +11,7 @@ from django.conf import settings
 from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
+from accounting.each import each as _each
 from accounting.errors import Refused
 from accounting.models import Budget
 from accounting.seals import seal_book
@@ -28,20 +27,6 @@ from scheduling.outlooks import budgets_in_one_moment
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
 ANALYSIS_SECONDS = 60
-T = TypeVar("T")
-
-
-def _each(items: Iterable[T], do: Callable[[T], object]) -> None:
-    """Does it for all; the trouble of one does not keep the others waiting, and is raised in the end."""
-    trouble: Exception | None = None
-    for item in items:
-        try:
-            do(item)
-        except Exception as error:
-            logger.exception("%s: trouble", item)
-            trouble = error
-    if trouble:
-        raise trouble
 
 
 @shared_task

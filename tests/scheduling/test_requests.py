@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import smtplib
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -356,9 +357,62 @@ class TestMail:
         letter.refresh_from_db()
         assert (letter.attempts, letter.error, letter.sent_at) == (1, "busy", None)
         assert letter.not_before > now_from_database()
+        Letter.objects.update(not_before=now_from_database())
         assert mail.send(letter_id=letter.pk) is True
         [sent] = outgoing.outbox
         assert sent.extra_headers["Message-ID"].startswith(f"<{letter.identity}@")
+
+    @pytest.mark.parametrize(
+        ("address", "subject"),
+        [
+            ("olga@exämple..org", "an address"),
+            ("olga@example.org\nBcc: x@example.org", "a header"),
+            ("olga@example.org", "two\nlines"),
+        ],
+    )
+    def test_a_letter_that_cannot_be_written_is_given_up_and_the_others_leave_once(
+        self, cast: Cast, address: str, subject: str
+    ) -> None:
+        bad = Letter.objects.create(address=address, subject=subject, text="")
+        good = Letter.objects.create(address="ada@example.org", subject="good", text="")
+        for _ in range(2):
+            Letter.objects.update(not_before=now_from_database())
+            accounting_tasks.send_letters()
+        assert [sent.subject for sent in outgoing.outbox] == ["good"]
+        bad.refresh_from_db()
+        good.refresh_from_db()
+        assert (bad.attempts, bad.sent_at, bool(bad.error)) == (mail.MOST_ATTEMPTS, None, True)
+        assert (good.attempts, good.error) == (1, "")
+
+    @pytest.mark.parametrize("trouble", [smtplib.SMTPRecipientsRefused({}), RuntimeError("a bug")])
+    def test_an_address_that_is_refused_holds_up_no_other_and_is_given_up_in_the_end(
+        self, cast: Cast, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+    ) -> None:
+        send = mail.EmailMessage.send
+
+        def choosy(message: mail.EmailMessage) -> int:
+            if message.to == ["nobody@example.org"]:
+                raise trouble
+            return send(message)
+
+        monkeypatch.setattr(mail.EmailMessage, "send", choosy)
+        bad = Letter.objects.create(address="nobody@example.org", subject="bad", text="")
+        Letter.objects.create(address="ada@example.org", subject="good", text="")
+        for _ in range(mail.MOST_ATTEMPTS + 2):
+            Letter.objects.update(not_before=now_from_database())
+            with suppress(RuntimeError):
+                accounting_tasks.send_letters()
+        assert [sent.subject for sent in outgoing.outbox] == ["good"]
+        bad.refresh_from_db()
+        assert (bad.attempts, bad.sent_at) == (mail.MOST_ATTEMPTS, None)
+
+    def test_a_name_of_two_lines_makes_a_subject_of_one(self, cast: Cast) -> None:
+        Tenant.objects.filter(pk=cast.astro.pk).update(name="As\ntro")
+        cast.astro.refresh_from_db()
+        asked(cast)
+        assert set(Letter.objects.values_list("subject", flat=True)) == {
+            "[Fairlot] Tickets for As tro is asked for"
+        }
 
     def test_a_change_that_fails_leaves_no_letter(self, cast: Cast) -> None:
         with pytest.raises(Refused):
