@@ -97,6 +97,8 @@ def approve_within(
     # Before the request's own row, as whoever ends a grant of the tenant does.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = _open(request)
+    if tenant.archived_at:
+        raise Refused(f"{tenant} is archived.")
     _check_until(until, now_from_database())
     _decide(held, actor, Request.State.APPROVED, answer)
     held.tenant = tenant
@@ -115,7 +117,10 @@ def end_within(*, request: Request) -> Request | None:
 
     What cannot end yet stays in force and is tried again; its people and the trail are told of that once.
     """
-    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
+    # Before the request's own row, as whoever changes them by hand has them then.
+    tenants = {request.tenant_id, grants.team_of(request)}
+    found = Tenant.objects.select_for_update(no_key=True).filter(pk__in=tenants - {None}).order_by("pk")
+    tenant = {one.pk: one for one in found}[request.tenant_id]
     held = Request.objects.select_for_update().get(pk=request.pk)
     if not held.is_in_force or held.ends_at is None or held.ends_at > now_from_database():
         return None
@@ -127,6 +132,8 @@ def end_within(*, request: Request) -> Request | None:
         return None
     held.ended_at = now_from_database()
     held.save(update_fields=["ending", "ended_at"])
+    more = Request.objects.in_force().filter(extends=held)
+    more.update(ended_at=held.ended_at, ending=f"over with request {held.pk}")
     audit.record(
         actor=None, verb="request.end", target=held, tenant=tenant, before=grants.told(held, held.granted or {}),
         after={"ending": held.ending},
@@ -184,8 +191,7 @@ def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | 
     extends = Request.objects.get(pk=extends.pk)  # as it is now
     if not extends.is_in_force or extends.ends_at is None:
         raise Refused("Only what was granted until some time, and has not ended, can be extended.")
-    if until is not None and until <= extends.ends_at:
-        raise Refused("It lasts until then already.", "until")
+    grants.check_longer(extends, until)
 
 
 def _tell(request: Request, what: str) -> None:

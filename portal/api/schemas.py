@@ -1002,6 +1002,9 @@ class Request(Schema):
     answer: str
     granted: dict[str, Any] | None
     ends_at: datetime | None
+    overtaken_at: datetime | None = Field(
+        description="When somebody changed by hand what it set: its end changes nothing of that."
+    )
     ended_at: datetime | None
     ending: str = Field(description="What became of it at its end, or why it cannot end yet.")
 

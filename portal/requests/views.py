@@ -74,7 +74,7 @@ def one_page(
         "granted": words.say(one, one.granted) if one.granted is not None else "",
         "may_answer": may_answer,
         "may_withdraw": is_open and manages,
-        "may_extend": manages and one.is_in_force and one.ends_at is not None,
+        "may_extend": manages and one.is_in_force and one.ends_at is not None and one.overtaken_at is None,
         "shows_preview": may_answer and one.kind in PREVIEWED,
     }
     if context["shows_preview"]:

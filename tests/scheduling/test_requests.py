@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from accounting import mail
 from accounting import tasks as accounting_tasks
-from accounting.actions import archive_tenant, create_tenant, restore_tenant, set_quota, set_tickets
+from accounting.actions import (
+    archive_tenant,
+    create_tenant,
+    delete_generation,
+    delete_tenant,
+    move_tenant,
+    remove_member,
+    remove_quota,
+    restore_tenant,
+    set_quota,
+    set_tickets,
+)
 from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
@@ -285,6 +296,179 @@ def test_in_whatever_order_grants_end_what_was_before_comes_back(cast: Cast, dat
         assert tickets(cast) == (living[-1][1] if living else 100)
 
 
+class Ends:
+    """One value of Astro's that grants set, and what it should be: what was there, and the grants that lie on it."""
+
+    def __init__(self, cast: Cast, kind: str) -> None:
+        self.cast, self.kind = cast, kind
+        self.beneath: int | None = 100 if kind == "tickets" else None
+        self.pile: list[tuple[Request, int]] = []
+        self.overtaken: list[Request] = []
+
+    @property
+    def expected(self) -> int | None:
+        return self.pile[-1][1] if self.pile else self.beneath
+
+    @property
+    def found(self) -> int | None:
+        if self.kind == "tickets":
+            return tickets(self.cast)
+        return next((int(quota.limit) for quota in Quota.objects.all()), None)
+
+    def grant(self, value: int) -> None:
+        wanted = {"tickets": value} if self.kind == "tickets" else LIMIT | {"limit": str(value)}
+        self.pile.append((granted(self.cast, self.kind, wanted=wanted), value))
+
+    def set_by_hand(self, value: int) -> None:
+        if self.kind == "tickets":
+            set_tickets(actor=self.cast.ada, tenant=self.cast.astro, tickets=value)
+        else:
+            set_quota(actor=self.cast.ada, tenant=self.cast.astro, kind=Quota.Kind.GPUS, limit=value)
+        self.hand(value)
+
+    def remove_by_hand(self) -> None:
+        if self.kind == "limit" and self.found is not None:
+            remove_quota(actor=self.cast.ada, quota=Quota.objects.get())
+            self.hand(None)
+
+    def hand(self, value: int | None) -> None:
+        self.overtaken += [one for one, _ in self.pile]
+        self.beneath, self.pile = value, []
+
+    def end(self, one: Request) -> None:
+        is_overtaken = one in self.overtaken
+        self.pile = [(other, value) for other, value in self.pile if other != one]
+        run_out(one)
+        one.refresh_from_db()
+        assert one.ended_at is not None
+        assert (one.ending == "somebody changed it since, which stays") is is_overtaken
+        trail = AuditEvent.objects.filter(verb="request.end").latest("pk")
+        assert (trail.target_id, trail.after["ending"]) == (str(one.pk), one.ending)
+
+    def disturb(self, data: st.DataObject) -> None:
+        """Moves it, takes it out of use and back: none of that is what grants set."""
+        astro, ada = Tenant.objects.get(pk=self.cast.astro.pk), self.cast.ada
+        move_tenant(actor=ada, tenant=astro, parent=data.draw(st.sampled_from([None, self.cast.bio])))
+        archive_tenant(actor=ada, tenant=astro)
+        if self.pile and data.draw(st.booleans()):
+            self.end(self.pile[0][0])
+        restore_tenant(actor=ada, tenant=Tenant.objects.get(pk=astro.pk))
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.sampled_from(["tickets", "limit"]), st.data())
+def test_whatever_comes_between_an_end_takes_back_only_what_its_grant_has_set(
+    cast: Cast, kind: str, data: st.DataObject
+) -> None:
+    Request.objects.all().delete()
+    Quota.objects.all().delete()
+    Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
+    ends = Ends(cast, kind)
+    values = st.integers(1, 3)  # few, so that different hands set the same
+    for verb in data.draw(
+        st.lists(st.sampled_from(["grant", "grant", "end", "set", "remove", "disturb"]), max_size=12)
+    ):
+        open_ends = [one for one, _ in ends.pile] + [one for one in ends.overtaken if one.ended_at is None]
+        match verb:
+            case "grant":
+                ends.grant(data.draw(values))
+            case "end" if open_ends:
+                ends.end(data.draw(st.sampled_from(open_ends)))
+            case "set":
+                ends.set_by_hand(data.draw(values))
+            case "remove":
+                ends.remove_by_hand()
+            case "disturb":
+                ends.disturb(data)
+        assert ends.found == ends.expected
+
+
+def test_a_hand_that_sets_the_same_means_it_to_stay(cast: Cast) -> None:
+    request = granted(cast)
+    set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
+    set_tickets(actor=cast.ada, tenant=cast.astro, tickets=300)
+    run_out(request)
+    request.refresh_from_db()
+    assert (tickets(cast), request.ending) == (300, "somebody changed it since, which stays")
+
+
+def test_a_limit_of_a_generation_that_is_gone_comes_to_its_end(cast: Cast) -> None:
+    new = make.generation("H100")
+    request = granted(cast, "limit", wanted=LIMIT | {"generation_id": new.pk})
+    remove_quota(actor=cast.ada, quota=Quota.objects.get())
+    delete_generation(actor=cast.ada, generation=new)
+    run_out(request)
+    request.refresh_from_db()
+    assert (request.is_in_force, request.ending) == (False, "somebody changed it since, which stays")
+
+
+def test_a_team_that_somebody_took_back_into_use_stays(cast: Cast) -> None:
+    request = granted(cast, "team")
+    stars = Tenant.objects.get(name="Stars")
+    archive_tenant(actor=cast.ada, tenant=stars)
+    restore_tenant(actor=cast.ada, tenant=stars)
+    run_out(request)
+    request.refresh_from_db()
+    stars.refresh_from_db()
+    assert (stars.archived_at, request.ending) == (
+        None,
+        "somebody took Stars back into use since, which stays",
+    )
+
+
+def test_a_team_that_was_moved_is_archived_where_it_is(cast: Cast) -> None:
+    request = granted(cast, "team")
+    move_tenant(actor=cast.ada, tenant=Tenant.objects.get(name="Stars"), parent=cast.bio)
+    run_out(request)
+    assert Tenant.objects.get(name="Stars").archived_at is not None
+
+
+def test_a_team_that_was_deleted_leaves_nothing_to_end(cast: Cast) -> None:
+    request = granted(cast, "team")
+    stars = Tenant.objects.get(name="Stars")
+    remove_member(actor=cast.ada, membership=stars.memberships.get())
+    delete_tenant(actor=cast.ada, tenant=stars)
+    run_out(request)
+    request.refresh_from_db()
+    assert (request.is_in_force, request.ending) == (False, "the team was deleted before")
+
+
+def test_more_time_only_ever_makes_it_longer_and_is_over_with_what_it_extends(cast: Cast) -> None:
+    base = granted(cast)
+    until = [base.ends_at + timedelta(days=days) for days in (1, 2, 3)]
+    first, second, third = [asked(cast, "extension", extends=base, until=one) for one in until]
+    approve_request(actor=cast.olga, request=second, until=until[1])
+    with pytest.raises(Refused, match="lasts until then already"):
+        approve_request(actor=cast.olga, request=first, until=until[0])
+    approve_request(actor=cast.olga, request=third, until=None)
+    with pytest.raises(Refused, match="stays for good already"):
+        approve_request(actor=cast.olga, request=first, until=until[2])
+    run_out(base)
+    for one in (second, third):
+        one.refresh_from_db()
+        assert (one.is_in_force, one.ending) == (False, f"over with request {base.pk}")
+
+
+def test_what_somebody_changed_since_is_not_extended(cast: Cast) -> None:
+    base = granted(cast)
+    later = base.ends_at + SOON
+    more = asked(cast, "extension", extends=base, until=later)
+    set_tickets(actor=cast.ada, tenant=cast.astro, tickets=70)
+    with pytest.raises(Refused, match="changed what was granted since"):
+        approve_request(actor=cast.olga, request=more, until=later)
+
+
+def test_nothing_is_granted_to_a_team_that_was_archived_since(cast: Cast) -> None:
+    request = asked(cast)
+    archive_tenant(actor=cast.ada, tenant=cast.astro)
+    with pytest.raises(Refused, match="Astro is archived"):
+        approve_request(actor=cast.olga, request=request)
+
+
 @pytest.mark.django_db(transaction=True)
 class TestAtOnce:
     def test_a_request_is_answered_once(self) -> None:
@@ -310,6 +494,18 @@ class TestAtOnce:
         assert raised == [None] * 3
         assert tickets(cast) == 70
         assert AuditEvent.objects.filter(verb="request.end").count() == 1
+
+    def test_an_end_and_a_removal_of_a_limit_at_once_leave_none(self) -> None:
+        cast = make.cast()
+        set_quota(actor=None, tenant=cast.astro, kind=Quota.Kind.GPUS, limit=9)
+        request = granted(cast, "limit")
+        Request.objects.update(ends_at=now_from_database())
+        quota = Quota.objects.get()
+        raised = at_once(
+            lambda: end_grant(request_id=request.pk), lambda: remove_quota(actor=cast.ada, quota=quota)
+        )
+        assert raised == [None] * 2
+        assert not Quota.objects.exists()
 
     def test_ends_that_stand_on_each_other_do_not_lock_each_other_out(self) -> None:
         cast = make.cast()
