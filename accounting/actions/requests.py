@@ -19,6 +19,7 @@ from accounting.permissions import require_manager, require_operator
 
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
+LATEST_YEAR = 2200
 
 
 @transaction.atomic(durable=True)
@@ -181,6 +182,8 @@ def _check_text(text: str, field: str, empty: str) -> None:
 
 
 def _check_until(until: datetime | None, now: datetime) -> None:
+    if until is not None and until.year > LATEST_YEAR:
+        raise Refused(f"The year must be {LATEST_YEAR} at the latest.", "until")
     if until is not None and until <= now:
         raise Refused("It would be over already.", "until")
 

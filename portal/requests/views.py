@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import Case, QuerySet, Value, When
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.actions.grants import quota_of
@@ -129,12 +131,18 @@ def approve(request: HttpRequest, pk: int) -> HttpResponse:
             request=one,
             answer=post.get("answer", ""),
             granted=one.wanted | _changed(one, post),
-            until=moment(post, "until"),
+            until=_until(one, post),
         ),
         done="It is granted, and in force from now on.",
         to=("request", pk),
         page=partial(one_page, pk=pk),
     )
+
+
+def _until(one: Request, post: QueryDict) -> datetime | None:
+    """What the form says; where that was left as the page shows it, the moment that was asked for, to the second."""
+    shown = f"{timezone.localtime(one.until):%Y-%m-%dT%H:%M}" if one.until else ""
+    return one.until if shown and post.get("until", "").strip() == shown else moment(post, "until")
 
 
 def _changed(one: Request, post: QueryDict) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html as html_module
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
@@ -112,6 +113,54 @@ def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
             f'value="{form[name]}"' in got.content.decode() for name in ("name", "days") if name in form
         )
     assert Request.objects.count() == before
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [("2099-03-29T02:30", "put forward over this time"), ("2099-10-25T02:30", "show this time twice")],
+)
+def test_a_time_that_a_clock_skips_or_shows_twice_is_refused(scene: Scene, browser_of, until, said) -> None:
+    cast = scene.people
+    User.objects.update(time_zone="Europe/Berlin")
+    before = Request.objects.count()
+    asked = {"tickets": "5", "reason": "why", "until": until}
+    got = browser_of(cast.alice).post("/team/astro/ask/tickets/", asked)
+    assert (got.status_code, said in shown(got), Request.objects.count()) == (422, True, before)
+    path = f"/requests/{scene.request.pk}/approve/"
+    got = browser_of(cast.olga).post(path, {"tickets": "120", "until": until})
+    assert (got.status_code, said in shown(got)) == (422, True)
+    assert Request.objects.get(pk=scene.request.pk).state == "open"
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+def test_an_end_that_was_asked_for_by_the_api_is_granted_to_the_second(
+    scene: Scene, browser_of, fold: int
+) -> None:
+    until = datetime(2099, 10, 25, 2, 30, 17, fold=fold, tzinfo=ZoneInfo("Europe/Berlin"))
+    User.objects.update(time_zone="Europe/Berlin")
+    new = {"team": "astro", "kind": "tickets", "reason": "x", "tickets": 5, "until": until.isoformat()}
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+    pk = alice.post("/api/v1/requests", new, content_type="application/json").json()["id"]
+    page = olga.get(f"/requests/{pk}/").content.decode()
+    assert 'name="until" value="2099-10-25T02:30"' in page
+    form = {"tickets": "5", "until": "2099-10-25T02:30"}
+    assert olga.post(f"/requests/{pk}/approve/", form).status_code == 302
+    assert Request.objects.get(pk=pk).ends_at == until.astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("until", "status"), [("2099-10-25T02:30:00", 422), ("9999-12-31T23:59:59-12:00", 409)]
+)
+def test_a_moment_without_offset_or_out_of_time_is_refused_by_the_api(
+    scene: Scene, browser_of, until: str, status: int
+) -> None:
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+    new = {"team": "astro", "kind": "tickets", "reason": "x", "tickets": 5, "until": until}
+    asked = alice.post("/api/v1/requests", new, content_type="application/json")
+    path = f"/api/v1/requests/{scene.request.pk}/approve"
+    approved = olga.post(path, {"until": until}, content_type="application/json")
+    for got in (asked, approved):
+        assert (got.status_code, list(got.json()["problems"])) == (status, ["until"])
 
 
 def test_for_strangers_it_does_not_exist(scene: Scene, browser_of) -> None:
