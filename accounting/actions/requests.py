@@ -14,7 +14,7 @@ from accounting import audit, mail
 from accounting.actions import grants
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
-from accounting.models import Membership, Request, Tenant, User
+from accounting.models import Membership, Quota, Request, Tenant, User
 from accounting.permissions import require_manager, require_operator
 
 NOTHING: Mapping[str, Any] = {}
@@ -40,6 +40,7 @@ def ask(
     if kind not in Request.Kind.values:
         raise Refused(f"A request is one of {', '.join(Request.Kind.values)}.", "kind")
     _check_text(reason, "reason", "Say what it is for.")
+    _check_user(actor, tenant, wanted)
     now = now_from_database()
     _check_until(until, now)
     if kind == Request.Kind.EXTENSION:
@@ -161,11 +162,12 @@ def requests_to_end() -> QuerySet[Request]:
 def _open(request: Request) -> Request:
     held = (
         Request.objects.select_for_update(of=("self",))
-        .select_related("tenant", "asked_by")
+        .select_related("tenant", "asked_by", "decided_by")
         .get(pk=request.pk)
     )
     if held.state != Request.State.OPEN:
-        raise Refused(f"This request is {held.get_state_display().lower()} already.")
+        by = f", by {held.decided_by.get_username()}" if held.decided_by else ""
+        raise Refused(f"This request is {held.get_state_display().lower()} already{by}.")
     return held
 
 
@@ -179,6 +181,16 @@ def _check_text(text: str, field: str, empty: str) -> None:
         raise Refused(empty, field)
     if len(text) > LONGEST_TEXT:
         raise Refused(f"At most {LONGEST_TEXT} characters.", field)
+
+
+def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
+    """Managers learn of nobody whom their team has nothing to do with, not even that there is such a user."""
+    user = wanted.get("user_id")
+    if not user or actor.is_operator:
+        return
+    members = Membership.objects.filter(user=user, tenant__path__startswith=tenant.path)
+    if not members.exists() and not Quota.objects.filter(user=user, tenant=tenant).exists():
+        raise Refused("There is no such user.", "user")
 
 
 def _check_until(until: datetime | None, now: datetime) -> None:

@@ -89,7 +89,7 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     assert olga.post(f"{path}approve/", {"tickets": "120", "until": ""}).status_code == 302
     assert Tenant.objects.get(slug="astro").tickets == 120
     again = olga.post(f"{path}decline/", {"answer": "no"})
-    assert "This request is approved already." in shown(again)
+    assert "This request is approved already, by olga." in shown(again)
 
 
 def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
@@ -175,6 +175,84 @@ def test_for_strangers_it_does_not_exist(scene: Scene, browser_of) -> None:
     assert alice.post(f"{path}decline/", {"answer": "x"}).status_code == 404
     assert alice.post(f"{path}withdraw/").status_code == 302
     assert Request.objects.get(pk=scene.request.pk).state == "withdrawn"
+
+
+@pytest.mark.parametrize("by", ["withdrawn", "declined", "approved"])
+def test_who_answers_what_was_answered_since_is_told_so_and_changes_nothing(
+    scene: Scene, browser_of, by: str
+) -> None:
+    cast, pk = scene.people, scene.request.pk
+    page, api = f"/requests/{pk}", f"/api/v1/requests/{pk}"
+    olga = browser_of(cast.olga)
+    assert 'name="tickets"' in olga.get(f"{page}/").content.decode()  # what she reads is still open
+    client, verb, form = {
+        "withdrawn": (browser_of(cast.alice), "withdraw", {}),
+        "declined": (browser_of(cast.ada), "decline", {"answer": "no"}),
+        "approved": (olga, "approve", {"tickets": "120", "until": ""}),
+    }[by]
+    assert client.post(f"{page}/{verb}/", form).status_code == 302
+    before = Request.objects.filter(pk=pk).values().get()
+    who = {"withdrawn": "alice", "declined": "ada", "approved": "olga"}[by]
+    for verb, form in (("approve", {"tickets": "300", "until": ""}), ("decline", {"answer": "no"})):
+        got = olga.post(f"{page}/{verb}/", form)
+        assert (got.status_code, f"This request is {by} already, by {who}." in shown(got)) == (422, True)
+        got = olga.post(f"{api}/{verb}", {"answer": "x"}, content_type="application/json")
+        assert (got.status_code, f"{by} already, by {who}" in got.json()["detail"]) == (409, True)
+    assert Request.objects.filter(pk=pk).values().get() == before
+    assert Tenant.objects.get(slug="astro").tickets == (120 if by == "approved" else 100)
+    assert AuditEvent.objects.filter(verb="request.approve").count() == (by == "approved")
+
+
+def test_by_the_api_what_is_of_a_team_is_not_there_for_who_may_not_see_it(scene: Scene, browser_of) -> None:
+    cast, pk = scene.people, scene.request.pk
+    limit = {"kind": "gpus", "limit": "3", "generation": "A100"}
+    answers = {
+        "limits/preview": {"team": "astro"} | limit,
+        "tickets/preview": {"team": "astro", "tickets": 5},
+        f"requests/{pk}/approve": {},
+        f"requests/{pk}/decline": {"answer": "no"},
+    }
+    manages = {
+        "requests": {"team": "astro", "kind": "tickets", "reason": "x", "tickets": 5},
+        f"requests/{pk}/withdraw": {},
+    }
+    members = {"tickets/preview": {"team": "astro", "tickets": 5, "user": "bob"}}
+
+    def status(who: User, path: str, body: dict) -> int:
+        return browser_of(who).post(f"/api/v1/{path}", body, content_type="application/json").status_code
+
+    for who, nothing in (
+        (cast.bob, [answers, manages, members]),
+        (cast.charlie, [answers, manages, members]),
+        (cast.alice, [answers]),
+    ):
+        for bodies in nothing:
+            for path, body in bodies.items():
+                assert (who.username, path, status(who, path, body)) == (who.username, path, 404)
+    for who in (cast.bob, cast.charlie):
+        assert browser_of(who).get(f"/api/v1/requests/{pk}").status_code == 404
+        assert browser_of(who).get("/api/v1/limits?team=astro").status_code == 404
+        assert browser_of(who).get("/api/v1/budgets?team=astro").status_code == 404
+    assert Request.objects.get(pk=pk).state == "open"
+    assert status(cast.alice, *next(iter(members.items()))) == 200
+    assert (
+        status(cast.olga, f"requests/{pk}/withdraw", {}) == 403
+    )  # what an operator sees is not hers to withdraw
+
+
+def test_a_manager_who_asks_for_a_limit_learns_of_no_strangers(scene: Scene, browser_of) -> None:
+    cast, alice = scene.people, browser_of(scene.people.alice)
+    told = []
+    for name in ("charlie", "nobody"):
+        limit = {"kind": "gpus", "limit": "3", "user": name}
+        new = {"team": "astro", "kind": "limit", "reason": "x", "limit": limit}
+        got = alice.post("/api/v1/requests", new, content_type="application/json")
+        told.append((got.status_code, got.json()["problems"]))
+    assert told == [(409, {"user": "There is no such user."})] * 2
+    form = {"kind": "gpus", "limit": "3", "user": str(cast.charlie.pk), "reason": "x", "until": ""}
+    got = alice.post("/team/astro/ask/limit/", form)
+    assert (got.status_code, "There is no such user." in shown(got)) == (422, True)
+    assert "charlie" not in shown(got)
 
 
 def test_more_requests_need_no_more_queries(scene: Scene, browser_of) -> None:
