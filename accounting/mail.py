@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import smtplib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from email.errors import MessageError
@@ -33,17 +33,27 @@ class Attachment:
     content: bytes
 
 
-def write(people: Iterable[User], *, subject: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
+def write(
+    people: Iterable[User],
+    *,
+    subject: str,
+    text: str | Callable[[User], str],
+    attachments: Sequence[Attachment] = (),
+) -> None:
     """A letter to each that is active and has an address; none where no mail server is set.
 
-    Of the subject, which names of teams are part of, all is one line.
+    `text` may be another one for each. Of the subject, which names of teams are part of, all is one line.
     """
     if not settings.EMAIL_HOST:
         return
-    addresses = dict.fromkeys(person.email for person in people if person.is_active and person.email)
+    readers = {person.email: person for person in people if person.is_active and person.email}
     letters = Letter.objects.bulk_create(
-        Letter(address=address, subject=f"[Fairlot] {' '.join(subject.split())}"[:200], text=text)
-        for address in addresses
+        Letter(
+            address=address,
+            subject=f"[Fairlot] {' '.join(subject.split())}"[:200],
+            text=text if isinstance(text, str) else text(reader),
+        )
+        for address, reader in readers.items()
     )
     LetterAttachment.objects.bulk_create(
         LetterAttachment(letter=letter, name=one.name, content_type=one.content_type, content=one.content)

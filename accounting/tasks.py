@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from accounting import mail, webhooks
+from accounting.actions.requests import requests_soon_to_end, tell_of_end
 from accounting.clock import now_from_database
 from accounting.each import each
 from accounting.months import add_months_ahead
@@ -14,6 +15,13 @@ from accounting.months import add_months_ahead
 def send_letters() -> None:
     """Sends the mail that waits in the outbox."""
     each(mail.due_letters(), lambda letter_id: mail.send(letter_id=letter_id))
+
+
+@shared_task
+def tell_of_ends() -> None:
+    """Tells of what was granted until a moment that comes soon."""
+    ids = requests_soon_to_end().values_list("pk", flat=True)
+    each(ids, lambda request_id: tell_of_end(request_id=request_id))
 
 
 @shared_task

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from accounting import audit, mail
 from accounting.actions import grants
@@ -16,10 +15,12 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Quota, Request, Tenant, User
 from accounting.permissions import require_manager, require_operator
+from accounting.request_letters import text_of
 
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
 LATEST_YEAR = 2200
+NOTICE = timedelta(days=1)  # so long before its end people are told of it
 
 
 @transaction.atomic(durable=True)
@@ -59,7 +60,8 @@ def ask(
     after = grants.told(request, request.wanted) | {"until": until, "reason": request.reason}
     audit.record(actor=actor, verb="request.ask", target=request, tenant=tenant, after=after)
     operators = User.objects.exclude(portal_role=User.PortalRole.USER).exclude(pk=actor.pk)
-    mail.write(operators, subject=_subject(request, "is asked for"), text=_text(request, request.reason))
+    said = f"{actor.get_username()} asks for something that an operator may grant."
+    mail.write(operators, subject=_subject(request, "is asked for"), text=text_of(request, said))
     return request
 
 
@@ -85,7 +87,7 @@ def decline_request(*, actor: User | None, request: Request, answer: str) -> Req
     audit.record(
         actor=actor, verb="request.decline", target=held, tenant=held.tenant, after={"answer": held.answer}
     )
-    _tell(held, "was declined")
+    _tell(held, "was declined", f"{_name(actor)} has declined what was asked for.")
     return held
 
 
@@ -110,7 +112,12 @@ def approve_within(
     before = grants.told(held, held.wanted)
     after = grants.told(held, held.granted) | {"until": until, "answer": held.answer}
     audit.record(actor=actor, verb="request.approve", target=held, tenant=tenant, before=before, after=after)
-    _tell(held, "was approved" if held.granted == held.wanted else "was changed and approved")
+    if held.granted == held.wanted and until == held.until:
+        _tell(held, "was approved", f"{_name(actor)} has granted what was asked for.")
+    else:
+        _tell(
+            held, "was changed and approved", f"{_name(actor)} has granted something else than was asked for."
+        )
     return held
 
 
@@ -140,7 +147,7 @@ def end_within(*, request: Request) -> Request | None:
         actor=None, verb="request.end", target=held, tenant=tenant, before=grants.told(held, held.granted or {}),
         after={"ending": held.ending},
     )  # fmt: skip
-    _tell(held, "has come to its end")
+    _tell(held, "has come to its end", "What was granted until some time is over.")
     return held
 
 
@@ -152,11 +159,35 @@ def _note_hindrance(held: Request, hindrance: str) -> None:
     if is_first:
         after = {"ending": hindrance}
         audit.record(actor=None, verb="request.overdue", target=held, tenant=held.tenant, after=after)
-        _tell(held, "cannot come to its end yet")
+        _tell(
+            held,
+            "cannot come to its end yet",
+            "What was granted should be over, but something is in the way.",
+        )
 
 
 def requests_to_end() -> QuerySet[Request]:
     return Request.objects.in_force().filter(ends_at__lte=now_from_database())
+
+
+def requests_soon_to_end() -> QuerySet[Request]:
+    """Those whose people are to be told that they end within a day, once for each end; none that lasts no longer."""
+    now = now_from_database()
+    found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)
+    return found.filter(ends_at__gt=F("decided_at") + NOTICE).exclude(told_of_end=F("ends_at"))
+
+
+@transaction.atomic(durable=True)
+def tell_of_end(*, request_id: int) -> bool:
+    """Whether its people were told now that it will end soon. Any number of workers may call it."""
+    soon = requests_soon_to_end().select_for_update(of=("self",))
+    held = soon.select_related("tenant", "asked_by", "decided_by").filter(pk=request_id).first()
+    if held is None:
+        return False
+    held.told_of_end = held.ends_at
+    held.save(update_fields=["told_of_end"])
+    _tell(held, "ends soon", "What was granted ends soon. Until then more time can be asked for on its page.")
+    return True
 
 
 def _open(request: Request) -> Request:
@@ -209,19 +240,20 @@ def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | 
     grants.check_longer(extends, until)
 
 
-def _tell(request: Request, what: str) -> None:
-    """Who asked, and who else manages the team."""
+def _name(actor: User | None) -> str:
+    return actor.get_username() if actor else "Fairlot"
+
+
+def _tell(request: Request, what: str, said: str) -> None:
+    """Those who manage the team, and who asked, if that is still one who may see it."""
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )
-    people = User.objects.filter(pk=request.asked_by_id) | managers
-    said = request.ending or request.answer
-    mail.write(people.distinct(), subject=_subject(request, what), text=_text(request, said))
+    people = list(managers.distinct().order_by("pk"))
+    if Request.objects.visible_to(request.asked_by).filter(pk=request.pk).exists():
+        people.append(request.asked_by)
+    mail.write(people, subject=_subject(request, what), text=text_of(request, said))
 
 
 def _subject(request: Request, what: str) -> str:
     return f"{request.get_kind_display()} for {request.tenant.name} {what}"
-
-
-def _text(request: Request, said: str) -> str:
-    return f"{said}\n\n{settings.PUBLIC_URL}/requests/{request.pk}/\n"

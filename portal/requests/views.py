@@ -20,10 +20,10 @@ from accounting.actions.requests import decline_request, withdraw_request
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Membership, Request, Tenant
+from accounting.request_words import Words
 from portal.administration.access import posted_from
 from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
 from portal.administration.forms import refusal as refusal_of
-from portal.requests.words import Words
 from scheduling import actions
 from scheduling.preview import preview
 from scheduling.snapshot import Change

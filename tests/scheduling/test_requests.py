@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import smtplib
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core import mail as outgoing
@@ -29,6 +29,7 @@ from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Letter, Membership, Quota, Request, Tenant, User
+from accounting.wording import exact
 from fairshare.model import Reason
 from scheduling import tasks
 from scheduling.actions import approve_request, end_grant
@@ -541,6 +542,102 @@ class TestMail:
         assert subject == "[Fairlot] Tickets for Astro was declined"
         assert f"/requests/{request.pk}/" in outgoing.outbox[0].body
         assert "too much" in outgoing.outbox[0].body
+
+    def letter_to(self, name: str) -> tuple[str, list[str]]:
+        """The one letter to them: its subject and its lines. It is thrown away."""
+        letter = Letter.objects.get(address=f"{name}@example.org")
+        Letter.objects.all().delete()
+        return letter.subject, letter.text.split("\n")
+
+    def test_letters_say_who_what_and_until_when_on_the_readers_clock(self, cast: Cast) -> None:
+        User.objects.filter(username="alice").update(time_zone="Asia/Tokyo")
+        User.objects.filter(username="olga").update(time_zone="Europe/Berlin")
+        until = datetime(2099, 6, 1, 20, 0, tzinfo=UTC)
+        request = asked(cast, until=until)
+        subject, lines = self.letter_to("olga")
+        assert subject == "[Fairlot] Tickets for Astro is asked for"
+        assert lines[:7] == [
+            "alice asks for something that an operator may grant.",
+            "",
+            "Team: Astro",
+            "Asked for: 300 tickets",
+            "Asked until: Monday, 1 June 2099, 22:00:00 CEST",
+            "Asked by: alice",
+            "Asked because: a deadline",
+        ]
+        earlier = until - timedelta(hours=6)
+        approve_request(
+            actor=cast.olga, request=request, granted={"tickets": 150}, until=earlier, answer="half"
+        )
+        subject, lines = self.letter_to("alice")
+        assert subject == "[Fairlot] Tickets for Astro was changed and approved"
+        assert lines[0] == "olga has granted something else than was asked for."
+        assert lines[4] == "Asked until: Tuesday, 2 June 2099, 05:00:00 JST"
+        assert lines[7:-3] == [
+            "Granted: 150 tickets",
+            "Granted until: Monday, 1 June 2099, 23:00:00 JST",
+            "Approved by: olga",
+            "Answer: half",
+        ]
+        run_out(request)
+        subject, lines = self.letter_to("alice")
+        assert subject == "[Fairlot] Tickets for Astro has come to its end"
+        assert "What became of it: back to 100" in lines
+        assert "Granted: 150 tickets" in lines
+
+    def test_a_letter_says_whether_what_was_granted_is_what_was_asked_for(self, cast: Cast) -> None:
+        until = now_from_database() + SOON
+        for ends, said in ((until, "was approved"), (until + SOON, "was changed and approved")):
+            request = asked(cast, until=until)
+            Letter.objects.all().delete()
+            approve_request(actor=cast.olga, request=request, until=ends)
+            assert self.letter_to("alice")[0] == f"[Fairlot] Tickets for Astro {said}"
+
+    def test_a_letter_of_more_time_says_of_what_and_until_when(self, cast: Cast) -> None:
+        base = granted(cast, "limit")
+        more = asked(cast, "extension", extends=base, until=base.ends_at + SOON)
+        Letter.objects.all().delete()
+        approve_request(actor=cast.olga, request=more, until=more.until)
+        _, lines = self.letter_to("alice")
+        what = f"more time for request {base.pk} (Astro: 2 GPUs at once, then block)"
+        assert lines[3] == f"Asked for: {what}"
+        assert lines[7:9] == [f"Granted: {what}", f"Granted until: {exact(more.until)}"]
+
+    def test_people_are_told_once_that_an_end_is_near_and_again_of_a_later_one(self, cast: Cast) -> None:
+        day = timedelta(days=1)
+        short, overtaken, long = (
+            granted(cast),
+            granted(cast, "limit", ends=2 * day),
+            granted(cast, ends=2 * day),
+        )
+        remove_quota(actor=cast.ada, quota=Quota.objects.get())
+        Letter.objects.all().delete()
+        accounting_tasks.tell_of_ends()
+        assert not Letter.objects.exists()
+        decided = now_from_database() - 2 * day
+        Request.objects.filter(pk__in=[overtaken.pk, long.pk]).update(
+            decided_at=decided, ends_at=now_from_database() + SOON
+        )
+        for _ in range(2):
+            accounting_tasks.tell_of_ends()
+        subject, lines = self.letter_to("alice")
+        assert subject == "[Fairlot] Tickets for Astro ends soon"
+        assert f"/requests/{long.pk}/" in lines[-2]
+        assert short.is_in_force
+        later = now_from_database() + day - SOON
+        more = asked(cast, "extension", extends=long, until=later)
+        approve_request(actor=cast.olga, request=more, until=later)
+        Letter.objects.all().delete()
+        for _ in range(2):
+            accounting_tasks.tell_of_ends()
+        assert f"Granted until: {exact(later)}" in self.letter_to("alice")[1]
+
+    def test_who_asked_and_has_left_the_team_is_told_nothing_of_it(self, cast: Cast) -> None:
+        request = asked(cast)
+        Letter.objects.all().delete()
+        remove_member(actor=cast.ada, membership=cast.alice.memberships.get())
+        approve_request(actor=cast.olga, request=request)
+        assert list(Letter.objects.values_list("address", flat=True)) == ["charlie@example.org"]
 
     def test_what_the_server_does_not_take_is_tried_again_as_the_same_letter(
         self, cast: Cast, monkeypatch
