@@ -172,14 +172,14 @@ def _put_back(request: Request) -> None:
         remove_within(actor=None, quota=held)
 
 
-def team_of(request: Request) -> int | None:
-    """The id of the team that it granted."""
+def teams_of(request: Request) -> list[int]:
+    """The ids of the team that was granted something, and of the one that it granted."""
     kind, _, team = request.target.partition(":")
-    return int(team) if kind == "team" else None
+    return [request.tenant_id, *([int(team)] if kind == "team" else [])]
 
 
 def _end_team(request: Request) -> str:
-    team = Tenant.objects.select_for_update(no_key=True).filter(pk=team_of(request)).first()
+    team = Tenant.objects.select_for_update(no_key=True).filter(pk=teams_of(request)[-1]).first()
     if team is None:
         return "the team was deleted before"
     if request.overtaken_at is not None:

@@ -127,9 +127,8 @@ def end_within(*, request: Request) -> Request | None:
     What cannot end yet stays in force and is tried again; its people and the trail are told of that once.
     """
     # Before the request's own row, as whoever changes them by hand has them then.
-    tenants = {request.tenant_id, grants.team_of(request)}
-    found = Tenant.objects.select_for_update(no_key=True).filter(pk__in=tenants - {None}).order_by("pk")
-    tenant = {one.pk: one for one in found}[request.tenant_id]
+    tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
+    tenant = {one.pk: one for one in tenants.order_by("pk")}[request.tenant_id]
     held = Request.objects.select_for_update().get(pk=request.pk)
     if not held.is_in_force or held.ends_at is None or held.ends_at > now_from_database():
         return None
