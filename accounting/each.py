@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from math import inf
+from time import monotonic
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def each(items: Iterable[T], do: Callable[[T], object]) -> None:
-    """Does it for all; the trouble of one does not keep the others waiting, and is raised in the end."""
+def each(items: Iterable[T], do: Callable[[T], object], *, seconds: float = inf) -> None:
+    """Does it for all; the trouble of one does not keep the others waiting, and is raised in the end.
+
+    After so many seconds none is begun.
+    """
     trouble: Exception | None = None
+    ends = monotonic() + seconds
     for item in items:
+        if monotonic() > ends:
+            break
         try:
             do(item)
         except Exception as error:

@@ -63,8 +63,9 @@ def write(
 
 
 def due_letters() -> list[int]:
+    """New ones first: they do not wait for those that the server never takes."""
     due = Letter.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
-    return list(due.order_by("not_before", "pk").values_list("pk", flat=True)[:200])
+    return list(due.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:200])
 
 
 def forget() -> None:

@@ -8,13 +8,19 @@ from accounting import mail, webhooks
 from accounting.actions.requests import requests_soon_to_end, tell_of_end
 from accounting.clock import now_from_database
 from accounting.each import each
+from accounting.locks import OutboxLock, only_one
 from accounting.months import add_months_ahead
+
+# Who does not answer must not have all workers wait for it, as rounds and bills do for workers; beat comes again.
+LASTS = 20.0  # seconds
 
 
 @shared_task
 def send_letters() -> None:
-    """Sends the mail that waits in the outbox."""
-    each(mail.due_letters(), lambda letter_id: mail.send(letter_id=letter_id))
+    """Sends the mail that waits in the outbox, in one worker at a time."""
+    with only_one(OutboxLock.LETTERS) as is_mine:
+        if is_mine:
+            each(mail.due_letters(), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
 
 
 @shared_task
@@ -26,8 +32,10 @@ def tell_of_ends() -> None:
 
 @shared_task
 def call_webhooks() -> None:
-    """Makes the calls that wait in the outbox."""
-    each(webhooks.due_calls(), lambda call_id: webhooks.call(call_id=call_id))
+    """Makes the calls that wait in the outbox, in one worker at a time."""
+    with only_one(OutboxLock.WEBHOOKS) as is_mine:
+        if is_mine:
+            each(webhooks.due_calls(), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS)
 
 
 @shared_task

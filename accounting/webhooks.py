@@ -17,15 +17,14 @@ from accounting.models import WebhookCall
 logger = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 12
-# At a time: none of them takes longer than outgoing.SECONDS, and a task is taken for hung after 300 seconds.
-MOST_AT_ONCE = 20
 KEPT = timedelta(days=30)
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 def due_calls() -> list[int]:
+    """New ones first: they do not wait for those who never answer."""
     due = WebhookCall.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
-    return list(due.order_by("not_before", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE])
+    return list(due.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:100])
 
 
 def forget() -> None:

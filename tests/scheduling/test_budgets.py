@@ -518,6 +518,33 @@ class TestWebhooks:
         accounting_tasks.call_webhooks()
         assert counted == list(range(1, webhooks.MOST_ATTEMPTS + 1))
 
+    def test_new_calls_are_made_before_those_that_have_failed(self, lab: World, monkeypatch) -> None:
+        made = budget(lab, webhook_url=URL)
+        bodies: list[bytes] = []
+        for body, attempts in (("old", 3), ("new", 0), ("older", 4)):
+            WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body=body, attempts=attempts)
+        monkeypatch.setattr(outgoing, "post", lambda url, body, headers: bodies.append(body))
+        accounting_tasks.call_webhooks()
+        assert bodies == [b"new", b"old", b"older"]
+
+    @pytest.mark.django_db(transaction=True)
+    def test_who_does_not_answer_keeps_one_worker_waiting_and_not_all(
+        self, settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = budget(told(settings), webhook_url=URL)
+        for _ in range(2):
+            WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}")
+        seen: list[object] = []
+
+        def slow(*_: object) -> None:
+            before = len(seen)
+            seen.append(at_once(accounting_tasks.call_webhooks))
+            assert len(seen) == before + 1  # the other worker has made no call
+
+        monkeypatch.setattr(outgoing, "post", slow)
+        accounting_tasks.call_webhooks()
+        assert seen == [[None], [None]]
+
     def test_private_networks_are_not_called(self, settings, calls) -> None:
         url, seen, _ = calls
         port = url.split(":")[2].partition("/")[0]
