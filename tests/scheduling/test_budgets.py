@@ -296,6 +296,20 @@ class TestJustEnded:
         tasks.watch_budgets()
         assert not BudgetWarning.objects.exists()
 
+    def test_of_what_is_held_over_the_end_only_what_was_before_it_counts(
+        self, lab: World, monkeypatch
+    ) -> None:
+        from accounting.actions import budgets  # noqa: PLC0415 - models
+
+        monkeypatch.setattr(budgets, "period_of", period_of)
+        made = self.long_set(lab, "9.00", datetime(2026, 3, 31, tzinfo=UTC))
+        cast, since = lab.people, datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
+        held = [Held(cast.astro.pk, cast.bob.pk, cast.v100.pk, 4, since)]
+        stood = budgets.outlook_back(made, now=datetime(2026, 4, 1, 0, 4, tzinfo=UTC), held=held)
+        assert stood is not None
+        assert (stood.begins, stood.ends) == period_of("quarter", None, since)
+        assert (stood.spent, stood.amount, stood.reached) == (Decimal("7.20"), Decimal(9), ["80"])
+
     def test_after_a_day_nobody_looks_back(self, lab: World, ends: datetime, monkeypatch) -> None:
         from accounting.actions import budgets  # noqa: PLC0415 - models
 
