@@ -1,20 +1,27 @@
 """Calls to an address that somebody else chose: never to this machine or a private network, unless told so.
 
 The name is looked up once and the connection made to an address that was found and checked, so that a
-name which answers otherwise a moment later leads nowhere else. Redirects are not followed.
+name which answers otherwise a moment later leads nowhere else. Redirects are not followed. A call has its
+time in all: who is called cannot hold up the caller by answering a byte at a time.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from http.client import HTTPException
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from threading import Lock, Thread
 from urllib.parse import SplitResult, urlsplit
 
 import urllib3
 from django.conf import settings
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
-TIMEOUT = urllib3.Timeout(connect=5, read=10)
-MOST_ANSWER = 64 * 1024
+SECONDS = 10.0  # of a call in all, from the look-up of the name to the last byte
+TO_CONNECT = 5.0
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -41,14 +48,18 @@ def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> None:
-    """Raises NotReachable unless it was answered with 2xx."""
-    _call("POST", check_url(url), body=body, headers=headers, to_private=_may(None), most=MOST_ANSWER)
+    """Raises NotReachable unless it was answered with 2xx; what else the answer says is not read."""
+    parts, to_private = check_url(url), _may(None)
+    _in_time(
+        lambda line: _call("POST", parts, line, body=body, headers=headers, to_private=to_private, most=0)
+    )
 
 
 def get(url: str, *, to_private: bool, most: int) -> bytes:
     """What it answers. Raises NotReachable unless that is 2xx with at most so many bytes."""
-    answer = _call(
-        "GET", check_url(url, to_private=to_private), headers={}, to_private=to_private, most=most + 1
+    parts = check_url(url, to_private=to_private)
+    answer = _in_time(
+        lambda line: _call("GET", parts, line, headers={}, to_private=to_private, most=most + 1)
     )
     if len(answer) > most:
         raise NotReachable("It answers more than it should.")
@@ -59,9 +70,52 @@ def _may(to_private: bool | None) -> bool:
     return bool(settings.FAIRLOT_WEBHOOKS_TO_PRIVATE) if to_private is None else to_private
 
 
+class _Line:
+    """The connection of a call, which whoever has waited long enough for it cuts."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._connected: socket.socket | None = None
+        self._is_cut = False
+
+    def hold(self, connected: socket.socket) -> None:
+        with self._lock:
+            if self._is_cut:
+                raise NotReachable("It was too late.")
+            self._connected = connected
+
+    def cut(self) -> None:
+        with self._lock:
+            self._is_cut = True
+            if self._connected is not None:
+                with suppress(OSError):  # it is closed already
+                    # Not that of TLS, which would say farewell first.
+                    socket.socket.shutdown(self._connected, socket.SHUT_RDWR)
+
+
+def _in_time(work: Callable[[_Line], bytes]) -> bytes:
+    """What `work` answers. Time limits of sockets are of one read each, and the look-up of a name has none."""
+    line = _Line()
+    found: Future[bytes] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work(line))
+        except Exception as error:
+            found.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        return found.result(timeout=SECONDS)
+    except TimeoutError:
+        line.cut()
+        raise NotReachable(f"It did not answer within {SECONDS:g} seconds.") from None
+
+
 def _call(
     method: str,
     parts: SplitResult,
+    line: _Line,
     *,
     headers: dict[str, str],
     to_private: bool,
@@ -70,23 +124,26 @@ def _call(
 ) -> bytes:
     host = parts.hostname or ""
     address, port = _address(host, parts.port or (443 if parts.scheme == "https" else 80), to_private)
-    pool: urllib3.HTTPConnectionPool
+    connection: HTTPConnection
     if parts.scheme == "https":
-        pool = urllib3.HTTPSConnectionPool(
-            address, port, timeout=TIMEOUT, retries=False, server_hostname=host, assert_hostname=host
+        connection = HTTPSConnection(
+            address, port, timeout=TO_CONNECT, server_hostname=host, assert_hostname=host
         )
     else:
-        pool = urllib3.HTTPConnectionPool(address, port, timeout=TIMEOUT, retries=False)
+        connection = HTTPConnection(address, port, timeout=TO_CONNECT)
     path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     try:
-        with pool:
-            answer = pool.request(
-                method, path, body=body, headers=headers | {"Host": parts.netloc},
-                redirect=False, preload_content=False,
-            )  # fmt: skip
-            content = _read(answer, most)
-            status = answer.status
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        with closing(connection):
+            connection.connect()
+            line.hold(connection.sock)
+            connection.sock.settimeout(SECONDS)
+            connection.request(
+                method, path, body=body, headers=headers | {"Host": parts.netloc}, preload_content=False
+            )
+            with closing(connection.getresponse()) as answer:
+                content = _read(answer, most)
+                status = answer.status
+    except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as error:
         raise NotReachable(str(error)[:300]) from error
     if not 200 <= status < 300:
         raise NotReachable(f"It answered with {status}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -60,7 +60,7 @@ def standings(
     for period in dict.fromkeys(change.period for change in changes):
         for begins, ends in _periods(period, first, last):
             at = min(now, ends if ends.date() <= last + DAY else until)
-            amount = _amount(changes, period, at)
+            amount = amount_at(changes, period, at)
             if amount is None or at <= begins:
                 continue
             if below is None:
@@ -84,7 +84,7 @@ def _periods(period: str, first: date, last: date) -> Iterable[tuple[datetime, d
     return reversed(found)
 
 
-def _amount(changes: Sequence[BudgetChange], period: str, at: datetime) -> Decimal | None:
+def amount_at(changes: Iterable[BudgetChange], period: str, at: datetime) -> Decimal | None:
     """What was set as of a moment; at the end of a period what was set before it."""
     amounts = [
         change.amount

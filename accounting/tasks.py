@@ -5,22 +5,37 @@ from __future__ import annotations
 from celery import shared_task
 
 from accounting import mail, webhooks
+from accounting.actions.requests import requests_soon_to_end, tell_of_end
 from accounting.clock import now_from_database
+from accounting.each import each
+from accounting.locks import OutboxLock, only_one
 from accounting.months import add_months_ahead
+
+# Who does not answer must not have all workers wait for it, as rounds and bills do for workers; beat comes again.
+LASTS = 20.0  # seconds
 
 
 @shared_task
 def send_letters() -> None:
-    """Sends the mail that waits in the outbox."""
-    for letter_id in mail.due_letters():
-        mail.send(letter_id=letter_id)
+    """Sends the mail that waits in the outbox, in one worker at a time."""
+    with only_one(OutboxLock.LETTERS) as is_mine:
+        if is_mine:
+            each(mail.due_letters(), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
+
+
+@shared_task
+def tell_of_ends() -> None:
+    """Tells of what was granted until a moment that comes soon."""
+    ids = requests_soon_to_end().values_list("pk", flat=True)
+    each(ids, lambda request_id: tell_of_end(request_id=request_id))
 
 
 @shared_task
 def call_webhooks() -> None:
-    """Makes the calls that wait in the outbox."""
-    for call_id in webhooks.due_calls():
-        webhooks.call(call_id=call_id)
+    """Makes the calls that wait in the outbox, in one worker at a time."""
+    with only_one(OutboxLock.WEBHOOKS) as is_mine:
+        if is_mine:
+            each(webhooks.due_calls(), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS)
 
 
 @shared_task

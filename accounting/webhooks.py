@@ -22,8 +22,9 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 def due_calls() -> list[int]:
+    """New ones first: they do not wait for those who never answer."""
     due = WebhookCall.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
-    return list(due.order_by("pk").values_list("pk", flat=True)[:100])
+    return list(due.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:100])
 
 
 def forget() -> None:
@@ -31,28 +32,38 @@ def forget() -> None:
     WebhookCall.objects.filter(written_at__lt=Now() - KEPT).delete()
 
 
-@transaction.atomic(durable=True)
 def call(*, call_id: int) -> bool:
     """Makes it unless another worker does; whether it was taken now. Else it is made again, later and later.
 
-    A worker that dies between the answer and the commit has it made again, with the same X-Fairlot-Delivery.
+    An attempt is counted and the next one put off before it is made: whoever dies in it has been counted. If that
+    was after the answer, the next one has the same X-Fairlot-Delivery.
     """
-    waiting = WebhookCall.objects.select_for_update(skip_locked=True)
-    one = waiting.filter(pk=call_id, sent_at=None, attempts__lt=MOST_ATTEMPTS).first()
+    one = _claim(call_id)
     if one is None:
         return False
     now = now_from_database()
-    one.attempts += 1
     try:
         outgoing.post(one.url, one.body.encode(), headers_of(one, int(now.timestamp())))
     except outgoing.NotReachable as error:
         logger.warning("%s was not taken: %s", one, error)
         one.error = str(error)[:300]
-        one.not_before = now + min(FIRST_WAIT * 2 ** (one.attempts - 1), LONGEST_WAIT)
     else:
         one.sent_at, one.error = now, ""
-    one.save(update_fields=["attempts", "error", "not_before", "sent_at"])
+    # It may have been forgotten meanwhile, with its team.
+    WebhookCall.objects.filter(pk=one.pk).update(sent_at=one.sent_at, error=one.error)
     return one.sent_at is not None
+
+
+@transaction.atomic(durable=True)
+def _claim(call_id: int) -> WebhookCall | None:
+    waiting = WebhookCall.objects.select_for_update(skip_locked=True).filter(sent_at=None)
+    one = waiting.filter(pk=call_id, attempts__lt=MOST_ATTEMPTS, not_before__lte=Now()).first()
+    if one is None:
+        return None
+    one.not_before = now_from_database() + min(FIRST_WAIT * 2**one.attempts, LONGEST_WAIT)
+    one.attempts += 1
+    one.save(update_fields=["attempts", "not_before"])
+    return one
 
 
 def headers_of(one: WebhookCall, timestamp: int) -> dict[str, str]:

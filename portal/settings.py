@@ -169,6 +169,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     "services": {"task": "scheduling.tasks.step_services", "schedule": 5.0, "options": {"expires": 10}},
     "grants": {"task": "scheduling.tasks.end_grants", "schedule": 10.0, "options": {"expires": 20}},
+    "ends": {"task": "accounting.tasks.tell_of_ends", "schedule": 60.0, "options": {"expires": 60}},
     "budgets": {"task": "scheduling.tasks.watch_budgets", "schedule": 300.0, "options": {"expires": 300}},
     "outboxes": {"task": "accounting.tasks.empty_outboxes", "schedule": 3600.0, "options": {"expires": 3600}},
     "webhooks": {"task": "accounting.tasks.call_webhooks", "schedule": 10.0, "options": {"expires": 30}},

@@ -8,9 +8,10 @@ from time import monotonic
 from celery import shared_task
 
 from accounting.clock import now_from_database
+from accounting.locks import only_one
 from accounting.subscriptions import due_subscriptions
 from portal.reports.posting import send_report
-from scheduling.locks import Lock, only_one
+from scheduling.locks import Lock
 
 logger = logging.getLogger(__name__)
 # One takes seconds, and rounds and bills wait for workers, too; beat comes again.

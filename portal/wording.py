@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from accounting.models import Membership
+from accounting.wording import exact, number  # noqa: F401 - pages have them from here
 from scheduling.models import Job
 
 # Name of the URL, label, icon, and for whom it is ("" everybody).
@@ -82,10 +83,6 @@ def lasting(since: datetime, now: datetime) -> str:
     return "a moment" if text == "now" else text.removesuffix(" ago")
 
 
-def exact(local: datetime) -> str:
-    return local.strftime("%A, %-d %B %Y, %H:%M:%S %Z")
-
-
 def duration(seconds: float) -> str:
     whole = max(int(seconds), 0)
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
@@ -96,17 +93,6 @@ def duration(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {whole % 60:02} s" if whole % 60 else f"{minutes} min"
     return f"{whole} s"
-
-
-def number(value: float) -> str:
-    """Whole from 100 on, thousands separated; three digits from 1 on; three decimals below, but never a false 0."""
-    size, sign = abs(value), "−" if value < 0 else ""
-    if 0 < size < 0.0005:
-        return "0" if sign else "<0.001"
-    if size >= 100 or size == int(size):
-        return f"{sign}{size:,.0f}".replace(",", " ")
-    text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
-    return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
 
 
 # Why a lease ended, for people; a reason that is not here speaks for itself.

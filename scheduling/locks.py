@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import IntEnum
 
 from django.db import connection
 
 
 class Lock(IntEnum):
-    """First key of a lock; the second is the cluster's id."""
+    """First key of a lock; the second is the cluster's id. Other ones are in accounting/locks.py."""
 
     SCHEDULE = 7_101
     WATCH = 7_102
@@ -60,19 +58,3 @@ def try_lock_watch(cluster_id: int) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [Lock.WATCH, cluster_id])
         return bool(cursor.fetchone()[0])
-
-
-@contextmanager
-def only_one(lock: Lock, key: int = 0) -> Iterator[bool]:
-    """Whether nobody else does it now, outside any transaction.
-
-    Nobody else begins until it is left or the connection is lost.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
-        is_mine = bool(cursor.fetchone()[0])
-        try:
-            yield is_mine
-        finally:
-            if is_mine:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, key])

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import transaction
 
-from accounting.actions.budgets import Outlook, outlook
+from accounting.actions.budgets import Outlook, outlook, outlook_back
 from accounting.clock import now_from_database
 from accounting.models import Budget
 from accounting.one_moment import one_moment
+from accounting.spending import Held
 from scheduling.limits import unbooked
 
-Stand = Callable[[Budget], Outlook]
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What tells how a budget stands. What the database refuses to tell of one keeps no other from being read."""
+
+    now: datetime
+    held: Sequence[Held]
+
+    def stand(self, budget: Budget) -> Outlook:
+        with transaction.atomic():
+            return outlook(budget, now=self.now, held=self.held)
+
+    def stood(self, budget: Budget) -> Outlook | None:
+        """At the end of a period that has just ended."""
+        with transaction.atomic():
+            return outlook_back(budget, now=self.now, held=self.held)
 
 
 @contextmanager
-def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], Stand]]:
+def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], Moment]]:
     """All budgets in force, or those of which this is true, and what tells how one of them stands.
 
     The ledger and what is not in it yet are read in one moment: what is booked meanwhile is in one of them alone.
@@ -25,18 +43,10 @@ def budgets_in_one_moment(**which: object) -> Iterator[tuple[Sequence[Budget], S
     with one_moment():
         budgets = list(Budget.objects.in_force().filter(**which).select_related("tenant").order_by("pk"))
         held = unbooked() if budgets else []
-        now = now_from_database()
-
-        def stand(budget: Budget) -> Outlook:
-            with (
-                transaction.atomic()
-            ):  # what the database refuses to tell of one keeps no other from being read
-                return outlook(budget, now=now, held=held)
-
-        yield budgets, stand
+        yield budgets, Moment(now_from_database(), held)
 
 
 def outlooks(**which: object) -> list[Outlook]:
     """Of all budgets in force, or of those of which this is true."""
-    with budgets_in_one_moment(**which) as (budgets, stand):
-        return [stand(budget) for budget in budgets]
+    with budgets_in_one_moment(**which) as (budgets, moment):
+        return [moment.stand(budget) for budget in budgets]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar
 
 from celery import shared_task
 from django.conf import settings
@@ -13,7 +11,9 @@ from django.conf import settings
 from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
+from accounting.each import each as _each
 from accounting.errors import Refused
+from accounting.models import Budget
 from accounting.seals import seal_book
 from scheduling import actions
 from scheduling import reconcile as reconciling
@@ -27,20 +27,6 @@ from scheduling.outlooks import budgets_in_one_moment
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
 ANALYSIS_SECONDS = 60
-T = TypeVar("T")
-
-
-def _each(items: Iterable[T], do: Callable[[T], object]) -> None:
-    """Does it for all; the trouble of one does not keep the others waiting, and is raised in the end."""
-    trouble: Exception | None = None
-    for item in items:
-        try:
-            do(item)
-        except Exception as error:
-            logger.exception("%s: trouble", item)
-            trouble = error
-    if trouble:
-        raise trouble
 
 
 @shared_task
@@ -181,11 +167,15 @@ def end_grants() -> None:
 
 @shared_task
 def watch_budgets() -> None:
-    """Warns of budgets that are nearly spent, or will be."""
+    """Warns of budgets that are nearly spent, or will be, and of what was spent just before a period ended."""
     found: list[Outlook] = []
     try:
-        with budgets_in_one_moment() as (budgets, stand):
-            _each(budgets, lambda budget: found.append(stand(budget)))
+        with budgets_in_one_moment() as (budgets, moment):
+
+            def look(budget: Budget) -> None:
+                found.extend(one for one in (moment.stood(budget), moment.stand(budget)) if one is not None)
+
+            _each(budgets, look)
     finally:
         _each(found, lambda stands: warn_of_budget(stands=stands))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
@@ -18,14 +18,18 @@ from accounting.actions.checks import check_fields
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
-from accounting.models import Budget, BudgetWarning, Membership, Tenant, User, WebhookCall
+from accounting.models import Budget, BudgetChange, BudgetWarning, Membership, Tenant, User, WebhookCall
 from accounting.models.budgets import new_nonce
 from accounting.outgoing import NotReachable, check_url
+from accounting.past_budgets import amount_at
 from accounting.periods import period_of
 from accounting.permissions import require_admin
 from accounting.spending import Held, money_spent
+from accounting.tariff import MICROSECOND
 
 MOST_PERCENTAGES = 6
+# For so long somebody looks at a period that is over: what it ended with may be booked, or looked at, only then.
+LOOKED_BACK = timedelta(days=1)
 
 
 @transaction.atomic(durable=True)
@@ -85,28 +89,36 @@ def remove_budget(*, actor: User | None, budget: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How a budget stands: what is spent of it in its present period, and what will be by its end."""
+    """How a budget stands: what is spent of it in a period, and what will be by its end.
+
+    `set_then` is None of the present period; of one that is over, what the budget was at its end.
+    """
 
     budget: Budget
     begins: datetime
     ends: datetime
     spent: Decimal
     forecast: Decimal | None
+    set_then: Decimal | None = None
+
+    @property
+    def amount(self) -> Decimal:
+        return self.budget.amount if self.set_then is None else self.set_then
 
     @property
     def part(self) -> float:
-        return float(self.spent / self.budget.amount)
+        return float(self.spent / self.amount)
 
     @property
     def reached(self) -> list[str]:
         """The thresholds at which somebody is to be warned by now."""
         percentages = [str(one) for one in self.budget.percentages]
         watched = [*percentages, BudgetWarning.FORECAST] if self.budget.by_forecast else percentages
-        return [one for one in watched if _is_reached(one, self.budget.amount, self.spent, self.forecast)]
+        return [one for one in watched if _is_reached(one, self.amount, self.spent, self.forecast)]
 
     def is_told_by(self, warning: BudgetWarning) -> bool:
         """Whether what it told of was beyond the threshold of the present amount, too."""
-        return _is_reached(warning.threshold, self.budget.amount, warning.spent, warning.forecast)
+        return _is_reached(warning.threshold, self.amount, warning.spent, warning.forecast)
 
 
 def _is_reached(threshold: str, amount: Decimal, spent: Decimal, forecast: Decimal | None) -> bool:
@@ -118,9 +130,30 @@ def _is_reached(threshold: str, amount: Decimal, spent: Decimal, forecast: Decim
 def outlook(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook:
     begins, ends = period_of(budget.period, None, now)
     assert ends is not None  # noqa: S101 - a calendar period has one
-    below = Tenant.objects.filter(path__startswith=budget.tenant.path).values_list("pk", flat=True)
-    used = money_spent(begins, now, held, list(below))
+    used = money_spent(begins, now, held, _below(budget))
     return Outlook(budget, begins, ends, used, forecast(used, begins=begins, now=now, ends=ends))
+
+
+def outlook_back(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outlook | None:
+    """How it stood at the end of the period before the present one; None if that is long over or had no such budget.
+
+    What is spent at the end is what was to be expected.
+    """
+    ends, _ = period_of(budget.period, None, now)
+    if now - ends > LOOKED_BACK:
+        return None
+    changes = BudgetChange.objects.filter(tenant_id=budget.tenant_id, period=budget.period)
+    amount = amount_at(changes, budget.period, ends)
+    if amount is None:
+        return None
+    begins, _ = period_of(budget.period, None, ends - MICROSECOND)
+    used = money_spent(begins, now, held, _below(budget), ends=ends)
+    return Outlook(budget, begins, ends, used, used, set_then=amount)
+
+
+def _below(budget: Budget) -> list[int]:
+    below = Tenant.objects.filter(path__startswith=budget.tenant.path)
+    return list(below.values_list("pk", flat=True))
 
 
 @transaction.atomic(durable=True)
@@ -129,7 +162,7 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
 
     Who was told of less than another amount's threshold is told again, who was told of as much or more is not. Any
     number of workers may call it: the budget's row lets one in, and the database lets no warning in twice. What was
-    spent when `stands` was read is compared with what the budget is now.
+    spent when `stands` was read is compared with what the budget is now, or was at the end of a period that is over.
     """
     locked = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     budget = locked.filter(pk=stands.budget.pk).first()
@@ -142,7 +175,7 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
     told.filter(threshold__in=untold, lifted_at=None).update(lifted_at=Now())
     new = [
         BudgetWarning.objects.create(
-            budget=budget, begins=stands.begins, threshold=threshold, amount=budget.amount,
+            budget=budget, begins=stands.begins, threshold=threshold, amount=stands.amount,
             spent=stands.spent, forecast=stands.forecast,
         )
         for threshold in untold
@@ -154,30 +187,35 @@ def warn_of_budget(*, stands: Outlook) -> list[BudgetWarning]:
 
 def _tell(warning: BudgetWarning, stands: Outlook) -> None:
     budget, tenant = warning.budget, warning.budget.tenant
-    said = in_words(warning)
+    is_over = stands.set_then is not None
     managers = User.objects.filter(
         memberships__tenant__in=tenant.lineage, memberships__role=Membership.Role.MANAGER
     )
     period = f"{stands.begins:%-d %B %Y} to {stands.ends:%-d %B %Y} (UTC)"
-    text = f"{said}\n\nThe period is {period}.\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
-    mail.write(managers.distinct(), subject=f"Budget of {tenant.name}: {_what(warning)}", text=text)
+    said = f"{_in_words(warning, is_over)}\n\nThe period {'was' if is_over else 'is'} {period}."
+    text = f"{said}\n{settings.PUBLIC_URL}/team/{tenant.slug}/\n"
+    subject = f"Budget of {tenant.name}: {_what(warning, is_over)}"
+    mail.write(managers.distinct(), subject=subject, text=text)
     if budget.webhook_url:
         WebhookCall.objects.create(
             budget=budget, url=budget.webhook_url, nonce=budget.nonce, body=_body(warning, stands)
         )
 
 
-def in_words(warning: BudgetWarning) -> str:
+def _in_words(warning: BudgetWarning, is_over: bool) -> str:
     name, currency = warning.budget.tenant.name, settings.FAIRLOT_CURRENCY
     spent_so_far = f"{name} has spent {warning.spent:,.2f} of {warning.amount:,.2f} {currency}"
     if warning.threshold == BudgetWarning.FORECAST:
+        if is_over:
+            return f"{spent_so_far}, at the end of its period."
         return f"{spent_so_far}; if it goes on like this it will be {warning.forecast:,.2f} at the end."
     return f"{spent_so_far}, which is {warning.threshold} % or more."
 
 
-def _what(warning: BudgetWarning) -> str:
-    is_forecast = warning.threshold == BudgetWarning.FORECAST
-    return "it will not last" if is_forecast else f"{warning.threshold} % are spent"
+def _what(warning: BudgetWarning, is_over: bool) -> str:
+    if warning.threshold != BudgetWarning.FORECAST:
+        return f"{warning.threshold} % {'were' if is_over else 'are'} spent"
+    return "it did not last" if is_over else "it will not last"
 
 
 def _body(warning: BudgetWarning, stands: Outlook) -> str:

@@ -1,14 +1,13 @@
 """Setting what a request grants, and putting the former value back at its end.
 
 All inside the caller's transaction, who holds the tenant's row: whoever changes its tickets or limits waits.
-Grants of one target stand on each other like a pile, each with the value that it found. When one ends whose
-value still stands, that found value comes back; if a later grant took its place, that one inherits it; and
-what somebody else has set since stays.
+Grants of one target stand on each other like a pile, each with the value that it found. When the topmost ends,
+that found value comes back; when one below another ends, the one above inherits it. Whoever sets the same by
+hand, be it to the same value, overtakes all that stand: these end without effect.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -20,8 +19,10 @@ from accounting.actions.quotas import told as say
 from accounting.actions.tenants import archive_within, check_tickets, create_within, set_tickets_within
 from accounting.errors import Refused
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
+from accounting.models.requests import TICKETS, limit_target, team_target
 
 Kind = Request.Kind
+CHANGED_SINCE = "somebody changed it since, which stays"
 
 
 class NotYet(Refused):
@@ -48,8 +49,13 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def told(request: Request, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is wanted or granted, as the audit trail keeps it."""
-    return say(quota_of(request.tenant, values)) if request.kind == Kind.LIMIT else dict(values)
+    """What is wanted or granted, as the audit trail keeps it; a limit of what is gone as it was written."""
+    if request.kind != Kind.LIMIT:
+        return dict(values)
+    try:
+        return say(quota_of(request.tenant, values))
+    except Refused:
+        return dict(values)
 
 
 def grant(actor: User | None, request: Request, until: datetime | None) -> None:
@@ -58,17 +64,17 @@ def grant(actor: User | None, request: Request, until: datetime | None) -> None:
     tenant = request.tenant
     match request.kind:
         case Kind.TICKETS:
-            request.target, request.former = "tickets", str(tenant.tickets)
+            request.target, request.former = TICKETS, str(tenant.tickets)
             set_tickets_within(actor=actor, tenant=tenant, tickets=granted["tickets"])
         case Kind.LIMIT:
             quota = quota_of(tenant, granted)
             before = find(quota)
-            request.target = _target(quota)
+            request.target = limit_target(quota)
             request.former = str(before.limit) if before else ""
             set_within(actor=actor, quota=quota, limit=quota.limit)
         case Kind.TEAM:
             made = create_within(actor=actor, name=granted["name"], parent=tenant, tickets=granted["tickets"])
-            request.target = f"team:{made.pk}"
+            request.target = team_target(made)
             _let_manage(actor, made, request.asked_by)
         case _:
             _extend(request, until)
@@ -88,8 +94,19 @@ def _extend(request: Request, until: datetime | None) -> None:
     extended = Request.objects.select_for_update().get(pk=request.extends_id)
     if not extended.is_in_force:
         raise Refused("What was to be extended has ended.")
+    check_longer(extended, until)
     extended.ends_at, extended.ending = until, ""  # what stood in the way of its former end is over
     extended.save(update_fields=["ends_at", "ending"])
+
+
+def check_longer(extended: Request, until: datetime | None) -> None:
+    """Refused unless what is granted would last longer by it."""
+    if extended.overtaken_at is not None:
+        raise Refused("Somebody has changed what was granted since, and that has no end.")
+    if extended.ends_at is None:
+        raise Refused("It stays for good already.")
+    if until is not None and until <= extended.ends_at:
+        raise Refused("It lasts until then already.", "until")
 
 
 def end(request: Request) -> str:
@@ -98,6 +115,8 @@ def end(request: Request) -> str:
         return _end_team(request)
     if request.kind not in {Kind.TICKETS, Kind.LIMIT}:
         return "over"
+    if request.overtaken_at is not None:
+        return CHANGED_SINCE
     value = _value(request)
     later = _next_in_the_pile(request, value)
     if later is not None:
@@ -105,13 +124,13 @@ def end(request: Request) -> str:
         later.save(update_fields=["former"])
         return f"request {later.pk} took its place"
     if _standing(request) != value:
-        return "somebody changed it since, which stays"
+        return CHANGED_SINCE
     _put_back(request)
     return f"back to {request.former}" if request.former else "removed again"
 
 
 def _next_in_the_pile(request: Request, value: str) -> Request | None:
-    """The grant that was made on top of this one, if it is in force and found this one's value."""
+    """The grant that was made on top of this one and is in force."""
     pile = Request.objects.in_force().filter(
         tenant=request.tenant_id, target=request.target, decided_at__gt=request.decided_at
     )
@@ -128,7 +147,10 @@ def _standing(request: Request) -> str | None:
     """What is so now; None: nothing. As written in the grant, if it is the same."""
     if request.kind == Kind.TICKETS:
         return str(request.tenant.tickets)
-    held = find(quota_of(request.tenant, request.granted or {}))
+    try:
+        held = find(quota_of(request.tenant, request.granted or {}))
+    except Refused:  # whose limit it was is gone, and with it the limit
+        return None
     if held is None:
         return None
     value = _value(request)
@@ -150,8 +172,18 @@ def _put_back(request: Request) -> None:
         remove_within(actor=None, quota=held)
 
 
+def teams_of(request: Request) -> list[int]:
+    """The ids of the team that was granted something, and of the one that it granted."""
+    kind, _, team = request.target.partition(":")
+    return [request.tenant_id, *([int(team)] if kind == "team" else [])]
+
+
 def _end_team(request: Request) -> str:
-    team = Tenant.objects.select_for_update(no_key=True).get(pk=int(request.target.removeprefix("team:")))
+    team = Tenant.objects.select_for_update(no_key=True).filter(pk=teams_of(request)[-1]).first()
+    if team is None:
+        return "the team was deleted before"
+    if request.overtaken_at is not None:
+        return f"somebody took {team} back into use since, which stays"
     if team.archived_at:
         return f"{team} was archived before"
     try:
@@ -182,11 +214,6 @@ def quota_of(tenant: Tenant, told: Mapping[str, Any]) -> Quota:
         raise Refused("This must be a number, such as 2.50.", "limit") from None
     check_limit(quota, limit)
     return quota
-
-
-def _target(quota: Quota) -> str:
-    key = quota.key()
-    return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
 
 
 def _whole(wanted: Mapping[str, Any], field: str) -> int:

@@ -10,7 +10,8 @@ from django.db import transaction
 from accounting import audit
 from accounting.actions.checks import check_fields
 from accounting.errors import Refused
-from accounting.models import Generation, Quota, Tenant, User
+from accounting.models import Generation, Quota, Request, Tenant, User
+from accounting.models.requests import limit_target
 from accounting.permissions import require_admin
 
 LONGEST_DAYS = 366
@@ -45,7 +46,9 @@ def set_quota(
         days=days,
         at_limit=at_limit,
     )
-    return set_within(actor=actor, quota=quota, limit=Decimal(limit))
+    held = set_within(actor=actor, quota=quota, limit=Decimal(limit))
+    Request.objects.overtake(limit_target(held), tenant=held.tenant)
+    return held
 
 
 class Which(TypedDict, total=False):
@@ -141,10 +144,12 @@ def find(quota: Quota) -> Quota | None:
 @transaction.atomic(durable=True)
 def remove_quota(*, actor: User | None, quota: Quota) -> None:
     require_admin(actor)
+    lock_limits_of(quota.tenant)
     found = Quota.objects.select_for_update(of=("self",)).select_related("tenant", "generation")
     held = found.filter(pk=quota.pk).first()
     if held is None:
         raise Refused("This quota does not exist any more.")
+    Request.objects.overtake(limit_target(held), tenant=held.tenant)
     remove_within(actor=actor, quota=held)
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from accounting import audit, mail
 from accounting.actions import grants
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
-from accounting.models import Membership, Request, Tenant, User
+from accounting.models import Membership, Quota, Request, Tenant, User
 from accounting.permissions import require_manager, require_operator
+from accounting.request_letters import text_of
 
 NOTHING: Mapping[str, Any] = {}
 LONGEST_TEXT = 2000
+LATEST_YEAR = 2200
+NOTICE = timedelta(days=1)  # so long before its end people are told of it
 
 
 @transaction.atomic(durable=True)
@@ -39,6 +41,7 @@ def ask(
     if kind not in Request.Kind.values:
         raise Refused(f"A request is one of {', '.join(Request.Kind.values)}.", "kind")
     _check_text(reason, "reason", "Say what it is for.")
+    _check_user(actor, tenant, wanted)
     now = now_from_database()
     _check_until(until, now)
     if kind == Request.Kind.EXTENSION:
@@ -57,7 +60,8 @@ def ask(
     after = grants.told(request, request.wanted) | {"until": until, "reason": request.reason}
     audit.record(actor=actor, verb="request.ask", target=request, tenant=tenant, after=after)
     operators = User.objects.exclude(portal_role=User.PortalRole.USER).exclude(pk=actor.pk)
-    mail.write(operators, subject=_subject(request, "is asked for"), text=_text(request, request.reason))
+    said = f"{actor.get_username()} asks for something that an operator may grant."
+    mail.write(operators, subject=_subject(request, "is asked for"), text=text_of(request, said))
     return request
 
 
@@ -83,7 +87,7 @@ def decline_request(*, actor: User | None, request: Request, answer: str) -> Req
     audit.record(
         actor=actor, verb="request.decline", target=held, tenant=held.tenant, after={"answer": held.answer}
     )
-    _tell(held, "was declined")
+    _tell(held, "was declined", f"{_name(actor)} has declined what was asked for.")
     return held
 
 
@@ -97,6 +101,8 @@ def approve_within(
     # Before the request's own row, as whoever ends a grant of the tenant does.
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
     held = _open(request)
+    if tenant.archived_at:
+        raise Refused(f"{tenant} is archived.")
     _check_until(until, now_from_database())
     _decide(held, actor, Request.State.APPROVED, answer)
     held.tenant = tenant
@@ -106,7 +112,12 @@ def approve_within(
     before = grants.told(held, held.wanted)
     after = grants.told(held, held.granted) | {"until": until, "answer": held.answer}
     audit.record(actor=actor, verb="request.approve", target=held, tenant=tenant, before=before, after=after)
-    _tell(held, "was approved" if held.granted == held.wanted else "was changed and approved")
+    if held.granted == held.wanted and until == held.until:
+        _tell(held, "was approved", f"{_name(actor)} has granted what was asked for.")
+    else:
+        _tell(
+            held, "was changed and approved", f"{_name(actor)} has granted something else than was asked for."
+        )
     return held
 
 
@@ -115,7 +126,9 @@ def end_within(*, request: Request) -> Request | None:
 
     What cannot end yet stays in force and is tried again; its people and the trail are told of that once.
     """
-    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=request.tenant_id)
+    # Before the request's own row, as whoever changes them by hand has them then.
+    tenants = Tenant.objects.select_for_update(no_key=True).filter(pk__in=grants.teams_of(request))
+    tenant = {one.pk: one for one in tenants.order_by("pk")}[request.tenant_id]
     held = Request.objects.select_for_update().get(pk=request.pk)
     if not held.is_in_force or held.ends_at is None or held.ends_at > now_from_database():
         return None
@@ -127,11 +140,13 @@ def end_within(*, request: Request) -> Request | None:
         return None
     held.ended_at = now_from_database()
     held.save(update_fields=["ending", "ended_at"])
+    more = Request.objects.in_force().filter(extends=held)
+    more.update(ended_at=held.ended_at, ending=f"over with request {held.pk}")
     audit.record(
         actor=None, verb="request.end", target=held, tenant=tenant, before=grants.told(held, held.granted or {}),
         after={"ending": held.ending},
     )  # fmt: skip
-    _tell(held, "has come to its end")
+    _tell(held, "has come to its end", "What was granted until some time is over.")
     return held
 
 
@@ -143,21 +158,46 @@ def _note_hindrance(held: Request, hindrance: str) -> None:
     if is_first:
         after = {"ending": hindrance}
         audit.record(actor=None, verb="request.overdue", target=held, tenant=held.tenant, after=after)
-        _tell(held, "cannot come to its end yet")
+        _tell(
+            held,
+            "cannot come to its end yet",
+            "What was granted should be over, but something is in the way.",
+        )
 
 
 def requests_to_end() -> QuerySet[Request]:
     return Request.objects.in_force().filter(ends_at__lte=now_from_database())
 
 
+def requests_soon_to_end() -> QuerySet[Request]:
+    """Those whose people are to be told that they end within a day, once for each end; none that lasts no longer."""
+    now = now_from_database()
+    found = Request.objects.in_force().filter(overtaken_at=None, ends_at__gt=now, ends_at__lte=now + NOTICE)
+    return found.filter(ends_at__gt=F("decided_at") + NOTICE).exclude(told_of_end=F("ends_at"))
+
+
+@transaction.atomic(durable=True)
+def tell_of_end(*, request_id: int) -> bool:
+    """Whether its people were told now that it will end soon. Any number of workers may call it."""
+    soon = requests_soon_to_end().select_for_update(of=("self",))
+    held = soon.select_related("tenant", "asked_by", "decided_by").filter(pk=request_id).first()
+    if held is None:
+        return False
+    held.told_of_end = held.ends_at
+    held.save(update_fields=["told_of_end"])
+    _tell(held, "ends soon", "What was granted ends soon. Until then more time can be asked for on its page.")
+    return True
+
+
 def _open(request: Request) -> Request:
     held = (
         Request.objects.select_for_update(of=("self",))
-        .select_related("tenant", "asked_by")
+        .select_related("tenant", "asked_by", "decided_by")
         .get(pk=request.pk)
     )
     if held.state != Request.State.OPEN:
-        raise Refused(f"This request is {held.get_state_display().lower()} already.")
+        by = f", by {held.decided_by.get_username()}" if held.decided_by else ""
+        raise Refused(f"This request is {held.get_state_display().lower()} already{by}.")
     return held
 
 
@@ -173,7 +213,19 @@ def _check_text(text: str, field: str, empty: str) -> None:
         raise Refused(f"At most {LONGEST_TEXT} characters.", field)
 
 
+def _check_user(actor: User, tenant: Tenant, wanted: Mapping[str, Any]) -> None:
+    """Managers learn of nobody whom their team has nothing to do with, not even that there is such a user."""
+    user = wanted.get("user_id")
+    if not user or actor.is_operator:
+        return
+    members = Membership.objects.filter(user=user, tenant__path__startswith=tenant.path)
+    if not members.exists() and not Quota.objects.filter(user=user, tenant=tenant).exists():
+        raise Refused("There is no such user.", "user")
+
+
 def _check_until(until: datetime | None, now: datetime) -> None:
+    if until is not None and until.year > LATEST_YEAR:
+        raise Refused(f"The year must be {LATEST_YEAR} at the latest.", "until")
     if until is not None and until <= now:
         raise Refused("It would be over already.", "until")
 
@@ -184,23 +236,23 @@ def _check_extension(tenant: Tenant, extends: Request | None, until: datetime | 
     extends = Request.objects.get(pk=extends.pk)  # as it is now
     if not extends.is_in_force or extends.ends_at is None:
         raise Refused("Only what was granted until some time, and has not ended, can be extended.")
-    if until is not None and until <= extends.ends_at:
-        raise Refused("It lasts until then already.", "until")
+    grants.check_longer(extends, until)
 
 
-def _tell(request: Request, what: str) -> None:
-    """Who asked, and who else manages the team."""
+def _name(actor: User | None) -> str:
+    return actor.get_username() if actor else "Fairlot"
+
+
+def _tell(request: Request, what: str, said: str) -> None:
+    """Those who manage the team, and who asked, if that is still one who may see it."""
     managers = User.objects.filter(
         memberships__tenant=request.tenant_id, memberships__role=Membership.Role.MANAGER
     )
-    people = User.objects.filter(pk=request.asked_by_id) | managers
-    said = request.ending or request.answer
-    mail.write(people.distinct(), subject=_subject(request, what), text=_text(request, said))
+    people = list(managers.distinct().order_by("pk"))
+    if Request.objects.visible_to(request.asked_by).filter(pk=request.pk).exists():
+        people.append(request.asked_by)
+    mail.write(people, subject=_subject(request, what), text=text_of(request, said))
 
 
 def _subject(request: Request, what: str) -> str:
     return f"{request.get_kind_display()} for {request.tenant.name} {what}"
-
-
-def _text(request: Request, said: str) -> str:
-    return f"{said}\n\n{settings.PUBLIC_URL}/requests/{request.pk}/\n"

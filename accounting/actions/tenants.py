@@ -9,7 +9,8 @@ from django.utils.text import slugify
 from accounting import audit
 from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
 from accounting.errors import Refused
-from accounting.models import BudgetWarning, Tenant, User, WebhookCall
+from accounting.models import BudgetWarning, Request, Tenant, User, WebhookCall
+from accounting.models.requests import TICKETS, team_target
 from accounting.permissions import require_admin
 
 
@@ -126,6 +127,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
         raise Refused(f"{parent}, above it, is archived.")
     tenant.archived_at = None
     tenant.save(update_fields=["archived_at"])
+    Request.objects.overtake(team_target(tenant))
     audit.record(actor=actor, verb="tenant.restore", target=tenant, tenant=tenant)
     return tenant
 
@@ -154,7 +156,9 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
 def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's weight among its siblings."""
     require_admin(actor)
-    return set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
+    tenant = set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
+    Request.objects.overtake(TICKETS, tenant=tenant)
+    return tenant
 
 
 def set_tickets_within(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Self
 
 from django.db import models
 from django.db.models.functions import Now
 
+from accounting.models.quotas import Quota
 from accounting.models.tenants import Membership, Tenant, User
+
+# What a grant may set: each has one value at a time.
+TICKETS = "tickets"
+
+
+def limit_target(quota: Quota) -> str:
+    """Which limit of its tenant."""
+    key = quota.key()
+    return "limit:" + ",".join(json.dumps(key[name]) for name in sorted(key))
+
+
+def team_target(team: Tenant) -> str:
+    """That a team is in use."""
+    return f"team:{team.pk}"
 
 
 class RequestQuerySet(models.QuerySet["Request"]):
@@ -22,6 +38,14 @@ class RequestQuerySet(models.QuerySet["Request"]):
     def in_force(self) -> Self:
         """Granted, and what was granted has not come to its end."""
         return self.filter(state=Request.State.APPROVED, ended_at=None)
+
+    def overtake(self, target: str, *, tenant: Tenant | None = None) -> None:
+        """Somebody sets by hand what these grants have set: their ends change nothing of it any more.
+
+        Inside the caller's transaction, who holds the row of the tenant.
+        """
+        of = {} if tenant is None else {"tenant": tenant}
+        self.in_force().filter(target=target, overtaken_at=None, **of).update(overtaken_at=Now())
 
 
 class Request(models.Model):
@@ -60,6 +84,8 @@ class Request(models.Model):
     target = models.CharField(max_length=200, blank=True, default="", db_default="")
     former = models.CharField(max_length=40, blank=True, default="", db_default="", help_text="Empty: none.")
     ends_at = models.DateTimeField(null=True)
+    told_of_end = models.DateTimeField(null=True, help_text="The end of which its people were told in time.")
+    overtaken_at = models.DateTimeField(null=True, help_text="When somebody changed by hand what it set.")
     ended_at = models.DateTimeField(null=True)
     ending = models.CharField(max_length=200, blank=True, default="", db_default="")
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from accounting import actions
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership
+from scheduling.timetable.walls import when_shown
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ def decimal_or_none(post: QueryDict, field: str) -> Decimal | None:
 
 
 def moment(post: QueryDict, field: str) -> datetime | None:
-    """A date and time on the user's clock; None when left empty."""
+    """A date and time on the user's clock; None when left empty.
+
+    One that this clock never shows, or twice, as it is put forward or back, is refused: nobody knows which is meant.
+    """
     text = post.get(field, "").strip()
     if not text:
         return None
@@ -120,7 +124,14 @@ def moment(post: QueryDict, field: str) -> datetime | None:
         raise Refused("This must be a date and time, such as 2026-11-21T08:00.", field) from None
     if not 2000 <= at.year <= 2200:
         raise Refused("The year must be from 2000 to 2200.", field)
-    return timezone.make_aware(at) if timezone.is_naive(at) else at
+    if timezone.is_aware(at):
+        return at
+    shown = when_shown(at, timezone.get_current_timezone())
+    if not shown:
+        raise Refused("The clocks are put forward over this time; choose one before or after.", field)
+    if len(shown) > 1:
+        raise Refused("The clocks are put back and show this time twice; choose one before or after.", field)
+    return shown[0]
 
 
 def chosen(post: QueryDict, field: str, among: Any, *, optional: bool = False) -> Any:

@@ -118,7 +118,8 @@ def _found(request: HttpRequest, request_id: int) -> Request:
 
 def _show(asked: Request) -> dict[str, Any]:
     same = ("id", "kind", "state", "reason", "wanted", "until", "answer", "granted", "ends_at", "ended_at")
-    return {name: getattr(asked, name) for name in (*same, "ending", "asked_at", "decided_at")} | {
+    same = (*same, "overtaken_at", "ending", "asked_at", "decided_at")
+    return {name: getattr(asked, name) for name in same} | {
         "team": asked.tenant.slug,
         "extends": asked.extends_id,
         "asked_by": asked.asked_by.get_username(),

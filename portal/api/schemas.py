@@ -965,7 +965,7 @@ class NewRequest(Schema):
     team: str = Field(description="Of a new team the one above it.")
     kind: Literal["tickets", "limit", "extension", "team"]
     reason: str
-    until: datetime | None = Field(None, description="When it shall end; without, it stays.")
+    until: AwareDatetime | None = Field(None, description="When it shall end; without, it stays.")
     tickets: int | None = None
     name: str | None = Field(None, description="Of a new team.")
     limit: LimitTerms | None = None
@@ -979,7 +979,7 @@ class Approval(Schema):
     tickets: int | None = None
     name: str | None = None
     limit: Decimal | None = None
-    until: datetime | None = None
+    until: AwareDatetime | None = None
 
 
 class Refusal(Schema):
@@ -1002,6 +1002,9 @@ class Request(Schema):
     answer: str
     granted: dict[str, Any] | None
     ends_at: datetime | None
+    overtaken_at: datetime | None = Field(
+        description="When somebody changed by hand what it set: its end changes nothing of that."
+    )
     ended_at: datetime | None
     ending: str = Field(description="What became of it at its end, or why it cannot end yet.")
 

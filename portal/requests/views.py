@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import Case, QuerySet, Value, When
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.actions.grants import quota_of
@@ -18,10 +20,10 @@ from accounting.actions.requests import decline_request, withdraw_request
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Membership, Request, Tenant
+from accounting.request_words import Words
 from portal.administration.access import posted_from
 from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
 from portal.administration.forms import refusal as refusal_of
-from portal.requests.words import Words
 from scheduling import actions
 from scheduling.preview import preview
 from scheduling.snapshot import Change
@@ -74,7 +76,7 @@ def one_page(
         "granted": words.say(one, one.granted) if one.granted is not None else "",
         "may_answer": may_answer,
         "may_withdraw": is_open and manages,
-        "may_extend": manages and one.is_in_force and one.ends_at is not None,
+        "may_extend": manages and one.is_in_force and one.ends_at is not None and one.overtaken_at is None,
         "shows_preview": may_answer and one.kind in PREVIEWED,
     }
     if context["shows_preview"]:
@@ -129,12 +131,18 @@ def approve(request: HttpRequest, pk: int) -> HttpResponse:
             request=one,
             answer=post.get("answer", ""),
             granted=one.wanted | _changed(one, post),
-            until=moment(post, "until"),
+            until=_until(one, post),
         ),
         done="It is granted, and in force from now on.",
         to=("request", pk),
         page=partial(one_page, pk=pk),
     )
+
+
+def _until(one: Request, post: QueryDict) -> datetime | None:
+    """What the form says; where that was left as the page shows it, the moment that was asked for, to the second."""
+    shown = f"{timezone.localtime(one.until):%Y-%m-%dT%H:%M}" if one.until else ""
+    return one.until if shown and post.get("until", "").strip() == shown else moment(post, "until")
 
 
 def _changed(one: Request, post: QueryDict) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import logging
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from accounting.locks import only_one
 from scheduling import live
 from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
-from scheduling.locks import Lock, only_one
+from scheduling.locks import Lock
 from scheduling.models import Cluster, Job, Service
 
 logger = logging.getLogger(__name__)

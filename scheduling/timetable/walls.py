@@ -5,7 +5,7 @@ Moments are aware datetimes in UTC, walls are naive ones. Which of both folds a 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 SECOND = timedelta(seconds=1)
@@ -14,12 +14,12 @@ DAY = timedelta(days=1)
 YEARS = range(2000, 2201)
 
 
-def wall_at(moment: datetime, zone: ZoneInfo) -> datetime:
+def wall_at(moment: datetime, zone: tzinfo) -> datetime:
     """What the wall shows at `moment`."""
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
-def when_shown(wall: datetime, zone: ZoneInfo) -> list[datetime]:
+def when_shown(wall: datetime, zone: tzinfo) -> list[datetime]:
     """The moments at which the wall shows this: none in the hour that is skipped, two in the one that is doubled."""
     found = {_reading(wall, zone, fold) for fold in (0, 1)}
     return sorted(moment for moment in found if wall_at(moment, zone) == wall)
@@ -43,5 +43,5 @@ def soon_set_back(moment: datetime, zone: ZoneInfo) -> timedelta:
     return max(timedelta(), (local.utcoffset() or timedelta()) - (later.utcoffset() or timedelta()))
 
 
-def _reading(wall: datetime, zone: ZoneInfo, fold: int) -> datetime:
+def _reading(wall: datetime, zone: tzinfo, fold: int) -> datetime:
     return wall.replace(tzinfo=zone, fold=fold).astimezone(UTC)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html as html_module
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
@@ -88,7 +89,7 @@ def test_an_operator_sees_what_it_would_do_changes_it_or_says_no(scene: Scene, b
     assert olga.post(f"{path}approve/", {"tickets": "120", "until": ""}).status_code == 302
     assert Tenant.objects.get(slug="astro").tickets == 120
     again = olga.post(f"{path}decline/", {"answer": "no"})
-    assert "This request is approved already." in shown(again)
+    assert "This request is approved already, by olga." in shown(again)
 
 
 def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
@@ -114,6 +115,54 @@ def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
     assert Request.objects.count() == before
 
 
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [("2099-03-29T02:30", "put forward over this time"), ("2099-10-25T02:30", "show this time twice")],
+)
+def test_a_time_that_a_clock_skips_or_shows_twice_is_refused(scene: Scene, browser_of, until, said) -> None:
+    cast = scene.people
+    User.objects.update(time_zone="Europe/Berlin")
+    before = Request.objects.count()
+    asked = {"tickets": "5", "reason": "why", "until": until}
+    got = browser_of(cast.alice).post("/team/astro/ask/tickets/", asked)
+    assert (got.status_code, said in shown(got), Request.objects.count()) == (422, True, before)
+    path = f"/requests/{scene.request.pk}/approve/"
+    got = browser_of(cast.olga).post(path, {"tickets": "120", "until": until})
+    assert (got.status_code, said in shown(got)) == (422, True)
+    assert Request.objects.get(pk=scene.request.pk).state == "open"
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+def test_an_end_that_was_asked_for_by_the_api_is_granted_to_the_second(
+    scene: Scene, browser_of, fold: int
+) -> None:
+    until = datetime(2099, 10, 25, 2, 30, 17, fold=fold, tzinfo=ZoneInfo("Europe/Berlin"))
+    User.objects.update(time_zone="Europe/Berlin")
+    new = {"team": "astro", "kind": "tickets", "reason": "x", "tickets": 5, "until": until.isoformat()}
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+    pk = alice.post("/api/v1/requests", new, content_type="application/json").json()["id"]
+    page = olga.get(f"/requests/{pk}/").content.decode()
+    assert 'name="until" value="2099-10-25T02:30"' in page
+    form = {"tickets": "5", "until": "2099-10-25T02:30"}
+    assert olga.post(f"/requests/{pk}/approve/", form).status_code == 302
+    assert Request.objects.get(pk=pk).ends_at == until.astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("until", "status"), [("2099-10-25T02:30:00", 422), ("9999-12-31T23:59:59-12:00", 409)]
+)
+def test_a_moment_without_offset_or_out_of_time_is_refused_by_the_api(
+    scene: Scene, browser_of, until: str, status: int
+) -> None:
+    alice, olga = browser_of(scene.people.alice), browser_of(scene.people.olga)
+    new = {"team": "astro", "kind": "tickets", "reason": "x", "tickets": 5, "until": until}
+    asked = alice.post("/api/v1/requests", new, content_type="application/json")
+    path = f"/api/v1/requests/{scene.request.pk}/approve"
+    approved = olga.post(path, {"until": until}, content_type="application/json")
+    for got in (asked, approved):
+        assert (got.status_code, list(got.json()["problems"])) == (status, ["until"])
+
+
 def test_for_strangers_it_does_not_exist(scene: Scene, browser_of) -> None:
     cast, path = scene.people, f"/requests/{scene.request.pk}/"
     for user in (cast.bob, cast.charlie):
@@ -126,6 +175,84 @@ def test_for_strangers_it_does_not_exist(scene: Scene, browser_of) -> None:
     assert alice.post(f"{path}decline/", {"answer": "x"}).status_code == 404
     assert alice.post(f"{path}withdraw/").status_code == 302
     assert Request.objects.get(pk=scene.request.pk).state == "withdrawn"
+
+
+@pytest.mark.parametrize("by", ["withdrawn", "declined", "approved"])
+def test_who_answers_what_was_answered_since_is_told_so_and_changes_nothing(
+    scene: Scene, browser_of, by: str
+) -> None:
+    cast, pk = scene.people, scene.request.pk
+    page, api = f"/requests/{pk}", f"/api/v1/requests/{pk}"
+    olga = browser_of(cast.olga)
+    assert 'name="tickets"' in olga.get(f"{page}/").content.decode()  # what she reads is still open
+    client, verb, form = {
+        "withdrawn": (browser_of(cast.alice), "withdraw", {}),
+        "declined": (browser_of(cast.ada), "decline", {"answer": "no"}),
+        "approved": (olga, "approve", {"tickets": "120", "until": ""}),
+    }[by]
+    assert client.post(f"{page}/{verb}/", form).status_code == 302
+    before = Request.objects.filter(pk=pk).values().get()
+    who = {"withdrawn": "alice", "declined": "ada", "approved": "olga"}[by]
+    for verb, form in (("approve", {"tickets": "300", "until": ""}), ("decline", {"answer": "no"})):
+        got = olga.post(f"{page}/{verb}/", form)
+        assert (got.status_code, f"This request is {by} already, by {who}." in shown(got)) == (422, True)
+        got = olga.post(f"{api}/{verb}", {"answer": "x"}, content_type="application/json")
+        assert (got.status_code, f"{by} already, by {who}" in got.json()["detail"]) == (409, True)
+    assert Request.objects.filter(pk=pk).values().get() == before
+    assert Tenant.objects.get(slug="astro").tickets == (120 if by == "approved" else 100)
+    assert AuditEvent.objects.filter(verb="request.approve").count() == (by == "approved")
+
+
+def test_by_the_api_what_is_of_a_team_is_not_there_for_who_may_not_see_it(scene: Scene, browser_of) -> None:
+    cast, pk = scene.people, scene.request.pk
+    limit = {"kind": "gpus", "limit": "3", "generation": "A100"}
+    answers = {
+        "limits/preview": {"team": "astro"} | limit,
+        "tickets/preview": {"team": "astro", "tickets": 5},
+        f"requests/{pk}/approve": {},
+        f"requests/{pk}/decline": {"answer": "no"},
+    }
+    manages = {
+        "requests": {"team": "astro", "kind": "tickets", "reason": "x", "tickets": 5},
+        f"requests/{pk}/withdraw": {},
+    }
+    members = {"tickets/preview": {"team": "astro", "tickets": 5, "user": "bob"}}
+
+    def status(who: User, path: str, body: dict) -> int:
+        return browser_of(who).post(f"/api/v1/{path}", body, content_type="application/json").status_code
+
+    for who, nothing in (
+        (cast.bob, [answers, manages, members]),
+        (cast.charlie, [answers, manages, members]),
+        (cast.alice, [answers]),
+    ):
+        for bodies in nothing:
+            for path, body in bodies.items():
+                assert (who.username, path, status(who, path, body)) == (who.username, path, 404)
+    for who in (cast.bob, cast.charlie):
+        assert browser_of(who).get(f"/api/v1/requests/{pk}").status_code == 404
+        assert browser_of(who).get("/api/v1/limits?team=astro").status_code == 404
+        assert browser_of(who).get("/api/v1/budgets?team=astro").status_code == 404
+    assert Request.objects.get(pk=pk).state == "open"
+    assert status(cast.alice, *next(iter(members.items()))) == 200
+    assert (
+        status(cast.olga, f"requests/{pk}/withdraw", {}) == 403
+    )  # what an operator sees is not hers to withdraw
+
+
+def test_a_manager_who_asks_for_a_limit_learns_of_no_strangers(scene: Scene, browser_of) -> None:
+    cast, alice = scene.people, browser_of(scene.people.alice)
+    told = []
+    for name in ("charlie", "nobody"):
+        limit = {"kind": "gpus", "limit": "3", "user": name}
+        new = {"team": "astro", "kind": "limit", "reason": "x", "limit": limit}
+        got = alice.post("/api/v1/requests", new, content_type="application/json")
+        told.append((got.status_code, got.json()["problems"]))
+    assert told == [(409, {"user": "There is no such user."})] * 2
+    form = {"kind": "gpus", "limit": "3", "user": str(cast.charlie.pk), "reason": "x", "until": ""}
+    got = alice.post("/team/astro/ask/limit/", form)
+    assert (got.status_code, "There is no such user." in shown(got)) == (422, True)
+    assert "charlie" not in shown(got)
 
 
 def test_more_requests_need_no_more_queries(scene: Scene, browser_of) -> None:

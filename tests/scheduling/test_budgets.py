@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
 import pytest
 from django.db import DataError, IntegrityError, connection, transaction
@@ -21,7 +22,16 @@ from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.forecast import forecast
-from accounting.models import AuditEvent, Budget, BudgetWarning, LedgerEntry, Letter, User, WebhookCall
+from accounting.models import (
+    AuditEvent,
+    Budget,
+    BudgetChange,
+    BudgetWarning,
+    LedgerEntry,
+    Letter,
+    User,
+    WebhookCall,
+)
 from accounting.outgoing import NotReachable, post
 from accounting.periods import period_of
 from accounting.spending import Held
@@ -221,6 +231,94 @@ def test_it_is_warned_of_by_forecast(lab: World) -> None:
     assert "it will be 10" in Letter.objects.get().text
 
 
+class TestJustEnded:
+    """The period that a lease of two hours was in, at 4.80 an hour, ended ten minutes ago."""
+
+    @pytest.fixture(autouse=True)
+    def ends(self, lab: World, monkeypatch: pytest.MonkeyPatch) -> datetime:
+        from accounting.actions import budgets  # noqa: PLC0415 - models
+
+        lab.age(lab.holding(Lease.State.RUNNING)[0], 2 * 3600)
+        ends = now_from_database().replace(microsecond=1000) - timedelta(minutes=10)
+
+        def period(kind: str, days: int | None, now: datetime) -> tuple[datetime, datetime]:
+            begins = ends if now >= ends else ends - timedelta(days=90)
+            return begins, begins + timedelta(days=90)
+
+        monkeypatch.setattr(budgets, "period_of", period)
+        return ends
+
+    def long_set(self, lab: World, amount: str, ends: datetime, **changes: object) -> Budget:
+        made = budget(lab, amount, tenant=lab.people.astro, **changes)
+        at = ends - timedelta(days=9)
+        BudgetChange.objects.create(tenant_id=made.tenant_id, period=made.period, amount=amount, at=at)
+        return made
+
+    def test_what_was_spent_in_its_last_minutes_is_warned_of_once(self, lab: World, ends: datetime) -> None:
+        made = self.long_set(lab, "9.00", ends, percentages=[90, 120], webhook_url=URL)
+        for _ in range(2):
+            tasks.watch_budgets()
+        warning = made.warnings.get()
+        assert (warning.threshold, warning.begins) == ("90", ends - timedelta(days=90))
+        assert float(warning.spent) == pytest.approx(8.8, rel=0.01)
+        letter = Letter.objects.get()
+        assert letter.subject == "[Fairlot] Budget of Astro: 90 % were spent"
+        assert "The period was " in letter.text
+        assert json.loads(WebhookCall.objects.get().body)["ends"] == ends.isoformat()[:23] + "Z"
+
+    def test_what_was_warned_of_before_its_end_is_not_again(self, lab: World, ends: datetime) -> None:
+        made = self.long_set(lab, "9.00", ends, percentages=[90])
+        begins = ends - timedelta(days=90)
+        BudgetWarning.objects.create(
+            budget=made, begins=begins, threshold="90", amount=9, spent=Decimal("8.5")
+        )
+        tasks.watch_budgets()
+        assert made.warnings.count() == 1
+
+    def test_what_is_set_for_the_next_period_changes_nothing_of_it(self, lab: World, ends: datetime) -> None:
+        made = self.long_set(lab, "9.00", ends, percentages=[90])
+        budget(lab, "1000", tenant=lab.people.astro, percentages=[90])
+        for _ in range(2):
+            tasks.watch_budgets()
+        assert [warning.amount for warning in made.warnings.all()] == [9]
+
+    def test_that_it_did_not_last_is_said_of_one_that_warns_by_forecast(
+        self, lab: World, ends: datetime
+    ) -> None:
+        made = self.long_set(lab, "8.00", ends, percentages=[999], by_forecast=True)
+        tasks.watch_budgets()
+        assert made.warnings.get().threshold == "forecast"
+        assert Letter.objects.get().subject == "[Fairlot] Budget of Astro: it did not last"
+        assert " of 8.00 EUR, at the end of its period." in Letter.objects.get().text
+
+    def test_a_budget_that_came_after_its_end_says_nothing_of_it(self, lab: World) -> None:
+        budget(lab, "5", tenant=lab.people.astro)
+        tasks.watch_budgets()
+        assert not BudgetWarning.objects.exists()
+
+    def test_of_what_is_held_over_the_end_only_what_was_before_it_counts(
+        self, lab: World, monkeypatch
+    ) -> None:
+        from accounting.actions import budgets  # noqa: PLC0415 - models
+
+        monkeypatch.setattr(budgets, "period_of", period_of)
+        made = self.long_set(lab, "9.00", datetime(2026, 3, 31, tzinfo=UTC))
+        cast, since = lab.people, datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
+        held = [Held(cast.astro.pk, cast.bob.pk, cast.v100.pk, 4, since)]
+        stood = budgets.outlook_back(made, now=datetime(2026, 4, 1, 0, 4, tzinfo=UTC), held=held)
+        assert stood is not None
+        assert (stood.begins, stood.ends) == period_of("quarter", None, since)
+        assert (stood.spent, stood.amount, stood.reached) == (Decimal("7.20"), Decimal(9), ["80"])
+
+    def test_after_a_day_nobody_looks_back(self, lab: World, ends: datetime, monkeypatch) -> None:
+        from accounting.actions import budgets  # noqa: PLC0415 - models
+
+        self.long_set(lab, "5.00", ends)
+        monkeypatch.setattr(budgets, "LOOKED_BACK", timedelta(minutes=9))
+        tasks.watch_budgets()
+        assert not BudgetWarning.objects.exists()
+
+
 def test_the_database_lets_no_warning_in_twice(lab: World) -> None:
     made = budget(lab)
     fields = {"budget": made, "begins": now_from_database(), "threshold": "80", "amount": 100, "spent": 90}
@@ -308,6 +406,10 @@ def test_a_budget_that_makes_no_sense_is_refused(lab: World, wrong: dict, field:
     assert refusal.value.field == field
 
 
+class Killed(BaseException):
+    """What no worker survives."""
+
+
 class TestWebhooks:
     @pytest.fixture
     def calls(self) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
@@ -334,6 +436,43 @@ class TestWebhooks:
         thread.join()
         server.server_close()
 
+    @pytest.fixture
+    def drips(self) -> Iterator[Callable[[str], str]]:
+        """A server on this machine that sends one part of its answer a byte at a time; its address for each part."""
+        enough = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                parts = {
+                    "/status": b"HTTP/1.1 200 " + b"x" * 4000,
+                    "/header": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 4000,
+                }
+                head = b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n"
+                if self.path == "/body":
+                    self.wfile.write(head)
+                with suppress(OSError):  # the caller has hung up
+                    for byte in parts.get(self.path, b"x" * 4000):
+                        if enough.wait(0.01):
+                            break
+                        self.wfile.write(bytes([byte]))
+                self.close_connection = True
+
+            do_POST = do_GET  # noqa: N815 - as http.server wants it
+
+            def log_message(self, *args: object) -> None:
+                """Not on the test's output."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield lambda part: f"http://localhost:{server.server_port}/{part}"
+        enough.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
     def test_a_call_is_signed_and_made_again_until_it_is_taken(self, lab: World, settings, calls) -> None:
         settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
         url, seen, answers = calls
@@ -355,6 +494,70 @@ class TestWebhooks:
         assert headers["Host"] == url.split("/")[2]
         told = json.loads(body)
         assert (told["event"], told["team"], told["threshold"]) == ("budget.warning", "uni", "80")
+
+    @pytest.mark.parametrize("part", ["status", "header", "body"])
+    def test_who_answers_a_byte_at_a_time_has_its_time_in_all(self, drips, monkeypatch, part: str) -> None:
+        monkeypatch.setattr(outgoing, "SECONDS", 0.3)
+        with pytest.raises(NotReachable, match=r"did not answer within 0\.3 seconds"):
+            outgoing.get(drips(part), to_private=True, most=10**6)
+
+    def test_what_follows_a_good_status_is_not_waited_for(self, drips, settings) -> None:
+        settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
+        post(drips("body"), b"{}", {})
+
+    def test_a_name_that_is_looked_up_for_ever_has_its_time_in_all(self, monkeypatch) -> None:
+        over = threading.Event()
+        monkeypatch.setattr(outgoing, "SECONDS", 0.1)
+        monkeypatch.setattr(outgoing.socket, "getaddrinfo", lambda *_, **__: over.wait(60) and [])
+        with pytest.raises(NotReachable, match="did not answer"):
+            post(URL, b"{}", {})
+        over.set()
+
+    def test_a_worker_that_dies_in_a_call_has_it_counted(self, lab: World, monkeypatch) -> None:
+        made = budget(lab, webhook_url=URL)
+        call = WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}")
+        counted: list[int] = []
+
+        def die(*_: object) -> None:
+            call.refresh_from_db()
+            counted.append(call.attempts)
+            raise Killed
+
+        monkeypatch.setattr(outgoing, "post", die)
+        for _ in range(webhooks.MOST_ATTEMPTS):
+            with pytest.raises(Killed):
+                accounting_tasks.call_webhooks()
+            accounting_tasks.call_webhooks()  # its time has not come
+            WebhookCall.objects.update(not_before=now_from_database())
+        accounting_tasks.call_webhooks()
+        assert counted == list(range(1, webhooks.MOST_ATTEMPTS + 1))
+
+    def test_new_calls_are_made_before_those_that_have_failed(self, lab: World, monkeypatch) -> None:
+        made = budget(lab, webhook_url=URL)
+        bodies: list[bytes] = []
+        for body, attempts in (("old", 3), ("new", 0), ("older", 4)):
+            WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body=body, attempts=attempts)
+        monkeypatch.setattr(outgoing, "post", lambda url, body, headers: bodies.append(body))
+        accounting_tasks.call_webhooks()
+        assert bodies == [b"new", b"old", b"older"]
+
+    @pytest.mark.django_db(transaction=True)
+    def test_who_does_not_answer_keeps_one_worker_waiting_and_not_all(
+        self, settings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = budget(told(settings), webhook_url=URL)
+        for _ in range(2):
+            WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}")
+        seen: list[object] = []
+
+        def slow(*_: object) -> None:
+            before = len(seen)
+            seen.append(at_once(accounting_tasks.call_webhooks))
+            assert len(seen) == before + 1  # the other worker has made no call
+
+        monkeypatch.setattr(outgoing, "post", slow)
+        accounting_tasks.call_webhooks()
+        assert seen == [[None], [None]]
 
     def test_private_networks_are_not_called(self, settings, calls) -> None:
         url, seen, _ = calls

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from accounting.models import Generation, Quota, Request, User
-from portal.wording import number
+from accounting.wording import number
 
 
 @dataclass(frozen=True)

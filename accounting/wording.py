@@ -1,0 +1,20 @@
+"""Numbers and moments as people read them, in letters and on pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def exact(local: datetime) -> str:
+    return local.strftime("%A, %-d %B %Y, %H:%M:%S %Z")
+
+
+def number(value: float) -> str:
+    """Whole from 100 on, thousands separated; three digits from 1 on; three decimals below, but never a false 0."""
+    size, sign = abs(value), "−" if value < 0 else ""
+    if 0 < size < 0.0005:
+        return "0" if sign else "<0.001"
+    if size >= 100 or size == int(size):
+        return f"{sign}{size:,.0f}".replace(",", " ")
+    text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
+    return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
