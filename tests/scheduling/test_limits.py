@@ -13,7 +13,7 @@ from accounting.errors import Refused
 from accounting.models import AuditEvent, Price, Quota
 from fairshare.model import Reason
 from scheduling import tasks
-from scheduling.actions import end_overlong, submit_job
+from scheduling.actions import cancel_job, end_overlong, submit_job
 from scheduling.explain import explain
 from scheduling.models import Cluster, Job, JobEvent, Lease
 from scheduling.spec import JobSpec
@@ -139,6 +139,55 @@ class TestInRounds:
         lab.quantum()
         other.quantum()
         assert (held(lab), held(other)) == ({"bob": 4}, {"bob": 1})
+
+
+class TestBeingStopped:
+    """What is being stopped still holds its GPUs, and counts until it has let go of them."""
+
+    def all_held(self) -> int:
+        return sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.HOLDING))
+
+    @pytest.mark.parametrize(
+        "which",
+        [{}, {"each_user": True}, {"tenant": "uni"}, {"user": "bob"}, {"generation": "v100"}],
+        ids=["of the team", "of each user", "of the team above", "of the user", "of the generation"],
+    )
+    @pytest.mark.django_db
+    def test_it_counts_until_it_has_let_go(self, which: dict[str, str | bool]) -> None:
+        lab = world(v100=8)
+        named = {
+            key: getattr(lab.people, name) if isinstance(name, str) else name for key, name in which.items()
+        }
+        limit(lab, 4, kind=Kind.GPUS, **named)
+        first = start(lab, gpus=4)
+        cancel_job(actor=lab.people.bob, job=first)
+        second = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+        lab.fill()
+        assert (self.all_held(), lab.states([second])) == (4, [Job.State.QUEUED])
+        lab.carry_out()
+        assert lab.states([first, second]) == [Job.State.CANCELLED, Job.State.RUNNING]
+        assert self.all_held() == 4
+
+    @pytest.mark.django_db
+    def test_others_do_not_wait_for_it(self) -> None:
+        lab = world(v100=8)
+        limit(lab, 4, kind=Kind.GPUS)
+        cancel_job(actor=lab.people.bob, job=start(lab, gpus=4))
+        other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        lab.fill()
+        assert lab.states([other]) == [Job.State.STARTING]
+
+    def test_it_counts_on_other_clusters_too(self, lab: World) -> None:
+        limit(lab, 4, kind=Kind.GPUS)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        waits = other.submit(lab.people.bob, lab.people.astro, gpus=4)
+        cancel_job(actor=lab.people.bob, job=start(lab, gpus=4))
+        other.fill()
+        assert (self.all_held(), held(other)) == (4, {})
+        lab.carry_out()
+        other.fill()
+        assert (self.all_held(), lab.states([waits])) == (4, [Job.State.STARTING])
 
 
 class TestQueuePlaces:
