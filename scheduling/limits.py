@@ -37,6 +37,8 @@ class Caps:
         )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
+        """No further than to none: what one has taken too much is nothing that others have less."""
+        gpus = max(gpus, 0.0)
         if generation is None:
             self.total[account] = min(self.total[account], gpus)
         else:
@@ -147,7 +149,7 @@ class RoundLimits:
             if quota.kind not in Quota.OF_A_PERIOD or quota.at_limit != at_limit:
                 continue
             left = float(self.spending.left(quota, keys[t])) - self._elsewhere(quota, keys[t])
-            lasts = left * HOUR / self.quantum
+            lasts = max(left, 0.0) * HOUR / self.quantum
             if quota.kind == Quota.Kind.GPU_HOURS:
                 caps.lower(t, kind, lasts)
                 continue

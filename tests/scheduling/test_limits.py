@@ -12,10 +12,12 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, Price, Quota
 from fairshare.model import Reason
+from fairshare.policy import shares_of
 from scheduling import tasks
 from scheduling.actions import cancel_job, end_overlong, submit_job
 from scheduling.explain import explain
 from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.snapshot import read_snapshot
 from scheduling.spec import JobSpec
 from tests.accounting.test_at_once import at_once
 from tests.scheduling.world import World, start, world
@@ -139,6 +141,36 @@ class TestInRounds:
         lab.quantum()
         other.quantum()
         assert (held(lab), held(other)) == ({"bob": 4}, {"bob": 1})
+
+
+class TestOverspent:
+    """Who has used more than a limit gets nothing; the others get what they would if it had used just that."""
+
+    @pytest.mark.parametrize("at_limit", ["block", "idle"])
+    @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
+    def test_siblings_get_what_it_cannot_take(self, lab: World, kind: str, at_limit: str) -> None:
+        job = start(lab, gpus=4)
+        lab.age(lab.lease(job), 3600 * 50)
+        limit(lab, "0.1", kind=kind, at_limit=at_limit)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+        entitled, share = shares_of(snapshot)
+        teams = {tenant: t for t, (tenant, user) in enumerate(legend.accounts) if user is None}
+        for gpus in (entitled, share):
+            assert gpus[teams[lab.people.astro.pk]].sum() == 0
+            assert gpus[teams[lab.people.bio.pk]].sum() == 4
+
+    def test_what_others_took_elsewhere_takes_nothing_here(self, lab: World) -> None:
+        """Another cluster gave out more than a limit that was lowered since lets."""
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        start(other, gpus=4)
+        limit(lab, 1, kind=Kind.GPUS)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+        _, share = shares_of(snapshot)
+        assert share[legend.accounts.index((lab.people.bio.pk, None))].sum() == 2
 
 
 class TestBeingStopped:
