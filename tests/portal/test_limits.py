@@ -10,6 +10,7 @@ from django.test import Client
 
 from accounting.clock import now_from_database
 from accounting.models import AuditEvent, Membership, Quota, Tenant
+from fairshare.model import Reason
 from fairshare.policy import decide
 from scheduling.models import Job, Round
 from scheduling.preview import preview
@@ -171,6 +172,38 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
         got = after[row.tenant.pk, names[row.generation]]
         assert (row.entitled[1], row.share[1]) == pytest.approx(got)
     assert Round.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "used"),
+    [("gpus", "4"), ("queued_jobs", "1"), ("longest_run", r"0(\.\d+)?"), ("borrowed", r"\d+(\.\d+)?")],
+)
+def test_every_limit_says_how_much_of_it_is_used(scene: Scene, browser_of, kind: str, used: str) -> None:
+    Quota.objects.all().delete()
+    Quota.objects.create(tenant=scene.people.astro, kind=kind, limit=1, at_limit="warn")
+    page = shown(browser_of(scene.people.alice).get("/team/astro/"))
+    row = page.partition('data-label="Used">')[2].partition("</td>")[0]
+    assert re.match(used + "(<| |$)", row), row
+    [one] = browser_of(scene.people.alice).get("/api/v1/limits?team=astro").json()
+    assert one["used"] is not None
+    assert ("reached" in row) == (float(one["used"]) >= 1)
+
+
+def test_figures_of_teams_above_are_for_who_sees_them(scene: Scene, browser_of) -> None:
+    job = scene.waiting
+    Quota.objects.all().delete()
+    Quota.objects.create(tenant=Tenant.objects.get(slug="uni"), kind="gpus", limit=9)
+    Job.objects.filter(pk=job.pk).update(reason=Reason.QUOTA_IN_USE)
+    said = "Uni has 8 of the 9 GPUs that it may have at once"
+    for name, is_told in (("alice", False), ("bob", False), ("olga", True)):
+        browser = browser_of(getattr(scene.people, name))
+        page = shown(browser.get(f"/jobs/{job.pk}/"))
+        told = browser.get(f"/api/v1/jobs/{job.pk}/scheduling").json()
+        for text in (page, f"{told['sentence']} {told['unblock']}"):
+            assert (said in text) == is_told, text
+            assert ("limit above Astro is reached" in text) != is_told
+            assert ("a job of Uni or a team below it ends" in text) == is_told
+    assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404
 
 
 class TestApi:
