@@ -45,7 +45,7 @@ class Standing:
 
     @property
     def account(self) -> Account:
-        return limited_by(self.quota, self.tenant, self.user and self.user.pk)
+        return limited_by(self.quota, self.tenant, self.user.pk if self.user else None)
 
     def __str__(self) -> str:
         quota, used, limit = self.quota, _figure(self.used), _figure(self.quota.limit)

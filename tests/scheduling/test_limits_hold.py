@@ -33,7 +33,7 @@ class Walk:
             World(people, Cluster.objects.create(name=f"{name} {chance.random()}")) for name in "ab"
         ]
         for place in self.places:
-            place.node(place.cluster.name, people.v100)
+            place.node(place.cluster.name, people.v100, gpus=8)
         self.began, self.passed, self.since_quantum = REAL_CLOCK(), 0, 0
         self.done: list[str] = []
         self.quotas = [self.limit(tenant, **terms) for tenant, terms in self.terms()]
@@ -61,7 +61,7 @@ class Walk:
             self.submit: 5,
             self.fill: 4,
             self.see: 8,
-            self.cancel: 2,
+            self.cancel: 4,
             self.pass_time: 3,
         }
         act: Callable[[], None] = self.chance.choices([*weighted], [*weighted.values()])[0]
@@ -96,7 +96,9 @@ class Walk:
             self.goes_on(place, self.chance.choice(sorted(leases, key=lambda lease: lease.pk)))
 
     def cancel(self) -> None:
-        jobs = list(Job.objects.unfinished().order_by("pk"))
+        """As a rule one that holds GPUs, which it keeps until it is seen to be gone."""
+        states = Job.HOLDING if self.chance.random() < 0.8 else Job.WAITING
+        jobs = list(Job.objects.filter(state__in=states).order_by("pk"))
         if jobs:
             cancel_job(actor=self.people.olga, job=self.chance.choice(jobs))
 
@@ -157,7 +159,7 @@ def people(db: None) -> Cast:
     return made
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
     people: Cast, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
