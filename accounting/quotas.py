@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from accounting.models import Generation, Quota, Tenant
-from accounting.spending import Account, Held, Spending
+from accounting.models import Generation, Quota, Tenant, User
+from accounting.periods import period_of
+from accounting.spending import Account
 
 # The least that a limit of hours or money can leave.
 LEAST = Decimal("0.001")
@@ -16,34 +17,84 @@ LEAST = Decimal("0.001")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How much of a limit over a period an account has used."""
+    """How much of a limit one has used whom it limits, in the limit's own unit.
+
+    Of the longest run, hours of the run that has lasted longest; of what is borrowed, a part of the entitlement.
+    """
 
     quota: Quota
     used: Decimal
+    tenant: Tenant  # who asks; the limit is of this one, of one above it, or of a user in it
+    user: User | None = None  # of whom, where it is of users
+    ends: datetime | None = None  # of its period, where that does not move along
 
     @property
     def is_reached(self) -> bool:
-        return self.used >= self.quota.limit
+        return is_reached(self.quota, self.used)
+
+    def is_exceeded(self, more: Decimal | int = 0) -> bool:
+        """Whether with `more` it is beyond what it may be, or a period's is spent."""
+        if self.quota.kind in Quota.OF_A_PERIOD:
+            return self.used >= self.quota.limit
+        return self.used + more > self.quota.limit
+
+    @property
+    def whose(self) -> str:
+        """Whom it limits."""
+        return f"{self.user.get_username()} in {self.tenant.name}" if self.user else self.quota.whose()
+
+    @property
+    def account(self) -> Account:
+        return limited_by(self.quota, self.tenant, self.user.pk if self.user else None)
 
     def __str__(self) -> str:
-        quota = self.quota
-        whose = quota.whose() if not quota.each_user else f"The user in {quota.tenant.name}"
-        return (
-            f"{whose} has used {_figure(self.used)} of {_figure(quota.limit)} {_unit(quota)}, {quota.when()}"
-        )
+        quota, used, limit = self.quota, _figure(self.used), _figure(self.quota.limit)
+        match quota.kind:
+            case Quota.Kind.GPUS:
+                what = quota.generation.name if quota.generation else "GPUs"
+                return f"{self.whose} has {used} of the {limit} {what} that it may have at once"
+            case Quota.Kind.QUEUED_JOBS:
+                return f"{self.whose} has {used} jobs waiting, and {limit} may"
+            case Quota.Kind.LONGEST_RUN:
+                return f"The longest run of {self.whose} is {limit} h, and it has run for {used} h"
+            case Quota.Kind.BORROWED:
+                of = f" of {quota.generation.name}" if quota.generation else ""
+                return f"{self.whose} has borrowed {used} of its entitlement{of}, and may borrow {limit}"
+            case _:
+                return f"{self.whose} has used {used} of {limit} {_unit(quota)}, {quota.when()}"
+
+    def told(self, seen: Container[int]) -> str:
+        """The same for a reader who sees the tenants `seen`: of others neither name nor figures."""
+        if self.quota.tenant_id in seen:
+            return str(self)
+        return f"A{a_limit_above(self.tenant)[1:]} is reached"
 
 
-def standings(
-    tenant: Tenant, user_id: int | None, *, now: datetime, held: Callable[[], Iterable[Held]]
-) -> list[Standing]:
-    """Of all limits over a period that hold for `tenant`, and with `user_id` for this user in it.
+def is_reached(quota: Quota, used: Decimal) -> bool:
+    """Whether nothing may come on top; nothing used reaches no limit but one over a period."""
+    return used >= quota.limit and (used > 0 or quota.kind in Quota.OF_A_PERIOD)
 
-    `held` is asked only where there are some.
+
+def a_limit_above(tenant: Tenant) -> str:
+    """What stands for a limit of which the reader may not know whose it is and how much."""
+    return f"a limit above {tenant.name}"
+
+
+def sight(tenant: Tenant, reader: User | None) -> frozenset[int]:
+    """Of `tenant` and those above it, whose limits `reader` may know, who sees `tenant`.
+
+    None is whoever sees `tenant`, as of what is written down for all of them.
     """
-    quotas = Quota.objects.in_force_for(tenant, user_id).filter(kind__in=Quota.OF_A_PERIOD)
-    found = list(quotas.select_related("tenant", "user", "generation"))
-    spending = Spending(found, now, held() if found else ())
-    return [Standing(quota, spending.used(quota, limited_by(quota, tenant, user_id))) for quota in found]
+    if reader is None:
+        return frozenset({tenant.pk})
+    seen = Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage).values_list("pk", flat=True)
+    return frozenset({tenant.pk, *seen})
+
+
+def standing(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> Standing:
+    """`used` of a limit that holds for `user` in `tenant`."""
+    ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
+    return Standing(quota, used, tenant, user if quota.user_id or quota.each_user else None, ends)
 
 
 def limited_by(quota: Quota, tenant: Tenant, user_id: int | None) -> Account:
@@ -60,12 +111,17 @@ def _figure(amount: Decimal) -> str:
 
 
 def never_fits(
-    tenant: Tenant, generation_ids: Sequence[int], gpus: int, user_id: int | None = None
+    tenant: Tenant,
+    generation_ids: Sequence[int],
+    gpus: int,
+    user_id: int | None = None,
+    *,
+    seen: Container[int] | None = None,
 ) -> str | None:
     """Why hard quotas forbid a gang of `gpus` GPUs whatever the others do, or None if they do not.
 
     `generation_ids` are those that the job accepts; none means any. Of several obstacles the one of
-    the tenant closest to the root is named.
+    the tenant closest to the root is named, if it is among the tenants `seen` (None: all).
     """
     generations = Generation.objects.in_bulk(list(generation_ids) or None)
     if not generations:
@@ -83,8 +139,13 @@ def never_fits(
             obstacles.setdefault(generation_id, quota)
     if len(obstacles) < len(generations):
         return None
-    reasons = {quota.pk: _limit_in_words(quota) for quota in obstacles.values()}
-    return f"{'; '.join(reasons.values())}; this job needs {gpus}"
+    reasons = dict.fromkeys(
+        _limit_in_words(quota)
+        if seen is None or quota.tenant_id in seen
+        else f"{a_limit_above(tenant)} forbids it"
+        for quota in obstacles.values()
+    )
+    return f"{'; '.join(reasons)}; this job needs {gpus}"
 
 
 def _limit_in_words(quota: Quota) -> str:

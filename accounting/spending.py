@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.conf import settings
@@ -15,9 +15,11 @@ from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_second
 from accounting.models import Quota, Tenant
 from accounting.periods import period_of
 from accounting.sources import Row, Scope, Sources
+from accounting.sums import start_of_hour
 from accounting.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
 
 HOUR = Decimal(3600)
+NO_TIME = timedelta(0)
 # A tenant, and a user of it or None for all of them: a node of the tree that has tickets.
 Account = tuple[int, int | None]
 Holder = tuple[int, int, int]  # tenant, user, generation
@@ -112,8 +114,12 @@ def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetim
 class Spending:
     """How much of each limit of a period is used, by whom it limits. Each period is read once."""
 
-    def __init__(self, quotas: Iterable[Quota], now: datetime, held: Iterable[Held]) -> None:
+    def __init__(
+        self, quotas: Iterable[Quota], now: datetime, held: Iterable[Held], *, ahead: timedelta = NO_TIME
+    ) -> None:
+        """With `ahead`, as it will be so much later if nothing is used from `now` on."""
         self.quotas = [quota for quota in quotas if quota.kind in Quota.OF_A_PERIOD]
+        self._ahead = ahead
         self.now, self._held = now, list(held)
         self.paths: Mapping[int, str] = dict(Tenant.objects.values_list("pk", "path")) if self.quotas else {}
         self._read: dict[datetime, Mapping[Holder, Amount]] = {}
@@ -137,7 +143,7 @@ class Spending:
         return self._used[quota.pk]
 
     def _by_account(self, quota: Quota) -> Mapping[Account, Decimal]:
-        begins, _ = period_of(quota.period, quota.days, self.now)
+        begins = self._begins(quota)
         if begins not in self._read:
             self._read[begins] = spent(begins, self.now, self._held, self._concerned(begins))
         top = self.paths[quota.tenant_id]
@@ -151,11 +157,26 @@ class Spending:
             used[whose] += amount.money if quota.kind == Quota.Kind.MONEY else amount.gpu_seconds / HOUR
         return used
 
+    def _begins(self, quota: Quota) -> datetime:
+        return period_of(quota.period, quota.days, self.now + self._ahead)[0]
+
     def _concerned(self, begins: datetime) -> list[int]:
         """Tenants at or below those with a limit over this period."""
-        tops = tuple(
-            self.paths[quota.tenant_id]
-            for quota in self.quotas
-            if period_of(quota.period, quota.days, self.now)[0] == begins
-        )
+        tops = tuple(self.paths[quota.tenant_id] for quota in self.quotas if self._begins(quota) == begins)
         return [pk for pk, path in self.paths.items() if path.startswith(tops)]
+
+
+def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[Held]) -> datetime | None:
+    """When a rolling period has let go of so much that some of the limit is left, if nothing is used until then.
+
+    At a full hour, found by halving; None where it never is.
+    """
+    if quota.limit <= 0 or quota.days is None:
+        return None
+    running, hour = list(held), timedelta(hours=1)
+    spent_for, freed_by = 0, quota.days * 24 + 1  # hours ahead; by the second nothing counts any more
+    while freed_by - spent_for > 1:
+        middle = (spent_for + freed_by) // 2
+        used = Spending([quota], now, running, ahead=middle * hour).used(quota, account)
+        spent_for, freed_by = (spent_for, middle) if used < quota.limit else (middle, freed_by)
+    return start_of_hour(now) + freed_by * hour

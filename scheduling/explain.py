@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from django.db import models
-from django.db.models import Sum
 
-from accounting.clock import now_from_database
-from accounting.models import Quota
-from accounting.quotas import Standing, never_fits, standings
+from accounting.models import Quota, User
+from accounting.quotas import Standing, never_fits
 from fairshare.model import Reason
-from scheduling.limits import unbooked
+from scheduling.binding import AT_ONCE, Binding
 from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, ShareBalance
 
 SHORT: Mapping[int, str] = {
@@ -50,11 +48,18 @@ class Explanation:
 
 @dataclass
 class Explainer:
-    """Explains jobs of one cluster; reads each fact about the cluster at most once."""
+    """Explains jobs of one cluster; reads each fact about the cluster at most once.
+
+    `reader` is told of limits of those teams alone that the reader sees; None: of the job's own.
+    """
 
     cluster: Cluster
+    reader: User | None = None
     _balances: dict[tuple[int, int], dict[int, ShareBalance]] = field(default_factory=dict)
-    _limits: dict[tuple[int, int], list[Standing]] = field(default_factory=dict)
+
+    @cached_property
+    def _limits(self) -> Binding:
+        return Binding(self.cluster, self.reader)
 
     @cached_property
     def _nodes(self) -> list[Node]:
@@ -79,27 +84,44 @@ class Explainer:
         """What to tell the owner about `job` now."""
         if job.state in Job.WAITING:
             return self._waiting(job)
-        warnings = (
-            ()
-            if job.has_ended
-            else tuple(map(str, self._reached(job, Quota.AtLimit.IDLE, Quota.AtLimit.WARN)))
-        )
-        return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=warnings)
+        return Explanation(_ACTIVE[job.state](job), job.get_state_display(), detail=tuple(self._reached(job)))
+
+    def _reached(self, job: Job) -> list[str]:
+        """Limits that leave a job that runs to idle GPUs, or that warn of it."""
+        if job.has_ended:
+            return []
+        limits = self._limits
+        return limits.told(job, [*limits.reached(job, Quota.AtLimit.IDLE), *limits.warnings(job)])
 
     def _waiting(self, job: Job) -> Explanation:
         reason = Reason(job.reason)
         if reason.is_never:
             return self._never(job, reason)
+        binding = self._binding(job, reason)
         if reason is Reason.TEAM_ARCHIVED:
             sentence = f"{job.tenant.name} is archived; its jobs do not run."
         else:
-            sentence = self._not_now(job, reason)
-        helps = _UNBLOCK.get(reason, ())
+            sentence = self._not_now(job, reason, self._limits.told(job, binding))
+        helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
         if reason is Reason.ONLY_IDLE and job.only_idle:
             helps = ("It starts when GPUs are idle, or when it is let take part again.",)
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "It may start sooner when it accepts more generations.")
         return Explanation(sentence, SHORT[reason], False, tuple(self._detail(job)), helps)
+
+    def _binding(self, job: Job, reason: Reason) -> list[Standing]:
+        """Limits that stand in its way now; none where it is for another reason, or they have left room since."""
+        match reason:
+            case Reason.QUOTA_IN_USE:
+                return self._limits.in_the_way(job, *AT_ONCE)
+            case Reason.HOURS_SPENT:
+                return self._limits.in_the_way(job, *Quota.OF_A_PERIOD)
+            case Reason.BORROWED_ENOUGH:
+                return self._limits.in_the_way(job, Quota.Kind.BORROWED)
+            case Reason.ONLY_IDLE if not job.only_idle:
+                return self._limits.in_the_way(job, *AT_ONCE, at_limit=Quota.AtLimit.IDLE)
+            case _:
+                return []
 
     def _never(self, job: Job, first: Reason) -> Explanation:
         """All that stands in its way for good: mending the first alone would not help."""
@@ -134,7 +156,8 @@ class Explainer:
         """Why quotas forbid it where the nodes would hold it; where none would, on all that it accepts."""
         slots = self._slots(job)
         fitting = [pk for pk, workers in slots.items() if workers >= job.workers]
-        return never_fits(job.tenant, fitting or list(slots) or job.generation_ids, job.gpus, job.owner_id)
+        kinds = fitting or list(slots) or job.generation_ids
+        return never_fits(job.tenant, kinds, job.gpus, job.owner_id, seen=self._limits.seen(job))
 
     def never_in_words(self, job: Job) -> list[str]:
         """`never` as sentences."""
@@ -160,27 +183,18 @@ class Explainer:
                 limit = self._over_quota(job)
                 return f"It can never run: {limit or f'the team may not hold {job.gpus} GPUs at once'}."
 
-    def _not_now(self, job: Job, reason: Reason) -> str:
+    def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
+        """`limits` are those that stand in its way."""
         match reason:
-            case Reason.QUOTA_IN_USE:
-                return (
-                    f"{job.tenant.name} holds {self._held_by_tenant(job)} GPUs now; with {job.gpus} more a "
-                    "quota of GPUs at once would be exceeded."
-                )
-            case Reason.HOURS_SPENT:
-                spent = [str(one) for one in self._reached(job, Quota.AtLimit.BLOCK)]
-                return (
-                    ". ".join(spent or ["What is left of a limit's GPU-hours does not last for a round"])
-                    + "."
-                )
+            case Reason.HOURS_SPENT if limits:
+                return f"{'. '.join(limits)}."
+            case Reason.QUOTA_IN_USE | Reason.BORROWED_ENOUGH if limits:
+                return f"{'. '.join(limits)}. This job needs {job.gpus} more."
+            case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
+                return "A limit left it no room in the last round; the next one looks again."
             case Reason.ONLY_IDLE:
-                return (
-                    f"{self._only_idle(job)}; it runs only on GPUs that nobody else wants, and none is left."
-                )
-            case Reason.BORROWED_ENOUGH:
-                return (
-                    f"{job.tenant.name} or a team above it has its share, and may not borrow more beyond it."
-                )
+                said = ". ".join(limits) or self._only_idle(job)
+                return f"{said}; it runs only on GPUs that nobody else wants, and none is left."
             case Reason.SHARE_IN_USE:
                 return (
                     f"It needs {_wants(job)} {self._kinds(job)}; {_are(self._free_count(job))} free, and "
@@ -208,24 +222,14 @@ class Explainer:
             case _:
                 return "Waiting for the next round, which will look at it."
 
-    def _standings(self, job: Job) -> list[Standing]:
-        key = (job.tenant_id, job.owner_id)
-        if key not in self._limits:
-            now = now_from_database()
-            self._limits[key] = standings(job.tenant, job.owner_id, now=now, held=unbooked)
-        return self._limits[key]
-
-    def _reached(self, job: Job, *at_limit: str) -> list[Standing]:
-        return [one for one in self._standings(job) if one.is_reached and one.quota.at_limit in at_limit]
-
-    def _only_idle(self, job: Job) -> str:
+    @staticmethod
+    def _only_idle(job: Job) -> str:
         if job.only_idle:
             return "It takes no part in the sharing"
-        reached = [str(one) for one in self._reached(job, Quota.AtLimit.IDLE)]
-        return ". ".join(reached) or f"{job.tenant.name} has the GPUs that its limits let it share"
+        return f"{job.tenant.name} has the GPUs that its limits let it share"
 
     def _detail(self, job: Job) -> list[str]:
-        lines = list(map(str, self._reached(job, Quota.AtLimit.WARN)))
+        lines = self._limits.told(job, self._limits.warnings(job, is_new=job.pk is None))
         for node_kind, total, free in self._per_generation(job):
             lines.append(f"{node_kind}: {free} of {total} GPUs free")
         return lines
@@ -263,10 +267,6 @@ class Explainer:
         away = [node for node in self._accepted(job) if node.state != Node.State.READY]
         return ", ".join(f"{node.name} ({node.get_state_display().lower()})" for node in away) or "its nodes"
 
-    def _held_by_tenant(self, job: Job) -> int:
-        held = Lease.objects.filter(job__tenant=job.tenant_id, state__in=Lease.HOLDING)
-        return held.aggregate(total=Sum("gpus"))["total"] or 0
-
     def _ahead(self, job: Job) -> int:
         own = Job.objects.filter(
             cluster=self.cluster, owner=job.owner_id, tenant=job.tenant_id, only_idle=False
@@ -293,9 +293,9 @@ def paused_in_words(cluster: Cluster) -> str:
     return f"{cluster.name} is paused by an operator{why}"
 
 
-def explain(job: Job) -> Explanation:
-    """What to tell the owner about one job; for many of a cluster keep an Explainer."""
-    return Explainer(job.cluster).explain(job)
+def explain(job: Job, *, reader: User | None = None) -> Explanation:
+    """What to tell `reader` about one job; for many of a cluster keep an Explainer."""
+    return Explainer(job.cluster, reader).explain(job)
 
 
 def _are(count: int) -> str:
@@ -317,7 +317,7 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.NEVER_WORKER_TOO_LARGE: ("Clone it with more workers of fewer GPUs each.",),
     Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger quota.",),
     Reason.QUOTA_IN_USE: ("It starts when a job of the team ends.",),
-    Reason.HOURS_SPENT: ("It starts when the limit's period is over, or with a larger limit.",),
+    Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
     Reason.BORROWED_ENOUGH: ("It starts when a job of the team ends, or with a larger limit.",),
     Reason.ONLY_IDLE: (
         "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",

@@ -37,6 +37,8 @@ class Caps:
         )
 
     def lower(self, account: int, generation: int | None, gpus: float) -> None:
+        """No further than to none: what one has taken too much is nothing that others have less."""
+        gpus = max(gpus, 0.0)
         if generation is None:
             self.total[account] = min(self.total[account], gpus)
         else:
@@ -61,6 +63,7 @@ class Elsewhere:
 class RoundLimits:
     """All limits that concern rounds, and what is used of them."""
 
+    cluster: Cluster
     quotas: Sequence[Quota]
     spending: Spending
     paths: Mapping[int, str]  # of tenants
@@ -71,11 +74,11 @@ class RoundLimits:
     @classmethod
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
         """As of `now`. With `lock` no other cluster gives out the same GPUs or hours until the transaction ends."""
-        quotas = list(
-            Quota.objects.filter(kind__in=IN_ROUNDS)
-            .exclude(at_limit=Quota.AtLimit.WARN)
-            .select_related("tenant")
-        )
+        quotas = Quota.objects.filter(kind__in=IN_ROUNDS).exclude(at_limit=Quota.AtLimit.WARN)
+        return cls._of(list(quotas.select_related("tenant")), cluster, now=now, lock=lock)
+
+    @classmethod
+    def _of(cls, quotas: Sequence[Quota], cluster: Cluster, *, now: datetime, lock: bool) -> Self:
         elsewhere: Mapping[tuple[int, int, int], Elsewhere] = {}
         if quotas and Cluster.objects.attached().exclude(pk=cluster.pk).exists():
             if lock:
@@ -83,6 +86,7 @@ class RoundLimits:
             elsewhere = _held_elsewhere(cluster)
         bounded = any(quota.kind in Quota.OF_A_PERIOD for quota in quotas)
         return cls(
+            cluster=cluster,
             quotas=quotas,
             spending=Spending(quotas, now, unbooked() if bounded else ()),
             paths=dict(Tenant.objects.values_list("pk", "path")) if quotas else {},
@@ -96,15 +100,7 @@ class RoundLimits:
         quotas = [quota for quota in self.quotas if removed is None or quota.pk != removed.pk]
         if added is not None and added.kind in IN_ROUNDS and added.at_limit != Quota.AtLimit.WARN:
             quotas.append(added)
-        bounded = any(quota.kind in Quota.OF_A_PERIOD for quota in quotas)
-        now = self.spending.now
-        return replace(
-            self,
-            quotas=quotas,
-            spending=Spending(quotas, now, unbooked() if bounded else ()),
-            paths=dict(Tenant.objects.values_list("pk", "path")) if quotas else {},
-            prices={pk: float(price) for pk, price in prices_at(now).items()} if bounded else {},
-        )
+        return self._of(quotas, self.cluster, now=self.spending.now, lock=False)
 
     def on(self, accounts: fs.Accounts, keys: Sequence[Account], generations: Sequence[int]) -> fs.Accounts:
         """`accounts`, whose meaning is `keys`, with what the limits of this round leave them."""
@@ -147,7 +143,7 @@ class RoundLimits:
             if quota.kind not in Quota.OF_A_PERIOD or quota.at_limit != at_limit:
                 continue
             left = float(self.spending.left(quota, keys[t])) - self._elsewhere(quota, keys[t])
-            lasts = left * HOUR / self.quantum
+            lasts = max(left, 0.0) * HOUR / self.quantum
             if quota.kind == Quota.Kind.GPU_HOURS:
                 caps.lower(t, kind, lasts)
                 continue

@@ -53,7 +53,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         only_idle=spec.only_idle,
     )
     cost = _cost_per_hour(cluster, generation_ids, spec)
-    explainer = Explainer(cluster)
+    explainer = Explainer(cluster, actor)
     if never := explainer.never_in_words(candidate):
         return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
     now = now_from_database()

@@ -138,7 +138,7 @@ class Change:
     tickets: int | None = None
     user: User | None = None  # whose tickets they are; None: the tenant's own
     quota: Quota | None = None
-    removed: Quota | None = None  # the stored limit that goes, or that `quota` takes the place of
+    removed: Quota | None = None  # the stored limit that goes, alone or as `quota` takes its place
 
 
 def before_and_after(

@@ -11,38 +11,32 @@ from django.http import QueryDict
 from accounting.actions.quotas import Which
 from accounting.clock import now_from_database
 from accounting.models import Generation, Quota, Tenant, User
-from accounting.spending import Spending
+from accounting.quotas import is_reached
 from portal.administration.forms import chosen, decimal, whole
-from scheduling.limits import unbooked
+from scheduling.standings import used_by_account
 
 EACH = "each"
 
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit, and how much of it is used; of each user's limit, by who has used most. None: not counted."""
+    """A limit, and how much of it is used; of each user's limit, by who has used most. None: not read."""
 
     quota: Quota
     used: Decimal | None
 
     @property
     def is_reached(self) -> bool:
-        return self.used is not None and self.used >= self.quota.limit
+        return self.used is not None and is_reached(self.quota, self.used)
 
 
 def limits_of(tenant: Tenant) -> list[ShownLimit]:
     """Its own, without those of tenants above."""
     quotas = list(tenant.quotas.select_related("tenant", "generation", "user"))
-    now = now_from_database()
-    bounded = any(quota.kind in Quota.OF_A_PERIOD for quota in quotas)
-    spending = Spending(quotas, now, unbooked() if bounded else ())
-    return [ShownLimit(quota, _used(spending, quota)) for quota in quotas]
-
-
-def _used(spending: Spending, quota: Quota) -> Decimal | None:
-    if quota.kind not in Quota.OF_A_PERIOD:
-        return None
-    return max((spending.used(quota, account) for account in spending.accounts(quota)), default=Decimal(0))
+    return [
+        ShownLimit(quota, max(used.values(), default=Decimal(0)))
+        for quota, used in used_by_account(quotas, now=now_from_database())
+    ]
 
 
 def limit_fields(tenant: Tenant) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import partial
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 
 from accounting import actions
 from accounting.actions.quotas import check_limit, find, limit_of
@@ -61,6 +62,17 @@ def preview_quota(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @admins_only
+@posted_from("admin_tenant", "slug")
+def preview_removal(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """What removing a limit would do to shares."""
+    quota = get_object_or_404(
+        Quota.objects.select_related("tenant", "user", "generation"), tenant__slug=slug, pk=pk
+    )
+    save = reverse("admin_quota_remove", args=[slug, pk])
+    return _show(request, Change(quota.tenant, removed=quota), save=save)
+
+
+@admins_only
 @posted_from("admin_tenants")
 def preview_tickets(request: HttpRequest, slug: str) -> HttpResponse:
     """What setting the tickets of the form would do to shares."""
@@ -95,6 +107,10 @@ def _preview(
         change = read(request.POST)
     except Refused as error:
         return page(request, refusal=refusal(request, form, error.field, error.message))
+    return _show(request, change, save=reverse(save, args=[change.tenant.slug]))
+
+
+def _show(request: HttpRequest, change: Change, *, save: str) -> HttpResponse:
     rows = preview(change)
     context = {
         "tab": "tenants",

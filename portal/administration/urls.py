@@ -47,6 +47,9 @@ urlpatterns = [
     path(f"{SLUG}/quotas/set/", limits.set_quota, name="admin_quota_set"),
     path(f"{SLUG}/quotas/preview/", limits.preview_quota, name="admin_quota_preview"),
     path(f"{SLUG}/quotas/<int:pk>/remove/", limits.remove_quota, name="admin_quota_remove"),
+    path(
+        f"{SLUG}/quotas/<int:pk>/remove/preview/", limits.preview_removal, name="admin_quota_remove_preview"
+    ),
     re_path(
         r"^admin/tenants/(?P<slug>[-\w]+)/(?P<verb>rename|move|archive|restore|delete)/$",
         tenants.change,

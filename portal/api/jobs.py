@@ -157,7 +157,7 @@ def log(
 def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Why the job is where it is, and what would help."""
     job = visible_job(request, job_id)
-    why = explain(job)
+    why = explain(job, reader=request.auth)
     return {
         "state": job.state,
         "sentence": why.sentence,

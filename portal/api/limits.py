@@ -55,6 +55,19 @@ def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str,
     return _changes(Change(tenant, quota=quota, removed=find(quota)))
 
 
+@router.post(
+    "/limits/{int:limit_id}/removal/preview",
+    response=list[schemas.ShareChange],
+    url_name="limit_removal_preview",
+)
+def preview_removal(request: HttpRequest, limit_id: int) -> list[dict[str, Any]]:
+    """What removing this limit would do to shares at this moment; nothing is removed. For operators."""
+    if not request.auth.is_operator:
+        raise Http404
+    quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
+    return _changes(Change(quota.tenant, removed=quota))
+
+
 @router.post("/tickets/preview", response=list[schemas.ShareChange], url_name="tickets_preview")
 def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[str, Any]]:
     """What giving a team, or a member in it, so many tickets would do to shares at this moment; nothing is saved.

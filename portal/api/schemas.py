@@ -865,7 +865,9 @@ class NewLimit(LimitTerms):
 
 class Limit(NewLimit):
     id: int
-    used: Decimal | None = Field(description="In the period; of each user's limit by who has used most.")
+    used: Decimal | None = Field(
+        description="In the period, or now; of each user's limit by who has used most. Null in what was just set."
+    )
 
 
 class NewTickets(Schema):

@@ -156,7 +156,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
     return {
         "job": shown,
         "tab": tab,
-        "explanation": explain(shown),
+        "explanation": explain(shown, reader=user),
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": story.present_lease(shown),
         "gpu_use": use_of(shown),

@@ -84,8 +84,8 @@ def members_of(service: Service) -> list[Member]:
     ]
 
 
-def sentences_of(service: Service, members: Sequence[Member]) -> list[str]:
-    """What is up, what waits and why, in plain words and numbers."""
+def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -> list[str]:
+    """What is up, what waits and why, in plain words and numbers for `reader`."""
     if service.removed_at or service.stopped_at:
         left = f" {_are(len(members))} ending." if members else ""
         return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
@@ -97,7 +97,9 @@ def sentences_of(service: Service, members: Sequence[Member]) -> list[str]:
         why = Counter(member.reason for member in waiting).most_common(MOST_WORDS)
         words = ", ".join(f"{count} × {reason}" if len(why) > 1 else reason for reason, count in why)
         told.append(f"{_are(len(waiting), 'waits', 'wait')} for GPUs: {words}.")
-        told.append(Explainer(service.cluster).explain(_with_service(waiting[0].job, service)).sentence)
+        told.append(
+            Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service)).sentence
+        )
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(

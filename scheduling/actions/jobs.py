@@ -20,6 +20,7 @@ from scheduling.actions.queue_places import take_queue_place
 from scheduling.actions.secrets import find_secrets, note_secrets
 from scheduling.actions.volumes import find_volumes, note_volumes
 from scheduling.backends import environments_of
+from scheduling.binding import Binding
 from scheduling.containers import machines, problems_of
 from scheduling.explain import Explainer
 from scheduling.history import History
@@ -127,9 +128,13 @@ def submit_within(
     )
     for field, value in replica.items():
         setattr(job, field, value)
-    if not even_if_never and (never := Explainer(cluster).never_in_words(job)):
+    if not even_if_never and (never := Explainer(cluster, actor).never_in_words(job)):
         raise Refused(" ".join(never), field="even_if_never")
-    warnings = [] if replica else take_queue_place(tenant=tenant, user=actor, request_key=request_key)
+    warnings: list[str] = []
+    if not replica:
+        take_queue_place(tenant=tenant, user=actor, request_key=request_key)
+        limits = Binding(cluster)  # all who see the job read its time line
+        warnings = limits.told(job, limits.warnings(job, is_new=True))
     try:
         with transaction.atomic():
             job.save(force_insert=True)

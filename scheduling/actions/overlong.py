@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import models, transaction
-from django.db.models import F, Sum
-from django.db.models.functions import Coalesce
+from django.db import transaction
 
 from accounting import audit
 from accounting.clock import now_from_database
-from accounting.models import Quota
+from accounting.models import Quota, Tenant
+from accounting.quotas import a_limit_above, sight
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.locks import lock_schedule
-from scheduling.models import Job, JobEvent, Lease
+from scheduling.models import Job, JobEvent
+from scheduling.standings import ran_for
 
 WARNED = "warned_of_limit"
 
@@ -29,7 +28,10 @@ class Overrun:
     job_id: int
     quota: Quota
 
-    def __str__(self) -> str:
+    def why(self, tenant: Tenant) -> str:
+        """For whoever sees jobs of `tenant`: whose limit it is and how much, unless it is of one above."""
+        if self.quota.tenant_id not in sight(tenant, None):
+            return f"{a_limit_above(tenant)} lets it run no longer"
         return f"the longest run of {self.quota.whose()} is {self.quota.limit.normalize():f} h"
 
 
@@ -52,7 +54,7 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
     if job_id is not None:
         jobs = jobs.filter(pk=job_id)
     concerned = {job.pk: _of(quotas, job) for job in jobs.defer("spec")}
-    ran = _ran([pk for pk, limits in concerned.items() if limits], now)
+    ran = ran_for([pk for pk, limits in concerned.items() if limits], now)
     over = {pk: [quota for quota in limits if _is_over(quota, ran[pk])] for pk, limits in concerned.items()}
     warned = _warned([pk for pk, limits in over.items() if limits])
     return [
@@ -80,13 +82,6 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
     return ran >= timedelta(hours=float(quota.limit))
 
 
-def _ran(jobs: list[int], now: datetime) -> Mapping[int, timedelta]:
-    held = Coalesce(F("held_until"), models.Value(now)) - F("held_from")
-    rows = Lease.objects.filter(job__in=jobs, held_from__isnull=False).order_by()
-    sums = rows.values_list("job").annotate(ran=Sum(held, output_field=models.DurationField()))
-    return defaultdict(timedelta, sums)
-
-
 @transaction.atomic(durable=True)
 def end_overlong(*, job_id: int) -> bool:
     """Stops the job for good, or warns once, if its time is over; whether it did."""
@@ -97,8 +92,10 @@ def end_overlong(*, job_id: int) -> bool:
     if over is None:
         return False
     if over.quota.at_limit == Quota.AtLimit.BLOCK:
-        cancel_within(actor=None, job=job, why=f"Stopped: {over}")
-        after = {"limit": over.quota.limit, "whose": over.quota.whose()}
+        cancel_within(actor=None, job=job, why=f"Stopped: {over.why(job.tenant)}")
+        after: dict[str, object] = {"quota": over.quota.pk}
+        if over.quota.tenant_id in sight(job.tenant, None):
+            after |= {"limit": over.quota.limit, "whose": over.quota.whose()}
         audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
         return True
     JobEvent.objects.create(
@@ -106,7 +103,7 @@ def end_overlong(*, job_id: int) -> bool:
         at=now,
         epoch=job.epoch,
         kind=WARNED,
-        text=f"It runs longer than it should: {over}",
+        text=f"It runs longer than it should: {over.why(job.tenant)}",
         detail={"quota": over.quota.pk},
     )
     live.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.bulk import array, insert_rows, number_rows, update_rows
+from scheduling.held_at_once import that_fit
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.models import HeldGpu, Job, Lease, Node, Operation
@@ -38,18 +39,22 @@ class Promise:
 
 
 def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime, history: History) -> None:
-    """Stores new leases. Those begin at once whose gang waits and of which no GPU is `busy` (node, number)."""
+    """Stores new leases. Those begin at once whose gang waits and of which no GPU is `busy` (node, number).
+
+    And which limits of GPUs at once let begin beside what is being stopped.
+    """
     if not new:
         return
     number_rows([one.lease for one in new])
-    ready = [
+    free = [
         one
         for one in new
         if one.lease.job.state in Job.WAITING
         and not any((place.node, place.gpu) in busy for place in one.places)
     ]
+    begun = {lease.pk for lease in that_fit([one.lease for one in free])}
+    ready = [one for one in free if one.lease.pk in begun]
     operations = _begin(ready, now=now, history=history)
-    begun = {one.lease.pk for one in ready}
     insert_rows(one.lease for one in new)
     insert_rows(
         HeldGpu(
@@ -68,7 +73,8 @@ def promise(new: Sequence[Promise], *, busy: set[tuple[int, int]], now: datetime
 def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
 
-    A gang that moves begins only when it has left where it was.
+    A gang that moves begins only when it has left where it was; one of a team that may hold no more GPUs,
+    when what the team has to stop is gone, wherever that is.
     """
     promised = Lease.objects.filter(cluster=cluster_id, state=Lease.State.PROMISED)
     waiting = promised.filter(job__state__in=Job.WAITING).order_by("id").values_list("pk", flat=True)
@@ -90,10 +96,12 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     if not ready:
         return 0
     leases = Lease.objects.filter(pk__in=ready).select_related("job", "generation").defer("job__spec")
-    begun = [Promise(lease, wanted[lease.pk]) for lease in leases.order_by("id")]
+    begun = [Promise(lease, wanted[lease.pk]) for lease in that_fit(leases.order_by("id"))]
+    if not begun:
+        return 0
     operations = _begin(begun, now=now, history=history)
     update_rows([one.lease for one in begun], ["state", "held_from", "last_seen_at"])
-    write_times(ready)
+    write_times(one.lease.pk for one in begun)
     _order(operations)
     return len(begun)
 

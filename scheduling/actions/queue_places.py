@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
+from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant, User
+from accounting.quotas import Standing, a_limit_above, sight
 from scheduling.models import Job
+from scheduling.standings import standings
 
 
-def take_queue_place(*, tenant: Tenant, user: User, request_key: str | None) -> list[str]:
-    """Refuses a further job where as many wait as may; what only warns is returned in words.
+def take_queue_place(*, tenant: Tenant, user: User, request_key: str | None) -> None:
+    """Refuses a further job where as many wait as may.
 
     Inside the transaction that adds the job. Whoever takes a place of the same limits waits for its end. The
     same request again takes no second place.
     """
-    quotas = Quota.objects.in_force_for(tenant, user.pk).filter(kind=Quota.Kind.QUEUED_JOBS)
+    quotas = Quota.objects.filter(kind=Quota.Kind.QUEUED_JOBS, at_limit=Quota.AtLimit.BLOCK)
     # By their keys, so that two who take places of the same limits never wait for each other.
-    of_self = quotas.order_by("pk").select_for_update(no_key=True, of=("self",))
-    locked = list(of_self.select_related("tenant", "user"))
+    in_force = quotas.in_force_for(tenant, user.pk).order_by("pk")
+    if not list(in_force.select_for_update(no_key=True, of=("self",))):
+        return
     if request_key is not None and Job.objects.filter(owner=user, request_key=request_key).exists():
-        return []
-    warnings = []
-    for quota in locked:
-        waiting = _waiting(quota, tenant, user)
-        if waiting < quota.limit:
+        return
+    for standing in standings(quotas, tenant, user, now=now_from_database()):
+        if not standing.is_exceeded(1):
             continue
-        whose = quota.whose() if not quota.each_user else f"{user.get_username()} in {tenant.name}"
-        said = f"{whose} has {waiting} jobs waiting, and {int(quota.limit)} may"
-        if quota.at_limit == Quota.AtLimit.BLOCK:
-            raise Refused(f"{said}. Submit it when one of them has started.", field="tenant")
-        warnings.append(said)
-    return warnings
+        raise Refused(f"{_said(standing, user)}. Submit it when one of them has started.", field="tenant")
 
 
-def _waiting(quota: Quota, tenant: Tenant, user: User) -> int:
-    jobs = Job.objects.waiting().exclude(kind=Job.Kind.REPLICA)
-    if quota.user_id is not None or quota.each_user:
-        return jobs.filter(tenant=tenant, owner=user).count()
-    return jobs.filter(tenant__path__startswith=quota.tenant.path).count()
+def _said(standing: Standing, reader: User) -> str:
+    if standing.quota.tenant_id in sight(standing.tenant, reader):
+        return str(standing)
+    return f"As many jobs wait as {a_limit_above(standing.tenant)} lets"

@@ -202,7 +202,7 @@ def _check(spec: JobSpec, tenant: Tenant, cluster: Cluster, owner: User, *, even
         generation_ids=generation_ids,
         priority=spec.priority,
     )
-    if not even_if_never and (never := Explainer(cluster).never_in_words(like)):
+    if not even_if_never and (never := Explainer(cluster, owner).never_in_words(like)):
         raise Refused(" ".join(never), field="even_if_never")
 
 

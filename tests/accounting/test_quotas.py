@@ -11,7 +11,7 @@ from accounting.actions.quotas import limit_of
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant, UsageHour
 from accounting.periods import calendar_period, period_of
-from accounting.quotas import never_fits, standings
+from accounting.quotas import limited_by, never_fits, standing
 from accounting.spending import Held, Spending, spent
 from tests import make
 from tests.accounting.booking import NOON, book, close_hours, minutes
@@ -131,10 +131,18 @@ class TestSpending:
         quota(cast.uni, "2", kind=HOURS, generation=cast.a100)
         quota(cast.astro, "100", kind=MONEY, each_user=True, period="quarter", at_limit="warn")
         book(cast)
-        said = [(str(one), one.is_reached) for one in standings(cast.astro, cast.bob.pk, now=NOON, held=list)]
+        quotas = list(Quota.objects.in_force_for(cast.astro, cast.bob.pk))
+        spending = Spending(quotas, NOON, ())
+        found = [
+            standing(
+                one, spending.used(one, limited_by(one, cast.astro, cast.bob.pk)), cast.astro, cast.bob, NOON
+            )
+            for one in quotas
+        ]
+        said = [(str(one), one.is_reached) for one in found]
         assert said == [
             ("Uni has used 2 of 2 GPU-hours of A100, a calendar month (UTC)", True),
-            ("The user in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),
+            ("bob in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),
         ]
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import html as html_module
 import re
+from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.test import Client
 
 from accounting.clock import now_from_database
-from accounting.models import AuditEvent, Membership, Quota, Tenant
+from accounting.models import AuditEvent, Generation, Membership, Quota, Tenant
+from fairshare.model import Reason
 from fairshare.policy import decide
-from scheduling.models import Job, Round
+from scheduling.models import Cluster, Job, Lease, Round
 from scheduling.preview import preview
 from scheduling.snapshot import Change, read_snapshot
 from tests.portal.scene import Scene
+from tests.scheduling.world import World, world
 
 FORM = {"kind": "gpu_hours", "generation": "", "limit": "12.5", "user": "each", "period": "rolling", "days": "7",
         "at_limit": "idle"}  # fmt: skip
@@ -171,6 +175,110 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
         got = after[row.tenant.pk, names[row.generation]]
         assert (row.entitled[1], row.share[1]) == pytest.approx(got)
     assert Round.objects.count() == 2
+
+
+def shares(lab: World, tenant: Tenant, *, gpus: str = "V100") -> float:
+    """Of a team on one cluster, as the next quantum would give them."""
+    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+    kind = legend.generations.index(Generation.objects.get(name=gpus).pk)
+    return decide(snapshot, seed=0).share[legend.accounts.index((tenant.pk, None)), kind]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("terms", "after"),
+    [
+        ({"kind": "gpus", "limit": 5}, 1),
+        ({"kind": "gpu_hours", "limit": Decimal("0.1"), "period": "month"}, 2),  # lasts for six GPUs
+        ({"kind": "money", "limit": Decimal("0.12"), "period": "month", "at_limit": "idle"}, 2),
+    ],
+)
+def test_the_first_limit_counts_what_is_held_elsewhere(terms: dict[str, object], after: float) -> None:
+    lab = world(v100=4)
+    people = lab.people
+    other = World(people, Cluster.objects.create(name="other"))
+    other.node("other-0", people.v100)
+    other.submit(people.bob, people.astro, gpus=4)
+    other.quantum()
+    Lease.objects.update(billed_until=now_from_database() + timedelta(hours=1))  # nothing of it is used yet
+    for _ in range(4):
+        lab.submit(people.bob, people.astro)
+    quota = Quota(tenant=people.astro, **terms)
+    [row] = [row for row in preview(Change(people.astro, quota=quota), clusters=[lab.cluster])
+             if row.tenant == people.astro]  # fmt: skip
+    assert row.share == pytest.approx((4, after))
+    quota.save()
+    assert shares(lab, people.astro) == pytest.approx(row.share[1])
+    [row] = [row for row in preview(Change(people.astro, removed=quota), clusters=[lab.cluster])
+             if row.tenant == people.astro]  # fmt: skip
+    assert row.share == pytest.approx((after, 4))
+
+
+def test_removing_a_limit_is_previewed(scene: Scene, browser_of) -> None:
+    ada, astro = browser_of(scene.people.ada), scene.people.astro
+    Job.objects.filter(pk=scene.waiting.pk).update(workers=1)
+    Quota.objects.filter(pk=scene.quota.pk).update(limit=1)
+    before = AuditEvent.objects.count()
+    url = f"/admin/tenants/astro/quotas/{scene.quota.pk}/remove/"
+    assert f'action="{url}preview/"' in shown(ada.get("/admin/tenants/astro/"))
+    response = ada.post(f"{url}preview/")
+    page = shown(response)
+    assert "Astro: GPUs at once: no limit any more instead of 1. Nothing is saved yet." in page
+    asked = ada.post(f"/api/v1/limits/{scene.quota.pk}/removal/preview", content_type="application/json")
+    by_api = {(row["team"], row["generation"]): row["share_after"] for row in asked.json()}
+    rows = {(row.tenant.slug, row.generation): row for row in response.context["rows"]}
+    assert any(row.changes for row in rows.values())
+    assert {key: row.share[1] for key, row in rows.items()} == pytest.approx(by_api)
+    assert (AuditEvent.objects.count(), Quota.objects.count()) == (before, 1)
+    assert f'action="{url}"' in page
+    assert ada.post(url).status_code == 302
+    assert not Quota.objects.exists()
+    for name in ("V100", "A100"):
+        assert shares(scene.world, astro, gpus=name) == pytest.approx(rows["astro", name].share[1])
+    gone = ada.post(f"/api/v1/limits/{scene.quota.pk}/removal/preview", content_type="application/json")
+    assert gone.status_code == 404
+
+
+@pytest.mark.parametrize("who", ["alice", "bob", "charlie"])
+def test_only_operators_preview_a_removal(scene: Scene, browser_of, who: str) -> None:
+    browser = browser_of(getattr(scene.people, who))
+    for url in (
+        f"/admin/tenants/astro/quotas/{scene.quota.pk}/remove/preview/",
+        f"/api/v1/limits/{scene.quota.pk}/removal/preview",
+    ):
+        assert browser.post(url, content_type="application/json").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("kind", "used"),
+    [("gpus", "4"), ("queued_jobs", "1"), ("longest_run", r"0(\.\d+)?"), ("borrowed", r"\d+(\.\d+)?")],
+)
+def test_every_limit_says_how_much_of_it_is_used(scene: Scene, browser_of, kind: str, used: str) -> None:
+    Quota.objects.all().delete()
+    Quota.objects.create(tenant=scene.people.astro, kind=kind, limit=1, at_limit="warn")
+    page = shown(browser_of(scene.people.alice).get("/team/astro/"))
+    row = page.partition('data-label="Used">')[2].partition("</td>")[0]
+    assert re.match(used + "(<| |$)", row), row
+    [one] = browser_of(scene.people.alice).get("/api/v1/limits?team=astro").json()
+    assert one["used"] is not None
+    assert ("reached" in row) == (float(one["used"]) >= 1)
+
+
+def test_figures_of_teams_above_are_for_who_sees_them(scene: Scene, browser_of) -> None:
+    job = scene.waiting
+    Quota.objects.all().delete()
+    Quota.objects.create(tenant=Tenant.objects.get(slug="uni"), kind="gpus", limit=9)
+    Job.objects.filter(pk=job.pk).update(reason=Reason.QUOTA_IN_USE)
+    said = "Uni has 8 of the 9 GPUs that it may have at once"
+    for name, is_told in (("alice", False), ("bob", False), ("olga", True)):
+        browser = browser_of(getattr(scene.people, name))
+        page = shown(browser.get(f"/jobs/{job.pk}/"))
+        told = browser.get(f"/api/v1/jobs/{job.pk}/scheduling").json()
+        for text in (page, f"{told['sentence']} {told['unblock']}"):
+            assert (said in text) == is_told, text
+            assert ("limit above Astro is reached" in text) != is_told
+            assert ("a job of Uni or a team below it ends" in text) == is_told
+    assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{job.pk}/scheduling").status_code == 404
 
 
 class TestApi:

@@ -220,7 +220,7 @@ def test_preflight_knows_the_quota(lab: World) -> None:
     found = preflight(
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=2)
     )
-    assert (found.verdict, "Uni may hold at most 1 GPUs at once" in found.sentences[0]) == ("never", True)
+    assert (found.verdict, "a limit above Astro forbids it" in found.sentences[0]) == ("never", True)
 
 
 def test_never_is_told_of_what_the_nodes_would_hold_but_a_quota_of_their_generation_forbids(
@@ -230,7 +230,7 @@ def test_never_is_told_of_what_the_nodes_would_hold_but_a_quota_of_their_generat
     Quota.objects.create(tenant=lab.people.uni, kind=Quota.Kind.GPUS, limit=2, generation=lab.people.v100)
     wanted = spec(gpus_per_worker=3)
     where = {"actor": lab.people.bob, "tenant": lab.people.astro, "cluster": lab.cluster, "spec": wanted}
-    said = "It can never run: Uni may hold at most 2 V100 at once; this job needs 3."
+    said = "It can never run: a limit above Astro forbids it; this job needs 3."
     assert preflight(**where).sentences == (said,)
     with pytest.raises(Refused) as refused:
         submit_job(**where, even_if_never=False)

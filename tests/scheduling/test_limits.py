@@ -12,10 +12,12 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, Price, Quota
 from fairshare.model import Reason
+from fairshare.policy import shares_of
 from scheduling import tasks
-from scheduling.actions import end_overlong, submit_job
+from scheduling.actions import cancel_job, end_overlong, submit_job
 from scheduling.explain import explain
 from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.snapshot import read_snapshot
 from scheduling.spec import JobSpec
 from tests.accounting.test_at_once import at_once
 from tests.scheduling.world import World, start, world
@@ -127,7 +129,8 @@ class TestInRounds:
         assert held(lab) == {"bob": 3, "charlie": 1}
         waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
         assert waiting.reason == Reason.BORROWED_ENOUGH
-        assert "may not borrow more" in explain(waiting).sentence
+        said = "Astro has borrowed 0.5 of its entitlement, and may borrow 0.5. This job needs 1 more."
+        assert explain(waiting).sentence == said
 
     def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
         limit(lab, 5, kind=Kind.GPUS)
@@ -141,12 +144,91 @@ class TestInRounds:
         assert (held(lab), held(other)) == ({"bob": 4}, {"bob": 1})
 
 
+class TestOverspent:
+    """Who has used more than a limit gets nothing; the others get what they would if it had used just that."""
+
+    @pytest.mark.parametrize("at_limit", ["block", "idle"])
+    @pytest.mark.parametrize("kind", [Kind.GPU_HOURS, Kind.MONEY])
+    def test_siblings_get_what_it_cannot_take(self, lab: World, kind: str, at_limit: str) -> None:
+        job = start(lab, gpus=4)
+        lab.age(lab.lease(job), 3600 * 50)
+        limit(lab, "0.1", kind=kind, at_limit=at_limit)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+        entitled, share = shares_of(snapshot)
+        teams = {tenant: t for t, (tenant, user) in enumerate(legend.accounts) if user is None}
+        for gpus in (entitled, share):
+            assert gpus[teams[lab.people.astro.pk]].sum() == 0
+            assert gpus[teams[lab.people.bio.pk]].sum() == 4
+
+    def test_what_others_took_elsewhere_takes_nothing_here(self, lab: World) -> None:
+        """Another cluster gave out more than a limit that was lowered since lets."""
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        start(other, gpus=4)
+        limit(lab, 1, kind=Kind.GPUS)
+        lab.submit(lab.people.bob, lab.people.astro)
+        lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+        _, share = shares_of(snapshot)
+        assert share[legend.accounts.index((lab.people.bio.pk, None))].sum() == 2
+
+
+class TestBeingStopped:
+    """What is being stopped still holds its GPUs, and counts until it has let go of them."""
+
+    def all_held(self) -> int:
+        return sum(lease.gpus for lease in Lease.objects.filter(state__in=Lease.HOLDING))
+
+    @pytest.mark.parametrize(
+        "which",
+        [{}, {"each_user": True}, {"tenant": "uni"}, {"user": "bob"}, {"generation": "v100"}],
+        ids=["of the team", "of each user", "of the team above", "of the user", "of the generation"],
+    )
+    @pytest.mark.django_db
+    def test_it_counts_until_it_has_let_go(self, which: dict[str, str | bool]) -> None:
+        lab = world(v100=8)
+        named = {
+            key: getattr(lab.people, name) if isinstance(name, str) else name for key, name in which.items()
+        }
+        limit(lab, 4, kind=Kind.GPUS, **named)
+        first = start(lab, gpus=4)
+        cancel_job(actor=lab.people.bob, job=first)
+        second = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+        lab.fill()
+        assert (self.all_held(), lab.states([second])) == (4, [Job.State.QUEUED])
+        lab.carry_out()
+        assert lab.states([first, second]) == [Job.State.CANCELLED, Job.State.RUNNING]
+        assert self.all_held() == 4
+
+    @pytest.mark.django_db
+    def test_others_do_not_wait_for_it(self) -> None:
+        lab = world(v100=8)
+        limit(lab, 4, kind=Kind.GPUS)
+        cancel_job(actor=lab.people.bob, job=start(lab, gpus=4))
+        other = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+        lab.fill()
+        assert lab.states([other]) == [Job.State.STARTING]
+
+    def test_it_counts_on_other_clusters_too(self, lab: World) -> None:
+        limit(lab, 4, kind=Kind.GPUS)
+        other = World(lab.people, Cluster.objects.create(name="other"))
+        other.node("other-0", lab.people.v100)
+        waits = other.submit(lab.people.bob, lab.people.astro, gpus=4)
+        cancel_job(actor=lab.people.bob, job=start(lab, gpus=4))
+        other.fill()
+        assert (self.all_held(), held(other)) == (4, {})
+        lab.carry_out()
+        other.fill()
+        assert (self.all_held(), lab.states([waits])) == (4, [Job.State.STARTING])
+
+
 class TestQueuePlaces:
     def test_as_many_may_wait_as_the_limit_says(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.QUEUED_JOBS, tenant=lab.people.uni)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio)
-        with pytest.raises(Refused, match="Uni has 2 jobs waiting, and 2 may"):
+        with pytest.raises(Refused, match="As many jobs wait as a limit above Astro lets"):
             lab.submit(lab.people.bob, lab.people.astro)
         lab.quantum()
         lab.carry_out()
@@ -228,7 +310,7 @@ class TestLongestRun:
         tasks.end_overlong_jobs()
         lab.carry_out()
         job.refresh_from_db()
-        said = "Stopped: the longest run of Uni is 24 h"
+        said = "Stopped: a limit above Astro lets it run no longer"
         assert (job.state, job.end_message) == (Job.State.CANCELLED, said)
         event = AuditEvent.objects.get(verb="job.overlong")
         assert (event.actor, event.tenant) == (None, lab.people.astro)
