@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.models import Tenant
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
+from accounting.visibility import tenants_seen
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, read_report_period
@@ -165,7 +166,8 @@ def read_report(
     some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
     names = None
     if by == By.LABEL:
-        names = JobLabel.objects.names(key_of(request, label_keys(request.user, tenant)))
+        key = key_of(request, label_keys(request.user, tenant))
+        names = JobLabel.objects.names(key, tenants_seen(request.user, tenant))
     report = usage_report(
         request.user,
         period.begins,

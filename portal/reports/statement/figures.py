@@ -204,7 +204,7 @@ def _labels(viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence
     if not keys:
         return []
     whose = viewer, period.begins, period.ends, tenant
-    names = values_of(keys, jobs_of(*whose))
+    names = values_of(keys, jobs_of(*whose), tenants_seen(viewer, tenant))
     return [
         ByLabel(key, told.rows, _rest(told, totals))
         for key in keys
