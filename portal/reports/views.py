@@ -8,7 +8,6 @@ from dataclasses import replace
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
@@ -17,7 +16,7 @@ from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_repor
 from accounting.visibility import tenants_seen
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
-from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
 from scheduling.exports import may_export
@@ -160,9 +159,8 @@ def read_report(
     tenant = None
     if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    by = By(request.GET["by"]) if request.GET.get("by") in set(GROUPS) else By.USER
-    zone = timezone.get_current_timezone()
-    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    by = _asked_groups(request, is_page=page is not None)
+    period = asked_period(request, is_page=page is not None)
     some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
     names = None
     if by == By.LABEL:
@@ -173,12 +171,21 @@ def read_report(
         period.begins,
         period.ends,
         by=[by],
-        time_zone=zone.key,
+        time_zone=period.zone.key,
         tenant=tenant,
         largest=some,
         job_names=names,
     )
     return tenant, by, period, report
+
+
+def _asked_groups(request: HttpRequest, *, is_page: bool) -> By:
+    asked = request.GET.get("by", "")
+    if asked in set(GROUPS):
+        return By(asked)
+    if asked and not is_page:
+        raise WrongQuestion({"by": f"There is {', '.join(GROUPS)}."})
+    return By.USER
 
 
 def key_of(request: HttpRequest, keys: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
@@ -19,7 +18,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, 
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
-from portal.reports.periods import LABELS, read_report_period
+from portal.reports.periods import LABELS, asked_period
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling.models import Cluster
@@ -117,7 +116,7 @@ def read_operations(request: HttpRequest, subject: str, *, page: str | None = No
     cluster = None
     if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "").replace("\0", "")):
         cluster = get_object_or_404(Cluster, name=name)
-    period = read_report_period(request.GET, now=now_from_database(), zone=timezone.get_current_timezone())
+    period = asked_period(request, is_page=page is not None)
     asked = Asked(period, cluster, page)
     return asked, SUBJECTS[subject][1](asked)
 

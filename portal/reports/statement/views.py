@@ -8,15 +8,13 @@ from decimal import Decimal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
 from accounting.models import ReportSubscription, Tenant
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, shown
 from portal.reports.formats.document import NUMERIC
-from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import Statement, period_name, statement_of
 from portal.reports.statement.tables import document_of
@@ -49,7 +47,7 @@ def statement(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user).order_by("path"))
     if not tenants:
         return render(request, "reports/statement_of_nobody.html")
-    tenant, period = read_request(request)
+    tenant, period = read_request(request, is_page=True)
     figures = statement_of(request.user, tenant, period)
     document = document_of(figures)
     context = {
@@ -94,15 +92,14 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
     return f"fairlot-statement-{tenant.slug}-{period_name(period)}"
 
 
-def read_request(request: HttpRequest) -> tuple[Tenant, ReportPeriod]:
+def read_request(request: HttpRequest, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
     """The team, or the first that the user may see, and the period; 404 for a team that the user may not see."""
     tenants = Tenant.objects.visible_to(request.user).order_by("path")
     slug = request.GET.get("team", "").replace("\0", "")
     tenant = get_object_or_404(tenants, slug=slug) if slug else tenants.first()
     if tenant is None:
         raise Http404
-    zone = timezone.get_current_timezone()
-    return tenant, read_report_period(request.GET, now=now_from_database(), zone=zone)
+    return tenant, asked_period(request, is_page=is_page)
 
 
 def _shown(table: Table, document: Document) -> Shown:
