@@ -628,9 +628,29 @@ class StatementQuery(Days):
 
 class NewSubscription(Schema):
     report: Literal[
-        "statement", "use", "nodes", "waits", "waste", "prices", "chargeback", "capacity", "fairness"
+        "statement",
+        "usage",
+        "fairness",
+        "idle",
+        "trades",
+        "anomalies",
+        "use",
+        "nodes",
+        "waits",
+        "waste",
+        "prices",
+        "chargeback",
+        "capacity",
     ] = "statement"
-    team: str = Field("", description="Of a statement. All other reports are for operators.")
+    team: str = Field(
+        "",
+        description="Of a statement; of usage, fairness, idle, trades and anomalies, too, or of all teams that the "
+        "caller sees. All other reports are for operators.",
+    )
+    by: Literal["", "user", "job", "generation", "day", "label", "tenant"] = Field(
+        "", description="Of usage; by user unless told otherwise."
+    )
+    label: str = Field("", description="Of usage by label: its key.")
     rhythm: Literal["weekly", "monthly"]
     form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"
 

@@ -115,8 +115,7 @@ def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespon
         "chart": chart,
         "refusal": refusal,
     }
-    if request.user.is_operator:
-        context |= by_mail(request.user, ReportSubscription.Report.FAIRNESS)
+    context |= by_mail(request.user, ReportSubscription.Report.FAIRNESS, report.tenant)
     return render(request, "reports/fairness.html", context, status=422 if refusal else 200)
 
 

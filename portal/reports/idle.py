@@ -13,11 +13,12 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.idle_report import IdleRow, idle_report
-from accounting.models import Tenant, User
+from accounting.models import ReportSubscription, Tenant, User
 from accounting.visibility import tenants_seen
 from portal.fragments import render_page
 from portal.jobs.idle import told_of
 from portal.live.topics import topics_of_jobs
+from portal.reports.by_mail import by_mail
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from scheduling.idle_gpus import STALE
 from scheduling.models import GpuUse, ProcesslessStretch
@@ -77,5 +78,6 @@ def idle(request: HttpRequest) -> HttpResponse:
         "periods": LABELS,
         "by_team": BY_TEAM,
         "topics": topics_of_jobs(request.user),
+        **by_mail(request.user, ReportSubscription.Report.IDLE, tenant),
     }
     return render_page(request, "reports/idle.html", context, parts=("idle-now",))

@@ -13,8 +13,9 @@ from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.models import Generation, Tenant, User
+from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.trade_totals import booked_trades
+from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, managed
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, read_period
@@ -99,6 +100,7 @@ def trades(request: HttpRequest) -> HttpResponse:
         "sees_all": _sees_all(request.user, tenant),
         "balanced": all(one.sum == 0 for one in booked),
         # What all gave is what all got: the sum says nothing, how much changed hands does.
+        **by_mail(request.user, ReportSubscription.Report.TRADES, tenant),
         "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
     }
     return render(request, "share/trades.html", context)
