@@ -15,7 +15,7 @@ from portal.reports.capacity import capacity_file, read_capacity
 from portal.reports.formats import json_of
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
-from portal.reports.statement.views import file_name, file_of, read_request
+from portal.reports.statement.views import file_name, file_of, is_whole, read_request
 from portal.reports.views import read_report, usage_file
 from portal.share.periods import asked_stretch, read_period
 from portal.share.queries import POINTS, read_share
@@ -120,7 +120,7 @@ def statement(
     """A team's statement, with all below it. `part` names one table, for CSV."""
     request.user = request.auth
     tenant, period = read_request(request)
-    document = document_of(statement_of(request.user, tenant, period))
+    document = document_of(statement_of(request.user, tenant, period, whole=is_whole(query.format)))
     if query.format != "json":
         return file_of(document, query.format, file_name(tenant, period), part=query.part)
     return {"team": tenant.slug, "begins": period.begins, "ends": period.ends} | json_of(document)

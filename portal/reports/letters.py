@@ -21,7 +21,7 @@ from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import PROVISIONAL, document_of
-from portal.reports.statement.views import file_name
+from portal.reports.statement.views import file_name, is_whole
 from portal.reports.views import file_name as usage_file_name
 from portal.reports.views import largest_first, usage_by, usage_document
 from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses
@@ -56,7 +56,8 @@ class Letter:
 def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
     if subscription.report == Report.STATEMENT:
         assert subscription.tenant is not None  # noqa: S101 - the database says so
-        return _statement(subscription.user, subscription.tenant, period)
+        whole = is_whole(subscription.form) and subscription.form != subscription.Form.LINK
+        return _statement(subscription.user, subscription.tenant, period, whole=whole)
     if subscription.report in OF_TEAMS:
         return OF_TEAMS[subscription.report](subscription, period)
     report = subscription.report
@@ -166,8 +167,8 @@ def _document(report: str, period: ReportPeriod) -> Document:
     return SUBJECTS[report][1](Asked(period, None))
 
 
-def _statement(user: User, tenant: Tenant, period: ReportPeriod) -> Letter:
-    statement = statement_of(user, tenant, period)
+def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> Letter:
+    statement = statement_of(user, tenant, period, whole=whole)
     hours = number(float(statement.gpu_seconds) / 3600)
     wasted = number(float(statement.waste.wasted) / 3600)
     return Letter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -176,31 +176,32 @@ def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str,
         for row, cells in zip(rows, lines[: len(rows)], strict=True):
             known = [pair for pair in zip(table.columns, row, strict=True) if pair[1] is not None]
             for (column, cell), (kind, text) in zip(known, cells, strict=True):
-                assert_in_sheet(column, cell, kind, text)
+                assert_in_sheet(column, cell, kind, text, document.zone)
 
 
 def assert_in_pdf(document: Document, text: str) -> None:
-    """Every word and number, as people read them."""
-    text = text.replace(NO_BREAK, " ")
+    """Each table row by row and cell by cell, as people read them, in order; lines are not told from wrapped ones."""
+    text, at = "".join(text.split()), 0
     for table in document.tables:
         for row in rows_of(table):
-            for column, cell in zip(table.columns, row, strict=True):
-                words = shown(column, cell, document.zone).split(" ")
-                assert [word for word in words if word.replace(NO_BREAK, " ") not in text] == []
+            cells = [shown(*pair, document.zone) for pair in zip(table.columns, row, strict=True)]
+            line = "".join("".join(cells).split())
+            found = text.find(line, at)
+            assert found >= 0, (table.key, cells)
+            at = found + len(line)
 
 
-def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str) -> None:
+def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzinfo | None) -> None:
     if column.kind in {*NUMERIC, Kind.ID} and not isinstance(cell, str):
         assert kind == "n"
         assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)  # type: ignore[arg-type]
     elif isinstance(cell, date):  # moments, too: sheets count days
         assert kind == "n"
-        days = (
-            cell.replace(tzinfo=None)
-            if isinstance(cell, datetime)
-            else datetime(cell.year, cell.month, cell.day)
+        moment = (
+            cell.astimezone(zone) if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
         )
-        assert abs(float(text) - (days - datetime(1899, 12, 30)) / timedelta(days=1)) < 1
+        days = (moment.replace(tzinfo=None) - datetime(1899, 12, 30)) / timedelta(days=1)
+        assert float(text) == pytest.approx(days, abs=1 / 86400)
     else:
         assert (kind, text) == ("inlineStr", cell)
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import ReportSubscription, Tenant
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, shown
+from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.reports.statement.chart import draw_days
@@ -39,7 +39,8 @@ class Shown:
     totals: Sequence[tuple[str, bool, str]] | None
     bars: Sequence[tuple[str, Decimal, str]]
     most: Decimal
-    more: int
+    more: int  # rows that are no bars
+    note: str
 
 
 @require_safe
@@ -71,8 +72,13 @@ def statement(request: HttpRequest) -> HttpResponse:
 def statement_file(request: HttpRequest, form: str) -> HttpResponse:
     """The whole statement as a file; as CSV with `part` one table of it."""
     tenant, period = read_request(request)
-    document = document_of(statement_of(request.user, tenant, period))
+    document = document_of(statement_of(request.user, tenant, period, whole=is_whole(form)))
     return file_of(document, form, file_name(tenant, period), part=request.GET.get("part", ""))
+
+
+def is_whole(form: str) -> bool:
+    """Whether a file of this format has all rows: a PDF is read by people, as the page is."""
+    return form != "pdf"
 
 
 def file_of(document: Document, form: str, name: str, *, part: str = "") -> HttpResponse:
@@ -124,7 +130,8 @@ def _shown(table: Table, document: Document) -> Shown:
         table.totals and texts(table.totals),
         bars,
         max((size for _, size, _ in bars), default=Decimal(0)),
-        len(rows) - len(bars),
+        len(rows) - len(bars) + table.more,
+        f"{cut_note(len(rows), table.more)} {table.note}".strip(),
     )
 
 
