@@ -62,9 +62,9 @@ def idle_report(
             whose = row["by_tenant_id"], row["by_tenant"], row["by_slug"], row["by_currency"]
             more = (row[f"all_{name}"] or Decimal(0) for name in ("idle", "held", "part", "cost"))
             sums[whose] = [known + amount for known, amount in zip(sums[whose], more, strict=True)]
-    rows = [
+    found = [
         IdleRow(*whose, idle, held, idle_cost.quantize(LEDGER), cost)
         for whose, (idle, held, idle_cost, cost) in sums.items()
         if idle
     ]
-    return sorted(rows, key=lambda row: (-row.idle, row.tenant, row.currency))
+    return sorted(found, key=lambda row: (-row.idle, row.tenant, row.currency))

@@ -78,7 +78,7 @@ class _Stretches(Generic[Kept]):
     """The stretches of some leases from a moment on; what is added is put together with all that it touches."""
 
     def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
-        self._model = model
+        self._model: type[Kept] = model
         self._known: dict[int, list[Kept]] = defaultdict(list)
         for one in model.objects.filter(lease__in=leases, during__endswith__gte=since):
             self._known[one.lease_id].append(one)
