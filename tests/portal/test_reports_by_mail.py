@@ -41,7 +41,7 @@ from scheduling.models import SharingAnalysis, SharingPart
 from tests.accounting.test_at_once import at_once
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets
-from tests.portal.scene import SECRETS, Scene
+from tests.portal.scene import SECRETS, Scene, share
 from tests.portal.scene import scene as new_scene
 from tests.portal.test_sharing_anomalies import anomaly
 from tests.upgrading import ALIAS, database_as_of, rows_of
@@ -439,6 +439,15 @@ def future(scene: Scene) -> Scene:
             )  # fmt: skip
     scene.trade.begins, scene.trade.ends = begins, begins + timedelta(minutes=1)
     scene.trade.save()
+    for tenant in (people.astro, people.bio):
+        share(
+            scene.trade.round,
+            tenant,
+            people.v100,
+            ends=begins + timedelta(hours=1),
+            entitled=7200,
+            received=3600,
+        )
     analysis = SharingAnalysis.objects.create(
         cluster=scene.world.cluster, begins=begins - timedelta(days=7), ends=begins, finished_at=begins
     )
