@@ -75,11 +75,13 @@ HEALTH = f"""
      ORDER BY cluster.name, node.name
 """  # noqa: S608 - own names
 HISTORY = f"""
-    WITH {CHANGES}
-    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus, count(*) OVER () FROM changes
-     WHERE at >= %(begins)s AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
-       AND (before, gpus_before, failed_before) IS DISTINCT FROM (state, gpus, failed_gpus)
-     ORDER BY at DESC, id DESC LIMIT %(most)s
+    WITH {CHANGES}, found AS MATERIALIZED (
+        SELECT * FROM changes
+         WHERE at >= %(begins)s AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
+           AND (before, gpus_before, failed_before) IS DISTINCT FROM (state, gpus, failed_gpus)
+    )
+    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus, (SELECT count(*) FROM found)
+      FROM found ORDER BY at DESC, id DESC LIMIT %(most)s
 """  # noqa: S608 - own names
 # By the constraint that no GPU is held twice, which is an index on node, GPU and time.
 HELD_GPUS = """
