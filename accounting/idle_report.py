@@ -1,4 +1,4 @@
-"""What teams held without using it, as booked."""
+"""What teams held without using it, as booked, and what that cost."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from django.db.models import Sum
+from django.db.models import DecimalField, ExpressionWrapper, F, Sum
+from django.db.models.functions import NullIf
 
 from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
+from accounting.usage_rows import Groups, each_row
+
+AMOUNTS = ("gpu_seconds", "idle", "cost")
+LEDGER = Decimal("0.0001")
 
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
-    """GPU-seconds of one team, without those of teams below it."""
+    """GPU-seconds of one team, without those of teams below it, in one currency.
+
+    `cost` is what all that it `held` cost; `idle_cost` what was idle of it, each hour's cost by its part of the hour.
+    """
 
     tenant_id: int
     tenant: str
+    slug: str
+    currency: str
     idle: Decimal
     held: Decimal
+    idle_cost: Decimal
+    cost: Decimal
 
     @property
     def part(self) -> float:
@@ -30,17 +42,29 @@ class IdleRow:
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:
-    """Of teams that `viewer` may see and that held something idle between two full hours (UTC); most idle first.
+    """Of teams that `viewer` may see and that held something idle in [begins, ends); most idle first.
 
     `tenant` narrows it down to a tenant with all below it.
     """
-    sums: dict[tuple[int, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=False)
-    for part in [*sources.sums(), *sources.segments()]:
-        grouped = part.values_list("tenant__pk", "tenant__name")
-        for pk, name, idle, held in grouped.annotate(unused=Sum("idle"), time=Sum("gpu_seconds")):
-            both = sums[pk, name]
-            both[0] += idle
-            both[1] += held
-    rows = [IdleRow(*team, *both) for team, both in sums.items() if both[0]]
-    return sorted(rows, key=lambda row: (-row.idle, row.tenant))
+    sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
+    scope = Scope(viewer, begins, ends, tenant=tenant)
+    columns = {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name"), "slug": F("tenant__slug")}
+    groups = Groups(columns, (), None, "UTC")
+    part = ExpressionWrapper(
+        F("cost_sum") * F("idle_sum") / NullIf(F("gpu_seconds_sum"), Decimal(0)),
+        DecimalField(max_digits=30, decimal_places=12),
+    )
+    for rows in each_row(Sources(scope, Row(None, "UTC"), by_job=False), scope, groups, AMOUNTS):
+        grouped = rows.values("by_tenant_id", "by_tenant", "by_slug", "by_currency").annotate(
+            all_idle=Sum("idle_sum"), all_held=Sum("gpu_seconds_sum"), all_part=Sum(part), all_cost=Sum("cost_sum")
+        )  # fmt: skip
+        for row in grouped:
+            whose = row["by_tenant_id"], row["by_tenant"], row["by_slug"], row["by_currency"]
+            more = (row[f"all_{name}"] or Decimal(0) for name in ("idle", "held", "part", "cost"))
+            sums[whose] = [known + amount for known, amount in zip(sums[whose], more, strict=True)]
+    found = [
+        IdleRow(*whose, idle, held, idle_cost.quantize(LEDGER), cost)
+        for whose, (idle, held, idle_cost, cost) in sums.items()
+        if idle
+    ]
+    return sorted(found, key=lambda row: (-row.idle, row.tenant, row.currency))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from portal.reports.periods import WrongQuestion
+
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return render(request, "400.html", status=400)
+    problems = exception.problems.values() if isinstance(exception, WrongQuestion) else ()
+    return render(request, "400.html", {"problems": problems}, status=400)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:

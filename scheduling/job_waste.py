@@ -93,24 +93,30 @@ class Waste:
     tenants: Sequence[Wasted] = ()
     users: Sequence[Wasted] = ()
     jobs: Sequence[Wasted] = ()
+    count_of_jobs: int = 0  # of all, whichever are told
 
 
 @one_moment()
 def waste(
-    viewer: User | None, begins: datetime, ends: datetime, *, tenant: Tenant | None = None, jobs: int = 20
+    viewer: User | None,
+    begins: datetime,
+    ends: datetime,
+    *,
+    tenant: Tenant | None = None,
+    jobs: int | None = 20,
 ) -> Waste:
-    """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these. All of it is of one moment.
-    Fifteen queries at most.
+    """What `viewer` may see (None: all), of `tenant` with all below it; `jobs` of these (None: all). All of it is of
+    one moment. Fifteen queries at most.
 
     Most jobs neither failed nor were cancelled nor lost work: of these what was idle was held in vain, which sums by
     user tell. Others are looked at one by one; where jobs are told, so are those that were idle.
     """
     begins, ends = _told_by_job(begins, ends)
-    looked = _look(viewer, begins, ends, tenant, tells_jobs=jobs > 0)
+    looked = _look(viewer, begins, ends, tenant, tells_jobs=jobs != 0)
     if looked is None:
         return Waste()
     whole, found, causes = looked
-    most = _most_wasted(found, causes, jobs)
+    most, count = _most_wasted(found, causes, jobs)
     if most:  # with all that they held, also on days without waste
         only = Q(job_id__in={job for job, *_ in most})
         all_held = held_by_job(viewer, begins, ends, tenant=tenant, only=only)
@@ -119,7 +125,7 @@ def waste(
     keys, amounts = _of_all(whole, found, causes)
     told = {by: _sums(keys, by, amounts) for by in ((), TENANT, USER, GENERATION)}
     total, tenants, users, generations, of_jobs = _named(told | {WHOSE_JOB: most})
-    return Waste(total[0], generations, tenants, users, of_jobs)
+    return Waste(total[0], generations, tenants, users, of_jobs, count)
 
 
 @one_moment()
@@ -260,14 +266,15 @@ def _borne(payers: Held, lost: Sequence[Ints]) -> Ints:
     return borne
 
 
-def _most_wasted(found: Held, causes: Sequence[Ints], most: int) -> Amounts:
-    """By cause, of those jobs of which most was held in vain, the most first."""
-    if not most:
-        return {}
+def _most_wasted(found: Held, causes: Sequence[Ints], most: int | None) -> tuple[Amounts, int]:
+    """By cause, of those jobs of which most was held in vain, the most first; and how many there are of them."""
+    if most == 0:
+        return {}, 0
     keys, wasted = sum_groups([found.keys[name] for name in WHOSE_JOB], causes)
     sizes = np.sum(wasted, axis=0)
     first = [i for i in np.lexsort((keys[0], -sizes))[:most] if sizes[i] > 0]
-    return {tuple(int(key[i]) for key in keys): [int(amount[i]) for amount in wasted] for i in first}
+    told = {tuple(int(key[i]) for key in keys): [int(amount[i]) for amount in wasted] for i in first}
+    return told, int(np.count_nonzero(sizes > 0))
 
 
 def _of_all(whole: Held, found: Held, causes: Sequence[Ints]) -> tuple[Mapping[str, Ints], Sequence[Ints]]:

@@ -75,11 +75,13 @@ HEALTH = f"""
      ORDER BY cluster.name, node.name
 """  # noqa: S608 - own names
 HISTORY = f"""
-    WITH {CHANGES}
-    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus FROM changes
-     WHERE at >= %(begins)s AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
-       AND (before, gpus_before, failed_before) IS DISTINCT FROM (state, gpus, failed_gpus)
-     ORDER BY at DESC, id DESC LIMIT %(most)s
+    WITH {CHANGES}, found AS MATERIALIZED (
+        SELECT * FROM changes
+         WHERE at >= %(begins)s AND (%(cluster)s::bigint IS NULL OR cluster_id = %(cluster)s)
+           AND (before, gpus_before, failed_before) IS DISTINCT FROM (state, gpus, failed_gpus)
+    )
+    SELECT at, name, before, state, gpus_before, gpus, failed_before, failed_gpus, (SELECT count(*) FROM found)
+      FROM found ORDER BY at DESC, id DESC LIMIT %(most)s
 """  # noqa: S608 - own names
 # By the constraint that no GPU is held twice, which is an index on node, GPU and time.
 HELD_GPUS = """
@@ -150,10 +152,13 @@ def node_health(begins: datetime, ends: datetime, *, cluster: Cluster | None = N
 
 
 def node_events(
-    begins: datetime, ends: datetime, *, cluster: Cluster | None = None, most: int = 200
-) -> list[NodeEvent]:
-    """The latest changes of nodes first, without those that only concern others' pods."""
-    return [NodeEvent(*row) for row in _rows(HISTORY, begins, ends, cluster, most=most)]
+    begins: datetime, ends: datetime, *, cluster: Cluster | None = None, most: int | None = None
+) -> tuple[list[NodeEvent], int]:
+    """The latest changes of nodes first, `most` of them, and how many there are; without those that only concern
+    others' pods.
+    """
+    rows = _rows(HISTORY, begins, ends, cluster, most=most)
+    return [NodeEvent(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
 
 
 def held_gpus(

@@ -9,6 +9,8 @@ from accounting import audit
 from accounting.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
 
+LONGEST_LABEL = 400
+
 
 @transaction.atomic(durable=True)
 def subscribe_to_report(
@@ -18,16 +20,20 @@ def subscribe_to_report(
     tenant: Tenant | None = None,
     rhythm: str,
     form: str = ReportSubscription.Form.PDF,
+    by: str = "",
+    label: str = "",
 ) -> ReportSubscription:
-    """The actor gets it from the period on that runs now. The same rhythm again only changes the form."""
-    if report not in ReportSubscription.Report.values:
-        raise Refused(f"There is {', '.join(ReportSubscription.Report.values)}.", "report")
-    if (report == ReportSubscription.Report.STATEMENT) != (tenant is not None):
-        raise Refused("A statement is of a team, and no other report is.", "team")
-    if not may_have(actor, tenant):
+    """The actor gets it from the period on that runs now. The same rhythm again only changes the form.
+
+    `by` is what usage is told apart by (users unless told otherwise), and `label` the key where that is labels.
+    """
+    by = _refuse_nonsense(report, tenant, by, label)
+    if not may_have(actor, report, tenant):
         raise NotAllowed(
-            f"Only members of {tenant.name} and operators may have its statement."
+            f"Only members of {tenant.name} and operators may have its reports."
             if tenant
+            else "Only members of a team and operators may have this report."
+            if report in ReportSubscription.OF_TEAMS
             else "Only operators may have this report."
         )
     if rhythm not in ReportSubscription.Rhythm.values:
@@ -41,7 +47,7 @@ def subscribe_to_report(
     # The user's row: two requests at once make one subscription.
     User.objects.select_for_update(no_key=True).get(pk=actor.pk)
     subscription, is_new = ReportSubscription.objects.get_or_create(
-        user=actor, report=report, tenant=tenant, rhythm=rhythm, defaults={"form": form}
+        user=actor, report=report, tenant=tenant, by=by, label=label, rhythm=rhythm, defaults={"form": form}
     )
     before = {} if is_new else {"rhythm": rhythm, "form": subscription.form}
     if subscription.form != form:
@@ -53,11 +59,35 @@ def subscribe_to_report(
     return subscription
 
 
-def may_have(user: User, tenant: Tenant | None) -> bool:
-    """Whether a user may have the statement of a team; None: reports for operators."""
-    if tenant is None:
-        return user.is_active and user.is_operator
-    return Tenant.objects.visible_to(user).filter(pk=tenant.pk).exists()
+def _refuse_nonsense(report: str, tenant: Tenant | None, by: str, label: str) -> str:
+    """Refuses what no report is; else what usage is told apart by."""
+    kinds = ReportSubscription.Report
+    if report not in kinds.values:
+        raise Refused(f"There is {', '.join(kinds.values)}.", "report")
+    if report not in ReportSubscription.OF_TEAMS and (report == kinds.STATEMENT) != (tenant is not None):
+        raise Refused("A statement is of a team, and no report for operators is.", "team")
+    if report != kinds.USAGE and by:
+        raise Refused("Usage alone is told apart by something.", "by")
+    if report == kinds.USAGE:
+        by = by or ReportSubscription.By.USER
+        if by not in ReportSubscription.By.values:
+            raise Refused(f"There is {', '.join(ReportSubscription.By.values)}.", "by")
+    if (by == ReportSubscription.By.LABEL) != bool(label):
+        raise Refused("By label it is by the key of one, and else by none.", "label")
+    if len(label) > LONGEST_LABEL or "\0" in label:
+        raise Refused("No label has such a key.", "label")
+    return by
+
+
+def may_have(user: User, report: str, tenant: Tenant | None) -> bool:
+    """Whether a user may have a report, of a team or of all that there are for it; now, as teams and roles change."""
+    if not user.is_active:
+        return False
+    if tenant is not None:
+        return Tenant.objects.visible_to(user).filter(pk=tenant.pk).exists()
+    if report in ReportSubscription.OF_TEAMS:
+        return user.is_operator or Tenant.objects.visible_to(user).exists()
+    return user.is_operator
 
 
 @transaction.atomic(durable=True)
@@ -81,8 +111,10 @@ def _record(
 ) -> None:
     """An event of the team, or of the user where the report is of no team."""
     tenant = subscription.tenant
-    kind = "statement" if tenant else "report"
-    of = {} if tenant else {"report": subscription.report}
+    is_statement = subscription.report == ReportSubscription.Report.STATEMENT
+    kind = "statement" if is_statement else "report"
+    of = {} if is_statement else {"report": subscription.report}
+    of |= {name: text for name in ("by", "label") if (text := getattr(subscription, name))}
     noted = {name: value and value | of for name, value in told.items()}
     audit.record(
         actor=actor, verb=f"{kind}.{what}", target=tenant or subscription.user, tenant=tenant, **noted

@@ -16,9 +16,9 @@ class ReportSubscriptionQuerySet(models.QuerySet["ReportSubscription"]):
 
 
 class ReportSubscription(models.Model):
-    """A user gets a report after each period: the statement of a team, or one of those for operators, of all clusters.
+    """A user gets a report after each period: of a team, of all teams that the user sees, or, for operators, of all.
 
-    It lasts for as long as the user may see the team, or is an operator.
+    It lasts for as long as the user may see the team, or some team, or is an operator.
     """
 
     class Report(models.TextChoices):
@@ -31,6 +31,10 @@ class ReportSubscription(models.Model):
         CHARGEBACK = "chargeback", "Chargeback"
         CAPACITY = "capacity", "Capacity"
         FAIRNESS = "fairness", "Fairness"
+        USAGE = "usage", "Usage"
+        IDLE = "idle", "Idle GPUs"
+        TRADES = "trades", "Trades"
+        ANOMALIES = "anomalies", "Sharing anomalies"
 
     class Rhythm(models.TextChoices):
         WEEKLY = "weekly", "each Monday, of the week before"
@@ -42,38 +46,64 @@ class ReportSubscription(models.Model):
         CSV = "csv", "as CSV"
         LINK = "link", "as a link only"
 
+    class By(models.TextChoices):
+        """What usage is told apart by."""
+
+        USER = "user", "user"
+        JOB = "job", "job"
+        GENERATION = "generation", "GPU"
+        DAY = "day", "day"
+        LABEL = "label", "label"
+        TENANT = "tenant", "team"
+
+    # Of a team, or of all that the reader may see. A statement is of a team, all others are for operators.
+    OF_TEAMS = (Report.USAGE, Report.FAIRNESS, Report.IDLE, Report.TRADES, Report.ANOMALIES)
+
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="report_subscriptions")
     report = models.CharField(max_length=20, choices=Report, default=Report.STATEMENT)
     tenant = models.ForeignKey(
         Tenant, on_delete=models.CASCADE, null=True, related_name="report_subscriptions"
     )
     rhythm = models.CharField(max_length=10, choices=Rhythm)
+    by = models.CharField(max_length=20, choices=By, blank=True, default="", db_default="")  # of usage
+    label = models.CharField(max_length=400, blank=True, default="", db_default="")  # a key, by label
     form = models.CharField(max_length=10, choices=Form, default=Form.PDF)
     created_at = models.DateTimeField(db_default=Now())
 
     objects = ReportSubscriptionQuerySet.as_manager()
 
     class Meta:
-        ordering = ["report", "tenant__name", "rhythm"]
+        ordering = ["report", "tenant__name", "by", "label", "rhythm"]
         constraints = [
             models.UniqueConstraint(
                 name="one_subscription_a_rhythm",
-                fields=["user", "report", "tenant", "rhythm"],
+                fields=["user", "report", "tenant", "by", "label", "rhythm"],
                 nulls_distinct=False,
             ),
             models.CheckConstraint(
                 name="a_statement_is_of_a_team",
                 condition=models.Q(report="statement", tenant__isnull=False)
-                | (~models.Q(report="statement") & models.Q(tenant__isnull=True)),
+                | (~models.Q(report="statement") & models.Q(tenant__isnull=True))
+                | models.Q(report__in=["usage", "fairness", "idle", "trades", "anomalies"]),
+            ),
+            models.CheckConstraint(
+                name="usage_is_by_something",
+                condition=(models.Q(report="usage", by="label") & ~models.Q(label=""))
+                | (models.Q(report="usage", label="") & ~models.Q(by=""))
+                | (~models.Q(report="usage") & models.Q(by="", label="")),
             ),
         ]
 
     def __str__(self) -> str:
-        return (
-            f"statement of {self.tenant.name}"
-            if self.tenant
-            else f"{self.get_report_display()} for operators"
-        )
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """Which report it is, and of whom."""
+        by = f" by {self.get_by_display()}" if self.by else ""
+        key = f" “{self.label}”" if self.label else ""
+        of = f" of {self.tenant.name}" if self.tenant else ""
+        return f"{self.get_report_display()}{by}{key}{of}"
 
 
 class ReportDelivery(models.Model):

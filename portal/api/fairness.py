@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Query, Router
 
 from portal.api import schemas
 from portal.reports.fairness import fairness_file, read_fairness
@@ -19,12 +19,12 @@ router = Router(tags=["Reports"])
 @router.get("/fairness", response=schemas.Fairness, url_name="fairness")
 def fairness(
     request: HttpRequest,
+    days: Query[schemas.Days],
     team: str = "",
     cluster: str = "",
-    period: Literal["this-month", "last-month", "dates"] = "this-month",
     format: Literal["json", "csv", "xlsx", "pdf"] = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """What teams were entitled to and got, each without those below it. `period` as in usage."""
+    """What teams were entitled to and got, each without those below it."""
     request.user = request.auth
     if format != "json":
         return fairness_file(request, format)

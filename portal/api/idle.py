@@ -6,15 +6,16 @@ from typing import Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from ninja import Router
+from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
 from portal.api import schemas
 from portal.api.jobs import visible_job
 from portal.jobs.idle import Told, told_of, use_of
-from portal.reports.idle import idle_now
+from portal.reports.idle import TeamIdle, idle_by_team, idle_now
 from portal.reports.idle_tables import idle_file
+from portal.reports.periods import asked_period
 from scheduling import actions
 from scheduling.models import Cluster, IdleRule
 
@@ -25,17 +26,25 @@ MOST = 500
 @router.get("/idle", response=list[schemas.IdleJob], url_name="idle")
 def idle(
     request: HttpRequest,
+    days: Query[schemas.Days],
     team: str | None = None,
     format: Literal["json", "csv", "xlsx", "pdf"] = "json",  # noqa: A002
 ) -> list[dict[str, Any]] | HttpResponse:
     """Jobs of the caller's teams, or of one with all below, whose GPUs nobody uses; longest first, 500 at most.
 
-    Other formats have all of them, and what teams held without use this month."""
+    Other formats have all of them, and what teams held without use in the period, as `/idle/teams`."""
     if format != "json":
         request.user = request.auth
         return idle_file(request, format)
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
     return [_show(told) for told in told_of(idle_now(request.auth, tenant)[:MOST])]
+
+
+@router.get("/idle/teams", response=list[schemas.IdleTeam], url_name="idle_teams")
+def teams(request: HttpRequest, days: Query[schemas.Days], team: str | None = None) -> list[dict[str, Any]]:
+    """What each of the caller's teams, without those below it, held without use, and what that cost; most first."""
+    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team) if team else None
+    return [_team(one) for one in idle_by_team(request.auth, asked_period(request), tenant)]
 
 
 @router.get("/jobs/{int:job_id}/gpu-use", response=schemas.GpuUse | None, url_name="job_gpu_use")
@@ -99,6 +108,17 @@ def _show(told: Told) -> dict[str, Any]:
     }
 
 
+def _team(one: TeamIdle) -> dict[str, Any]:
+    row = one.booked
+    names = ("part", "idle_cost", "cost", "currency")
+    return {name: getattr(row, name) for name in names} | {
+        "team": row.slug,
+        "idle_gpu_seconds": row.idle,
+        "processless_gpu_seconds": one.processless,
+        "held_gpu_seconds": row.held,
+    }
+
+
 def _use(told: Told) -> dict[str, Any]:
     use = told.use
     return {
@@ -106,6 +126,7 @@ def _use(told: Told) -> dict[str, Any]:
         "measure": use.measure,
         "percent": use.percent,
         "idle_since": use.idle_since,
+        "processless_since": use.processless_since,
         "idle_seconds": use.idle_for.total_seconds(),
         "warned_at": use.warned_at if told.is_warned else None,
         "acts_at": told.acts_at,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from ninja import Router
+from ninja import Query, Router
 
+from portal.api import schemas
 from portal.reports import exports
 from portal.reports.formats import json_of
 from portal.reports.operations.views import operations_file, read_operations
 
 router = Router(tags=["Operations"])
-PeriodName = Literal["this-month", "last-month", "dates"]
 Form = Literal["json", "csv", "xlsx", "pdf"]
 
 
@@ -20,11 +20,11 @@ Form = Literal["json", "csv", "xlsx", "pdf"]
 def operations(
     request: HttpRequest,
     subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
+    days: Query[schemas.Days],
     cluster: str = "",
-    period: PeriodName = "this-month",
     format: Form = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """Tables by name, each with `rows` and, where there are some, `totals`; for operators. `period` as in usage."""
+    """Tables by name, each with `rows` and, where there are some, `totals`; for operators."""
     request.user = request.auth
     if not request.user.is_operator:
         raise Http404
@@ -37,12 +37,12 @@ def operations(
 @router.get("/chargeback", url_name="chargeback")
 def chargeback(
     request: HttpRequest,
+    days: Query[schemas.Days],
     cluster: str = "",
-    period: PeriodName = "this-month",
     format: Form = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """What every team bears of closed hours, by generation; for operators. `period` as in usage."""
-    return operations(request, "chargeback", cluster, period, format)
+    """What every team bears of closed hours, by generation; for operators."""
+    return operations(request, "chargeback", days, cluster, format)
 
 
 @router.get(
@@ -51,10 +51,10 @@ def chargeback(
 def export(
     request: HttpRequest,
     form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
+    days: Query[schemas.Days],
     team: str = "",
-    period: PeriodName = "this-month",
     anonymous: Literal["", "1"] = "",
 ) -> HttpResponseBase:
-    """Jobs for other tools, as a stream: all for operators, their own teams' for managers. `period` as in usage."""
+    """Jobs for other tools, as a stream: all for operators, their own teams' for managers."""
     request.user = request.auth
     return exports.export(request, form)

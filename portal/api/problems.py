@@ -13,6 +13,7 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from accounting.errors import NotAllowed, Refused
+from portal.reports.periods import WrongQuestion
 from scheduling.spec import SpecError
 
 PROBLEM = "application/problem+json"
@@ -106,6 +107,10 @@ def answer_with_problems(api: NinjaAPI) -> None:
     @api.exception_handler(Refused)
     def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
         return problem(409, error.message, {error.field: error.message} if error.field else None)
+
+    @api.exception_handler(WrongQuestion)
+    def _wrong_question(request: HttpRequest, error: WrongQuestion) -> HttpResponse:
+        return problem(422, "The request cannot be understood.", error.problems)
 
     @api.exception_handler(SpecError)
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:

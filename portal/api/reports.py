@@ -9,16 +9,15 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
 from accounting.models import Tenant
-from accounting.reports import By
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
 from portal.reports.capacity import capacity_file, read_capacity
 from portal.reports.formats import json_of
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
-from portal.reports.statement.views import file_name, file_of, read_request
+from portal.reports.statement.views import file_name, file_of, is_whole, read_request
 from portal.reports.views import read_report, usage_file
-from portal.share.periods import read_period
+from portal.share.periods import asked_stretch, read_period
 from portal.share.queries import POINTS, read_share
 from portal.share.trade_book import trades_file
 from portal.share.trades import SeenTrade, read_trades, seen, visible_ids
@@ -75,7 +74,7 @@ def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[st
         return trades_file(request, asked.format)
     visible = Tenant.objects.visible_to(request.auth)
     tenant = get_object_or_404(visible, slug=asked.team) if asked.team else None
-    period = read_period(asked.period)
+    period = asked_stretch(request)
     found = read_trades(request.auth, period, generation=asked.generation, tenant=tenant)
     if asked.before is not None:
         found = found.filter(pk__lt=asked.before)
@@ -87,9 +86,9 @@ def trades(request: HttpRequest, asked: Query[schemas.TradeQuestion]) -> dict[st
 
 
 @router.get("/trades/booked", response=list[schemas.BookedTrades], url_name="booked_trades")
-def trades_booked(request: HttpRequest, period: PeriodName = "24h") -> list[BookedTrades]:
+def trades_booked(request: HttpRequest, asked: Query[schemas.TradePeriod]) -> list[BookedTrades]:
     """What the ledger has of the trades of the caller's teams; for operators of all, which sums to zero."""
-    stretch = read_period(period)
+    stretch = asked_stretch(request)
     tenants = None if request.auth.is_operator else visible_ids(request.auth)
     return booked_trades(stretch.begins, stretch.ends, tenants)
 
@@ -97,16 +96,14 @@ def trades_booked(request: HttpRequest, period: PeriodName = "24h") -> list[Book
 @router.get("/usage", response=schemas.Usage, url_name="usage")
 def usage(
     request: HttpRequest,
-    by: By = By.USER,
+    days: Query[schemas.Days],
+    by: Literal["user", "job", "generation", "day", "label", "tenant"] = "user",
     team: str = "",
-    period: Literal["this-month", "last-month", "dates"] = "this-month",
     *,
     label: str = "",
     format: Form = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """The usage report; `by=label` is by the values of the key `label`, null for jobs without it.
-
-    With `period=dates`, `from` and `to` name the first and the last day (UTC)."""
+    """The usage report; `by=label` is by the values of the key `label`, null for jobs without it."""
     request.user = request.auth
     if format != "json":
         return usage_file(request, format)
@@ -120,10 +117,10 @@ def statement(
     request: HttpRequest,
     query: Query[schemas.StatementQuery],
 ) -> dict[str, Any] | HttpResponse:
-    """A team's statement, with all below it. `period` as in usage; `part` names one table, for CSV."""
+    """A team's statement, with all below it. `part` names one table, for CSV."""
     request.user = request.auth
     tenant, period = read_request(request)
-    document = document_of(statement_of(request.user, tenant, period))
+    document = document_of(statement_of(request.user, tenant, period, whole=is_whole(query.format)))
     if query.format != "json":
         return file_of(document, query.format, file_name(tenant, period), part=query.part)
     return {"team": tenant.slug, "begins": period.begins, "ends": period.ends} | json_of(document)
@@ -132,11 +129,11 @@ def statement(
 @router.get("/capacity", response=schemas.Capacity, url_name="capacity")
 def capacity(
     request: HttpRequest,
+    days: Query[schemas.Days],
     cluster: str = "",
-    period: Literal["this-month", "last-month", "dates"] = "this-month",
     format: Form = "json",  # noqa: A002
 ) -> dict[str, Any] | HttpResponse:
-    """What all GPUs were in closed hours, and who bears what they were worth; for operators. `period` as in usage."""
+    """What all GPUs were in closed hours, and who bears what they were worth; for operators."""
     request.user = request.auth
     if not request.user.is_operator:
         raise Http404

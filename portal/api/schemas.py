@@ -609,18 +609,48 @@ class Usage(Schema):
     )
 
 
-class StatementQuery(Schema):
+class Days(Schema):
+    """Whole days. Dates that cannot be read, unknown zones and periods that end before they begin are refused."""
+
+    period: Literal["this-month", "last-month", "dates"] | None = Field(
+        None, description="`dates` where `from` or `to` is given, else `this-month`."
+    )
+    first: str = Field("", alias="from", description="The first day: 2026-11-21. Of this month without.")
+    to: str = Field("", description="The last day, which counts. Today without.")
+    zone: str = Field("UTC", description="Whose days these are, a name of IANA's, such as Europe/Berlin.")
+
+
+class StatementQuery(Days):
     team: str = Field("", description="Slug of a team; else the first that the caller may see.")
-    period: Literal["this-month", "last-month", "dates"] = "this-month"
     part: str = Field("", description="With csv: the key of one table.")
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
 class NewSubscription(Schema):
     report: Literal[
-        "statement", "use", "nodes", "waits", "waste", "prices", "chargeback", "capacity", "fairness"
+        "statement",
+        "usage",
+        "fairness",
+        "idle",
+        "trades",
+        "anomalies",
+        "use",
+        "nodes",
+        "waits",
+        "waste",
+        "prices",
+        "chargeback",
+        "capacity",
     ] = "statement"
-    team: str = Field("", description="Of a statement. All other reports are for operators.")
+    team: str = Field(
+        "",
+        description="Of a statement; of usage, fairness, idle, trades and anomalies, too, or of all teams that the "
+        "caller sees. All other reports are for operators.",
+    )
+    by: Literal["", "user", "job", "generation", "day", "label", "tenant"] = Field(
+        "", description="Of usage; by user unless told otherwise."
+    )
+    label: str = Field("", description="Of usage by label: its key.")
     rhythm: Literal["weekly", "monthly"]
     form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"
 
@@ -803,9 +833,14 @@ class SharingAnomaly(Schema):
     holders: list[AnomalyHolder]
 
 
-class TradeQuestion(Schema):
+class TradePeriod(Days):
+    period: Literal["1h", "24h", "7d", "30d", "this-month", "last-month", "dates"] | None = Field(
+        None, description="`dates` where `from` or `to` is given, else `24h`."
+    )
+
+
+class TradeQuestion(TradePeriod):
     team: str = Field("", description="Slug of a team; with all teams below it.")
-    period: Literal["1h", "24h", "7d", "30d"] = "24h"
     generation: str = ""
     before: int | None = Field(None, ge=0, le=2**63 - 1)
     limit: int = Field(50, ge=1, le=200)
@@ -922,6 +957,9 @@ class GpuUse(Schema):
     percent: float = Field(description="Of its GPUs' time, or of one processor's, when last seen.")
     idle_since: datetime | None = Field(description="Null: its GPUs are used.")
     idle_seconds: float = Field(description="Held without use since then, as measured.")
+    processless_since: datetime | None = Field(
+        description="Since then no process is on its GPUs; null: there is one, or nobody can tell."
+    )
     warned_at: datetime | None
     then: Literal["stop", "only_idle"] | None = Field(
         description="What follows the warning: it is stopped, or takes no part in the sharing any more."
@@ -942,6 +980,19 @@ class IdleJob(GpuUse):
     cluster: str
     gpus: int
     generation: str
+
+
+class IdleTeam(Schema):
+    """What a team held without use, as booked; `processless` is a part of it, as observed where GPUs tell."""
+
+    team: str
+    idle_gpu_seconds: Decimal
+    processless_gpu_seconds: Decimal
+    held_gpu_seconds: Decimal
+    part: float = Field(description="Of what it held.")
+    idle_cost: Decimal = Field(description="Of each hour's cost as much as was idle of the hour.")
+    cost: Decimal = Field(description="Of all that it held.")
+    currency: str
 
 
 class Snooze(Schema):

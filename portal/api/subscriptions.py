@@ -25,11 +25,11 @@ def subscriptions(request: HttpRequest) -> list[dict[str, Any]]:
 
 @router.put("/subscriptions", response=schemas.Subscription, url_name="subscriptions")
 def subscribe(request: HttpRequest, new: schemas.NewSubscription) -> dict[str, Any]:
-    """Has a report sent to the caller: a team's statement, or without a team one of those for operators.
+    """Has a report sent to the caller, of a team or, without one, of all that there are for the caller.
 
     The same rhythm again only changes the form."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=new.team) if new.team else None
-    if new.report != ReportSubscription.Report.STATEMENT and not may_have(request.auth, None):
+    if new.report != ReportSubscription.Report.STATEMENT and not may_have(request.auth, new.report, tenant):
         raise Http404
     told = new.dict(exclude={"team"})
     return _show(actions.subscribe_to_report(actor=request.auth, tenant=tenant, **told))
@@ -45,6 +45,6 @@ def unsubscribe(request: HttpRequest, subscription_id: int) -> Status:
 
 
 def _show(subscription: ReportSubscription) -> dict[str, Any]:
-    names = ("id", "report", "rhythm", "form")
+    names = ("id", "report", "by", "label", "rhythm", "form")
     tenant = subscription.tenant
     return {name: getattr(subscription, name) for name in names} | {"team": tenant.slug if tenant else ""}

@@ -7,16 +7,18 @@ from typing import Any
 from accounting.models import ReportSubscription, Tenant, User
 
 
-def by_mail(user: User, report: str, tenant: Tenant | None = None) -> dict[str, Any]:
-    """What the template needs; `tenant` is that of a statement, reports for operators have none."""
-    of_whom = (
-        f"{tenant.name}'s statement"
-        if tenant
-        else f"“{ReportSubscription.Report(report).label}” of all clusters"
-    )
+def by_mail(
+    user: User, report: str, tenant: Tenant | None = None, *, by: str = "", label: str = ""
+) -> dict[str, Any]:
+    """What the template needs; reports for operators have no `tenant`, and usage alone is told apart by something."""
+    asked = ReportSubscription(report=report, tenant=tenant, by=by, label=label)
+    is_of_teams = report in ReportSubscription.OF_TEAMS
+    whole = "of all teams that you may see" if is_of_teams else "of all clusters"
     return {
-        "report_by_mail": report,
-        "of_whom": of_whom,
+        "mail_of": asked,
+        "of_whom": f"“{asked.name}”" if tenant else f"“{asked.name}” {whole}",
+        # By label, and there is none: nothing to send.
+        "may_subscribe": by != ReportSubscription.By.LABEL or bool(label),
         "subscriptions": ReportSubscription.objects.of(user).select_related("tenant"),
         "rhythms": ReportSubscription.Rhythm.choices,
         "forms_by_mail": ReportSubscription.Form.choices,

@@ -7,7 +7,6 @@ from decimal import Decimal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
@@ -17,7 +16,7 @@ from accounting.sums import HOUR
 from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
-from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from scheduling.actions.closing import keeping_open
 from scheduling.models import Cluster, Lease
 
@@ -35,7 +34,7 @@ WORDS = {
 @require_safe
 @operators_only
 def capacity(request: HttpRequest) -> HttpResponse:
-    cluster, period, report = read_capacity(request)
+    cluster, period, report = read_capacity(request, is_page=True)
     most = max((row.capacity for row in report.rows), default=Decimal(0))
     context = {
         "clusters": list(Cluster.objects.order_by("name")),
@@ -61,13 +60,14 @@ def capacity_file(request: HttpRequest, form: str) -> HttpResponse:
     return answer(capacity_document(cluster, period, report), form, name)
 
 
-def read_capacity(request: HttpRequest) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
+def read_capacity(
+    request: HttpRequest, *, is_page: bool = False
+) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
     """The report that the URL asks for: of one cluster by its name, or of all."""
     cluster = None
     if name := request.GET.get("cluster", "").replace("\0", ""):
         cluster = get_object_or_404(Cluster, name=name)
-    zone = timezone.get_current_timezone()
-    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    period = asked_period(request, is_page=is_page)
     return cluster, period, capacity_report(period.begins, period.ends, book=cluster and cluster.pk)
 
 

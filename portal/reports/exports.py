@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from asgiref.sync import sync_to_async
 from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from accounting.clock import now_from_database
 from portal.live.streams import let_go_of_database
-from portal.reports.periods import read_report_period
+from portal.reports.periods import asked_period
 from scheduling.exports import FORMS, Selection, export_lines, may_export
 from scheduling.exports.reading import exportable_tenants
 
@@ -25,8 +23,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
     tenant = None
     if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(exportable_tenants(request.user), slug=slug)
-    zone = timezone.get_current_timezone()
-    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    period = asked_period(request)
     selection = Selection.of(
         request.user,
         period.begins,

@@ -8,11 +8,9 @@ from itertools import takewhile
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting import actions
-from accounting.clock import now_from_database
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform
@@ -20,7 +18,7 @@ from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
 from portal.reports.formats import answer
 from portal.reports.index_chart import draw_indices
-from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.share.views import chosen_cluster
 from scheduling.amounts import Amounts
 from scheduling.fairness import (
@@ -38,7 +36,7 @@ from scheduling.models import Cluster
 MOST_POINTS = 120
 
 
-def read_fairness(request: HttpRequest) -> FairnessReport:
+def read_fairness(request: HttpRequest, *, is_page: bool = False) -> FairnessReport:
     """The report that the URL asks for; 404 for a team that the user may not see."""
     user = request.user
     tenant = None
@@ -46,8 +44,7 @@ def read_fairness(request: HttpRequest) -> FairnessReport:
         tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=slug)
     name = request.GET.get("cluster", "").replace("\0", "")
     cluster = chosen_cluster(name, list(Cluster.objects.order_by("name"))) if name else None
-    zone = timezone.get_current_timezone()
-    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    period = asked_period(request, is_page=is_page)
     return fairness_report(user, period, tenant=tenant, cluster=cluster)
 
 
@@ -95,7 +92,7 @@ def fairness(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    report = read_fairness(request)
+    report = read_fairness(request, is_page=True)
     chart = draw_indices(
         {
             "jain": [one.jain for one in report.over_time],
@@ -118,8 +115,7 @@ def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespon
         "chart": chart,
         "refusal": refusal,
     }
-    if request.user.is_operator:
-        context |= by_mail(request.user, ReportSubscription.Report.FAIRNESS)
+    context |= by_mail(request.user, ReportSubscription.Report.FAIRNESS, report.tenant)
     return render(request, "reports/fairness.html", context, status=422 if refusal else 200)
 
 

@@ -1,6 +1,9 @@
-"""GPUs that are held and not used: now, and this month by team."""
+"""GPUs that are held and not used: now, and in a month, or any days, by team."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
@@ -9,17 +12,23 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.idle_report import idle_report
-from accounting.models import Tenant, User
-from accounting.periods import period_of
+from accounting.idle_report import IdleRow, idle_report
+from accounting.models import ReportSubscription, Tenant, User
+from accounting.visibility import tenants_seen
 from portal.fragments import render_page
 from portal.jobs.idle import told_of
 from portal.live.topics import topics_of_jobs
+from portal.reports.by_mail import by_mail
+from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from scheduling.idle_gpus import STALE
-from scheduling.models import GpuUse
+from scheduling.models import GpuUse, ProcesslessStretch
 
 ROWS_PER_PAGE = 50
 TEAMS = 20
+BY_TEAM = (
+    "Of the period, as booked; each team without those below it. Cost of idle: of each hour's cost as much as was idle"
+    " of the hour. With no process: a part of it, as observed where GPUs tell."
+)
 
 
 def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
@@ -32,15 +41,32 @@ def idle_now(viewer: User, tenant: Tenant | None = None) -> QuerySet[GpuUse]:
     return found.select_related(*related).defer("job__spec").order_by("idle_since", "pk")
 
 
+@dataclass(frozen=True)
+class TeamIdle:
+    """What a team held without use, as booked, and the GPU-seconds of it on which no process was, as observed."""
+
+    booked: IdleRow
+    processless: Decimal
+
+
+def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> list[TeamIdle]:
+    """Of teams that `viewer` may see, each without those below it; most idle first."""
+    rows = idle_report(viewer, period.begins, period.ends, tenant=tenant)
+    empty = ProcesslessStretch.objects.gpu_seconds_by_tenant(
+        period.begins, period.ends, tenants_seen(viewer, tenant)
+    )
+    # Of a team with bills in two currencies it stands in the first row alone, so that it sums up.
+    return [TeamIdle(row, empty.pop(row.tenant_id, Decimal(0))) for row in rows]
+
+
 @require_safe
 def idle(request: HttpRequest) -> HttpResponse:
     tenant = None
     if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    now = now_from_database()
-    begins, ends = period_of("month", None, now)
+    period = asked_period(request, is_page=True)
     page = Paginator(idle_now(request.user, tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    rows = idle_report(request.user, begins, ends or now, tenant=tenant)
+    rows = idle_by_team(request.user, period, tenant)
     context = {
         "tenants": list(Tenant.objects.visible_to(request.user).order_by("name")),
         "tenant": tenant,
@@ -48,8 +74,10 @@ def idle(request: HttpRequest) -> HttpResponse:
         "rows": told_of(page.object_list),
         "teams": rows[:TEAMS],
         "more": len(rows) - TEAMS,
-        "most": rows[0].idle if rows else 0,
-        "begins": begins,
+        "period": period,
+        "periods": LABELS,
+        "by_team": BY_TEAM,
         "topics": topics_of_jobs(request.user),
+        **by_mail(request.user, ReportSubscription.Report.IDLE, tenant),
     }
     return render_page(request, "reports/idle.html", context, parts=("idle-now",))

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.idle_report import idle_report
 from accounting.models import Tenant, User
-from accounting.periods import period_of
 from portal.jobs.idle import Told, told_of
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
-from portal.reports.idle import idle_now
+from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now
+from portal.reports.periods import ReportPeriod, asked_period
 
 NOW = [
     Column("job_id", "Job", Kind.ID),
@@ -27,6 +25,7 @@ NOW = [
     Column("gpus", "GPUs", Kind.NUMBER),
     Column("idle_since", "Idle since", Kind.MOMENT),
     Column("idle_seconds", "Idle, min", Kind.MINUTES, 1),
+    Column("processless_since", "No process since", Kind.MOMENT),
     Column("percent", "Use, %", Kind.NUMBER, 1),
     Column("measure", "Measured by"),
     Column("acts_at", "Acts at", Kind.MOMENT),
@@ -37,8 +36,12 @@ NOW = [
 TEAMS = [
     Column("team", "Team"),
     Column("idle_gpu_seconds", "Idle, GPU-h", Kind.GPU_TIME, 4),
+    Column("processless_gpu_seconds", "With no process, GPU-h", Kind.GPU_TIME, 4),
     Column("held_gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, 4),
-    Column("part", "Part", Kind.NUMBER, 3),
+    Column("part", "Idle part", Kind.NUMBER, 3),
+    Column("idle_cost", "Cost of idle", Kind.MONEY, 4),
+    Column("cost", "Cost", Kind.MONEY, 4),
+    Column("currency", "Currency"),
 ]
 
 
@@ -48,35 +51,42 @@ def idle_file(request: HttpRequest, form: str) -> HttpResponse:
     tenant = None
     if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    now = now_from_database().astimezone(timezone.get_current_timezone())
-    return answer(idle_document(request.user, tenant), form, f"fairlot-idle-{now:%Y-%m-%d}")
+    period = asked_period(request)
+    return answer(idle_document(request.user, period, tenant), form, file_name(period))
 
 
-def idle_document(viewer: User, tenant: Tenant | None = None) -> Document:
-    """What `viewer` may see, of a team with all below it, or of all."""
-    now, zone = now_from_database(), timezone.get_current_timezone()
-    begins, ends = period_of("month", None, now)
+def file_name(period: ReportPeriod) -> str:
+    """Without ending."""
+    return f"fairlot-idle-{period.first}-{period.last}"
+
+
+def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> Document:
+    """What `viewer` may see, of a team with all below it, or of all: what is idle now, and what was in the period."""
+    now, zone = now_from_database(), period.zone
     return Document(
         title="Idle GPUs",
         facts=[
             ("As of", f"{now.astimezone(zone):%-d %B %Y, %H:%M %Z}"),
+            ("Period", f"{period.first} to {period.last} ({zone.key})"),
             ("Teams", tenant.name if tenant else "All that you may see"),
         ],
         tables=[
             Table("now", "Idle now", NOW, [_row(told) for told in told_of(idle_now(viewer, tenant))]),
             Table(
                 "teams",
-                "This month by team",
+                "By team",
                 TEAMS,
-                [
-                    (one.tenant, one.idle, one.held, one.part)
-                    for one in idle_report(viewer, begins, ends or now, tenant=tenant)
-                ],
-                note=f"Since {begins:%-d %B %Y} (UTC), as booked; each team without those below it.",
+                [_team(one) for one in idle_by_team(viewer, period, tenant)],
+                note=BY_TEAM,
             ),
         ],
         zone=zone,
     )
+
+
+def _team(one: TeamIdle) -> Sequence[Cell]:
+    row = one.booked
+    return row.tenant, row.idle, one.processless, row.held, row.part, row.idle_cost, row.cost, row.currency
 
 
 def _row(told: Told) -> Sequence[Cell]:
@@ -92,6 +102,7 @@ def _row(told: Told) -> Sequence[Cell]:
         use.lease.gpus,
         use.idle_since,
         use.idle_for.total_seconds(),
+        use.processless_since,
         use.percent,
         use.get_measure_display(),
         told.acts_at,

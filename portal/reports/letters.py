@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from django.urls import reverse
@@ -10,18 +10,28 @@ from django.utils.http import urlencode
 
 from accounting.capacity_report import capacity_report
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.reports import By, csv_lines
 from portal.reports.capacity import capacity_document
 from portal.reports.fairness import fairness_report
 from portal.reports.fairness_tables import fairness_document
-from portal.reports.formats import Document
+from portal.reports.formats import Document, in_format
+from portal.reports.idle_tables import file_name as idle_file_name
+from portal.reports.idle_tables import idle_document
 from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import PROVISIONAL, document_of
-from portal.reports.statement.views import file_name
+from portal.reports.statement.views import file_name, is_whole
+from portal.reports.views import file_name as usage_file_name
+from portal.reports.views import largest_first, usage_by, usage_document
+from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses
+from portal.share.periods import period_of_days
+from portal.share.trade_book import file_name as trades_file_name
+from portal.share.trade_book import trade_book
 from portal.wording import money, number
 
 Report = ReportSubscription.Report
+PAGES = {Report.USAGE: "usage", Report.TRADES: "trades", Report.ANOMALIES: "share_anomalies"}
 
 
 @dataclass(frozen=True)
@@ -34,13 +44,43 @@ class Letter:
     document: Document
     name: str
     alone: str = ""
+    csv: Callable[[], Iterable[str]] | None = None  # lines, where a program gets others than the document's
+
+    def content(self, form: str) -> bytes:
+        """The file, as the page gives it."""
+        if form == "csv" and self.csv is not None:
+            return "".join(self.csv()).encode()
+        return in_format(self.document, form, alone=self.alone)
 
 
 def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
-    if subscription.tenant is not None:
-        return _statement(subscription.user, subscription.tenant, period)
+    if subscription.report == Report.STATEMENT:
+        assert subscription.tenant is not None  # noqa: S101 - the database says so
+        whole = is_whole(subscription.form) and subscription.form != subscription.Form.LINK
+        return _statement(subscription.user, subscription.tenant, period, whole=whole)
+    if subscription.report in OF_TEAMS:
+        return OF_TEAMS[subscription.report](subscription, period)
     report = subscription.report
-    document = _document(report, subscription.user, period)
+    document = _document(report, period)
+    return _letter(
+        period,
+        document,
+        f"{page_of(report)}?{urlencode(_dates(period))}",
+        f"fairlot-{report}-{period.first}-{period.last}",
+        alone=document.tables[0].key if len(document.tables) == 1 else "",
+    )
+
+
+def _letter(
+    period: ReportPeriod,
+    document: Document,
+    page: str,
+    name: str,
+    *,
+    alone: str = "",
+    csv: Callable[[], Iterable[str]] | None = None,
+) -> Letter:
+    """With the document's facts for words."""
     told = [f"    {label}: {text}" for label, text in document.facts if label != "Period"]
     return Letter(
         period,
@@ -49,31 +89,86 @@ def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
             *([""] if told else []),
             *told,
         ],
-        f"{page_of(report)}?{urlencode(_dates(period))}",
+        page,
         document,
-        f"fairlot-{report}-{period.first}-{period.last}",
-        alone=document.tables[0].key if len(document.tables) == 1 else "",
+        name,
+        alone,
+        csv,
     )
+
+
+def _of_team(subscription: ReportSubscription, **more: object) -> str:
+    """The path of the page that shows it, of the same team."""
+    tenant = subscription.tenant
+    query = ({"team": tenant.slug} if tenant else {}) | more
+    return f"{page_of(subscription.report)}?{urlencode(query)}"
+
+
+def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
+    by = By(of.by)
+    report = largest_first(usage_by(of.user, of.tenant, by, period, key=of.label))
+    more = {"by": of.by} | ({"label": of.label} if of.label else {})
+    return _letter(
+        period,
+        usage_document(of.tenant, by, period, report, key=of.label),
+        _of_team(of, **_dates(period), **more),
+        usage_file_name(by, period),
+        csv=lambda: csv_lines(report),
+    )
+
+
+def _fairness(of: ReportSubscription, period: ReportPeriod) -> Letter:
+    document = fairness_document(fairness_report(of.user, period, tenant=of.tenant))
+    name = f"fairlot-fairness-{period.first}-{period.last}"
+    return _letter(period, document, _of_team(of, **_dates(period)), name)
+
+
+def _idle(of: ReportSubscription, period: ReportPeriod) -> Letter:
+    document = idle_document(of.user, period, of.tenant)
+    return _letter(period, document, _of_team(of, **_dates(period)), idle_file_name(period))
+
+
+def _trades(of: ReportSubscription, period: ReportPeriod) -> Letter:
+    days = period_of_days(period)
+    document = trade_book(of.user, days, tenant=of.tenant)
+    page = _of_team(of, **_dates(period))
+    return _letter(period, document, page, trades_file_name(days), alone="trades")
+
+
+def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
+    """Of each cluster the last analysis that ended in the period."""
+    analyses = analyses_ended_in(of.user, period.begins, period.ends)
+    document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
+    more = {"cluster": analyses[0].cluster.name, "analysis": analyses[0].pk} if analyses else {}
+    name = f"fairlot-anomalies-{period.first}-{period.last}"
+    return _letter(period, document, _of_team(of, **more), name)
+
+
+OF_TEAMS: dict[str, Callable[[ReportSubscription, ReportPeriod], Letter]] = {
+    Report.USAGE: _usage,
+    Report.FAIRNESS: _fairness,
+    Report.IDLE: _idle,
+    Report.TRADES: _trades,
+    Report.ANOMALIES: _anomalies,
+}
 
 
 def page_of(report: str) -> str:
     """The path of the page that shows it."""
     if report in SUBJECTS:
         return reverse("usage_operations_subject", args=[report])
-    return reverse(f"usage_{report}")
+    return reverse(PAGES.get(report, f"usage_{report}"))
 
 
-def _document(report: str, user: User, period: ReportPeriod) -> Document:
-    """Of all clusters."""
+def _document(report: str, period: ReportPeriod) -> Document:
+    """Those for operators, of all clusters."""
     if report == Report.CAPACITY:
         return capacity_document(None, period, capacity_report(period.begins, period.ends, book=None))
-    if report == Report.FAIRNESS:
-        return fairness_document(fairness_report(user, period))
     return SUBJECTS[report][1](Asked(period, None))
 
 
-def _statement(user: User, tenant: Tenant, period: ReportPeriod) -> Letter:
-    statement = statement_of(user, tenant, period)
+def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> Letter:
+    statement = statement_of(user, tenant, period, whole=whole)
     hours = number(float(statement.gpu_seconds) / 3600)
     wasted = number(float(statement.waste.wasted) / 3600)
     return Letter(

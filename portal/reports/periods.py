@@ -1,15 +1,28 @@
-"""The period of a usage report, as the URL names it, in the reader's time zone."""
+"""The period of a report, as the URL names it, in the reader's time zone or another one that it names."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
-from django.http import QueryDict
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, QueryDict
+from django.utils import timezone
+
+from accounting.clock import now_from_database
 
 THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"
 LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
+
+
+class WrongQuestion(BadRequest):
+    """What a report is asked cannot be answered; `problems` are by the name of the parameter."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__(" ".join(problems.values()))
+        self.problems = problems
 
 
 @dataclass(frozen=True)
@@ -31,23 +44,53 @@ class ReportPeriod:
         return datetime.combine(self.last + timedelta(days=1), time(), self.zone)
 
 
+def asked_period(request: HttpRequest, *, is_page: bool = False) -> ReportPeriod:
+    """The period that a request asks for, in the zone that it names, else the reader's (of the API: UTC).
+
+    A page shows what is wrong with it above this month's figures; of files and the API it raises `WrongQuestion`, as
+    programs would take other days for those that they asked for.
+    """
+    zone = timezone.get_current_timezone()
+    period = read_report_period(request.GET, now=now_from_database(), zone=zone)  # type: ignore[arg-type]
+    if period.problems and not is_page:
+        raise WrongQuestion(period.problems)
+    return period
+
+
 def read_report_period(query: QueryDict, *, now: datetime, zone: ZoneInfo) -> ReportPeriod:
-    """The period that is asked for; dates that cannot be read are named and replaced by this month's."""
+    """The period that is asked for; what cannot be read is named and replaced by this month, or by `zone`.
+
+    Without `period` a day in `from` or `to` says that they are meant; forms of pages send them with other periods, too.
+    """
+    problems: dict[str, str] = {}
+    zone = read_zone(query.get("zone", ""), zone, problems)
     today = now.astimezone(zone).date()
     month = today.replace(day=1)
-    key = query.get("period", THIS_MONTH)
+    key = query.get("period", "") or (GIVEN if query.get("from") or query.get("to") else THIS_MONTH)
+    if key not in LABELS:
+        problems["period"] = f"“{key[:20]}” is no period (there is {', '.join(LABELS)})."
     if key == LAST_MONTH:
         end = month - timedelta(days=1)
-        return ReportPeriod(key, end.replace(day=1), end, zone, {})
+        return ReportPeriod(key, end.replace(day=1), end, zone, problems)
     if key != GIVEN:
-        return ReportPeriod(THIS_MONTH, month, today, zone, {})
-    problems: dict[str, str] = {}
+        return ReportPeriod(THIS_MONTH, month, today, zone, problems)
     first = _read_date(query.get("from", ""), "from", month, problems)
     last = _read_date(query.get("to", ""), "to", today, problems)
     if last < first:
-        problems["to"] = "The last day must not be before the first."
+        if not {"from", "to"} & problems.keys():
+            problems["to"] = "The last day must not be before the first."
         first, last = month, today
     return ReportPeriod(GIVEN, first, last, zone, problems)
+
+
+def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneInfo:
+    """The zone of that name, else `otherwise`, with what is wrong with the name in `problems`."""
+    if not text:
+        return otherwise
+    if text not in available_timezones():
+        problems["zone"] = f"“{text[:40]}” is no time zone (accepted: Europe/Berlin)."
+        return otherwise
+    return ZoneInfo(text)
 
 
 def _read_date(text: str, name: str, otherwise: date, problems: dict[str, str]) -> date:

@@ -14,7 +14,7 @@ from accounting.actions.subscriptions import end_subscription, may_have
 from accounting.clock import now_from_database, zone_named
 from accounting.models import ReportDelivery, ReportSubscription
 from accounting.subscriptions import period_to_send
-from portal.reports.formats import TYPES, in_format
+from portal.reports.formats import TYPES
 from portal.reports.letters import Letter, letter_of
 from portal.reports.periods import GIVEN, ReportPeriod
 
@@ -33,7 +33,7 @@ def send_report(*, subscription_id: int, now: datetime | None = None) -> bool:
     due = subscription and _due(subscription, now)
     if not subscription or not due:
         return False
-    if not may_have(subscription.user, subscription.tenant):
+    if not may_have(subscription.user, subscription.report, subscription.tenant):
         return _end(subscription_id)
     # Computed before anything is locked: it may take seconds.
     period = ReportPeriod(GIVEN, *due, zone_named(subscription.user.time_zone), {})
@@ -51,7 +51,7 @@ def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment
     period = letter.period
     if subscription is None or _due(subscription, now) != (period.first, period.last):
         return False
-    if not may_have(subscription.user, subscription.tenant):
+    if not may_have(subscription.user, subscription.report, subscription.tenant):
         end_subscription(subscription, actor=None)
         return False
     ReportDelivery.objects.create(subscription=subscription, first=period.first)
@@ -63,7 +63,7 @@ def _write(subscription_id: int, letter: Letter, files: Sequence[mail.Attachment
 @transaction.atomic(durable=True)
 def _end(subscription_id: int) -> bool:
     subscription = _lock(subscription_id)
-    if subscription is not None and not may_have(subscription.user, subscription.tenant):
+    if subscription is not None and not may_have(subscription.user, subscription.report, subscription.tenant):
         end_subscription(subscription, actor=None)
     return False
 
@@ -86,7 +86,7 @@ def _file(subscription: ReportSubscription, letter: Letter) -> list[mail.Attachm
     form = subscription.form
     if form == ReportSubscription.Form.LINK:
         return []
-    content = in_format(letter.document, form, alone=letter.alone)
+    content = letter.content(form)
     if len(content) > MOST_ATTACHED:
         return []
     return [mail.Attachment(f"{letter.name}.{form}", TYPES[form], content)]

@@ -20,12 +20,12 @@ Report = ReportSubscription.Report
 @require_POST
 def subscribe(request: HttpRequest) -> HttpResponse:
     report = request.POST.get("report", Report.STATEMENT)
-    tenant = None
-    if report == Report.STATEMENT:
-        slug = request.POST.get("team", "").replace("\0", "")
+    tenant, slug = None, request.POST.get("team", "").replace("\0", "")
+    if slug or report == Report.STATEMENT:
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    elif report not in Report.values or not may_have(request.user, None):
+    if report not in Report.values or not may_have(request.user, report, tenant):
         raise Http404
+    by, label = (request.POST.get(name, "") for name in ("by", "label"))
     try:
         subscription = actions.subscribe_to_report(
             actor=request.user,
@@ -33,13 +33,15 @@ def subscribe(request: HttpRequest) -> HttpResponse:
             tenant=tenant,
             rhythm=request.POST.get("rhythm", ""),
             form=request.POST.get("form", ""),
+            by=by,
+            label=label,
         )
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:
         how = f"{subscription.get_rhythm_display()}, {subscription.get_form_display()}"
-        messages.success(request, f"You get the {name_of(subscription)} {how}.")
-    return _back(request.user, report, tenant)
+        messages.success(request, f"You get “{subscription.name}” {how}.")
+    return _back(request.user, report, tenant, by=by, label=label)
 
 
 @require_POST
@@ -47,18 +49,15 @@ def unsubscribe(request: HttpRequest, pk: int) -> HttpResponse:
     own = ReportSubscription.objects.of(request.user).select_related("tenant")
     subscription = get_object_or_404(own, pk=pk)
     actions.unsubscribe_from_report(actor=request.user, subscription=subscription)
-    messages.success(request, f"You get the {name_of(subscription)} no more.")
-    return _back(request.user, subscription.report, subscription.tenant)
+    messages.success(request, f"You get “{subscription.name}” no more.")
+    told = subscription
+    return _back(request.user, told.report, told.tenant, by=told.by, label=told.label)
 
 
-def name_of(subscription: ReportSubscription) -> str:
-    tenant = subscription.tenant
-    return f"statement of {tenant.name}" if tenant else f"report “{subscription.get_report_display()}”"
-
-
-def _back(user: User, report: str, tenant: Tenant | None) -> HttpResponse:
+def _back(user: User, report: str, tenant: Tenant | None, *, by: str, label: str) -> HttpResponse:
     """To the page of the report, or to the statement where one may not see that any more."""
-    if not may_have(user, tenant):
-        report, tenant = Report.STATEMENT, None
-    query = f"?{urlencode({'team': tenant.slug})}" if tenant else ""
-    return redirect(f"{page_of(report)}{query}#by-mail")
+    if not may_have(user, report, tenant):
+        report, tenant, by, label = Report.STATEMENT, None, "", ""
+    told = {"team": tenant.slug if tenant else "", "by": by, "label": label}
+    query = urlencode({name: text for name, text in told.items() if text})
+    return redirect(f"{page_of(report)}{'?' if query else ''}{query}#by-mail")

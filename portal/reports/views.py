@@ -8,15 +8,16 @@ from dataclasses import replace
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.models import Tenant
+from accounting.models import Tenant, User
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
+from accounting.visibility import tenants_seen
+from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
-from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period
 from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
 from scheduling.exports import may_export
@@ -71,6 +72,9 @@ def usage(request: HttpRequest) -> HttpResponse:
         "unbooked": unbooked(request.user, period.begins, period.ends, tenant=tenant),
         "may_export": may_export(request.user),
         "export_team": _export_team(request, tenant),
+        **by_mail(
+            request.user, "usage", tenant, by=by, label=key_of(request, keys) if by == By.LABEL else ""
+        ),
     }
     return render(request, "reports/usage.html", context)
 
@@ -79,9 +83,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 def usage_file(request: HttpRequest, form: str) -> HttpResponse:
     """All rows, exact. As CSV, for programs, without totals and with the numbers of what is named."""
     tenant, by, period, report = read_report(request)
-    if by != By.DAY:  # as on the page, the largest first: a PDF has the first of them
-        report = replace(report, rows=sorted(report.rows, key=lambda row: -row.gpu_seconds))
-    name = f"fairlot-usage-{by}-{period.first}-{period.last}"
+    report, name = largest_first(report), file_name(by, period)
     if form != "csv":
         key = key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
         return answer(usage_document(tenant, by, period, report, key=key), form, name)
@@ -90,6 +92,18 @@ def usage_file(request: HttpRequest, form: str) -> HttpResponse:
         content_type=TYPES[form],
         headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
+
+
+def largest_first(report: UsageReport) -> UsageReport:
+    """As on the page: a PDF has the first of them. Days are in their order."""
+    if By.DAY in report.by:
+        return report
+    return replace(report, rows=sorted(report.rows, key=lambda row: -row.gpu_seconds))
+
+
+def file_name(by: By, period: ReportPeriod) -> str:
+    """Without ending."""
+    return f"fairlot-usage-{by}-{period.first}-{period.last}"
 
 
 def usage_document(
@@ -159,24 +173,42 @@ def read_report(
     tenant = None
     if slug := request.GET.get("team", "").replace("\0", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    by = By(request.GET["by"]) if request.GET.get("by") in set(GROUPS) else By.USER
-    zone = timezone.get_current_timezone()
-    period = read_report_period(request.GET, now=now_from_database(), zone=zone)
+    by = _asked_groups(request, is_page=page is not None)
+    period = asked_period(request, is_page=page is not None)
     some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
-    names = None
-    if by == By.LABEL:
-        names = JobLabel.objects.names(key_of(request, label_keys(request.user, tenant)))
-    report = usage_report(
-        request.user,
+    key = key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
+    return tenant, by, period, usage_by(request.user, tenant, by, period, key=key, largest=some)
+
+
+def usage_by(
+    user: User,
+    tenant: Tenant | None,
+    by: By,
+    period: ReportPeriod,
+    *,
+    key: str = "",
+    largest: slice | None = None,
+) -> UsageReport:
+    """Of what `user` may see; `key` is that of labels."""
+    return usage_report(
+        user,
         period.begins,
         period.ends,
         by=[by],
-        time_zone=zone.key,
+        time_zone=period.zone.key,
         tenant=tenant,
-        largest=some,
-        job_names=names,
+        largest=largest,
+        job_names=JobLabel.objects.names(key, tenants_seen(user, tenant)) if by == By.LABEL else None,
     )
-    return tenant, by, period, report
+
+
+def _asked_groups(request: HttpRequest, *, is_page: bool) -> By:
+    asked = request.GET.get("by", "")
+    if asked in set(GROUPS):
+        return By(asked)
+    if asked and not is_page:
+        raise WrongQuestion({"by": f"There is {', '.join(GROUPS)}."})
+    return By.USER
 
 
 def key_of(request: HttpRequest, keys: Sequence[str]) -> str:

@@ -14,10 +14,11 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import Tenant, User
+from accounting.models import ReportSubscription, Tenant, User
 from accounting.sums import start_of_hour
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
+from portal.reports.by_mail import by_mail
 from portal.share.queries import below
 from portal.share.trades import ANOTHER, visible_ids
 from portal.share.views import chosen_cluster, chosen_tenant
@@ -73,6 +74,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
         "cause": cause if cause in CAUSES else "",
         "causes": CAUSES,
         "longest": LONGEST.days,
+        **by_mail(request.user, ReportSubscription.Report.ANOMALIES, tenant),
     }
     if analysis is not None:
         parts = read_parts(request.user, analysis, tenant)

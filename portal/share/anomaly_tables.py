@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, tzinfo
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
@@ -11,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import Tenant, User
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
+from portal.reports.periods import ReportPeriod
 from portal.share.anomalies import (
     CAUSES,
     SeenAnomaly,
@@ -60,14 +62,19 @@ def anomalies_file(request: HttpRequest, form: str) -> HttpResponse:
 
 
 def anomalies_document(
-    user: User, analysis: SharingAnalysis, *, tenant: Tenant | None = None, cause: str = ""
+    user: User,
+    analysis: SharingAnalysis,
+    *,
+    tenant: Tenant | None = None,
+    cause: str = "",
+    zone: tzinfo | None = None,
 ) -> Document:
-    """Of one analysis, as far as `user` may see it; of one cause where `cause` is one."""
+    """Of one analysis, as far as `user` may see it; of one cause where `cause` is one. `zone`: else the reader's."""
     found = read_anomalies(user, analysis, tenant=tenant)
     if cause in CAUSES:
         found = found.filter(cause=cause)
     rows = seen(found, visible_ids(user))
-    zone = timezone.get_current_timezone()
+    zone = zone or timezone.get_current_timezone()
 
     def local(moment: datetime | None) -> str:
         return "not yet" if moment is None else f"{moment.astimezone(zone):%-d %B %Y, %H:%M %Z}"
@@ -99,6 +106,39 @@ def anomalies_document(
         ],
         zone=zone,
     )
+
+
+def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[SharingAnalysis]:
+    """Of each cluster, by name, the last one that is finished and whose time ended between the moments."""
+    found = SharingAnalysis.objects.visible_to(user).filter(
+        ends__gt=begins, ends__lte=ends, finished_at__isnull=False
+    )
+    last = found.order_by("cluster__name", "cluster_id", "-ends", "-pk").distinct(
+        "cluster__name", "cluster_id"
+    )
+    return list(last.select_related("cluster"))
+
+
+def document_of_analyses(
+    user: User, analyses: Sequence[SharingAnalysis], period: ReportPeriod, *, tenant: Tenant | None = None
+) -> Document:
+    """What each of them tells, one cluster after the other, for a letter about the period."""
+    facts = [("Period", f"{period.first} to {period.last} ({period.zone.key})")]
+    told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
+    if not told:
+        teams = tenant.name if tenant else "All that you may see"
+        nothing = "No analysis whose time ended in this period is finished."
+        return Document("Sharing anomalies", [], [*facts, ("Teams", teams), ("State", nothing)], period.zone)
+    if len(told) == 1:
+        return told[0]
+    tables = [
+        replace(table, key=f"{table.key} {one.cluster.name}", title=f"{table.title}, {one.cluster.name}")
+        for one, document in zip(analyses, told, strict=True)
+        for table in document.tables
+    ]
+    for one, document in zip(analyses, told, strict=True):
+        facts += [(one.cluster.name, text) for label, text in document.facts if label == "Period"]
+    return Document("Sharing anomalies", tables, facts, period.zone)
 
 
 def _columns() -> list[Column]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.http import HttpRequest
 
 from accounting.clock import now_from_database
+from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period, read_zone
 
 PERIODS = {
     "1h": ("1 hour", timedelta(hours=1)),
@@ -14,16 +18,18 @@ PERIODS = {
     "30d": ("30 days", timedelta(days=30)),
 }
 DEFAULT_PERIOD = "24h"
+UTC = ZoneInfo("UTC")
 
 
 @dataclass(frozen=True)
 class Period:
-    """From `begins` (included) to `ends` (excluded), which is now."""
+    """From `begins` (included) to `ends` (excluded), which is now unless it is of whole days."""
 
     key: str
     label: str
     begins: datetime
     ends: datetime
+    days: ReportPeriod | None = None
 
     @property
     def seconds(self) -> float:
@@ -36,3 +42,22 @@ def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
     label, length = PERIODS[known]
     ends = now_from_database()
     return Period(known, label, ends - length, ends)
+
+
+def period_of_days(days: ReportPeriod) -> Period:
+    label = f"{days.first:%-d %B %Y} to {days.last:%-d %B %Y} ({days.zone.key})"
+    return Period(days.key, label, days.begins, days.ends, days)
+
+
+def asked_stretch(request: HttpRequest, usual: str = DEFAULT_PERIOD, *, is_page: bool = False) -> Period:
+    """One of `PERIODS`, or days as reports have them. A page takes the usual one for what there is not."""
+    key = request.GET.get("period", "")
+    if key in LABELS or (not key and (request.GET.get("from") or request.GET.get("to"))):
+        return period_of_days(asked_period(request, is_page=is_page))
+    problems: dict[str, str] = {}
+    read_zone(request.GET.get("zone", ""), UTC, problems)
+    if key and key not in PERIODS:
+        problems["period"] = f"There is {', '.join([*PERIODS, *LABELS])}."
+    if problems and not is_page:
+        raise WrongQuestion(problems)
+    return read_period(key, usual)

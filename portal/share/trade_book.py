@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounting.models import Tenant, User
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
-from portal.share.periods import Period, read_period
+from portal.share.periods import Period, asked_stretch
 from portal.share.queries import below
 from portal.share.trades import SeenTrade, Side, read_trades, seen, totals, visible_ids
 from portal.share.views import chosen_tenant
@@ -24,10 +24,16 @@ AT_ONCE = 500
 def trades_file(request: HttpRequest, form: str) -> HttpResponse:
     """What the page shows, trade by trade; what still runs has no end and no GPU-seconds yet. As CSV trades alone."""
     tenant = chosen_tenant(request) if request.GET.get("team") else None
-    period = read_period(request.GET.get("period"))
+    period = asked_stretch(request)
     generation = request.GET.get("generation", "").replace("\0", "")
     document = trade_book(request.user, period, generation=generation, tenant=tenant)
-    return answer(document, form, f"fairlot-trades-{period.key}", alone="trades")
+    return answer(document, form, file_name(period), alone="trades")
+
+
+def file_name(period: Period) -> str:
+    """Without ending."""
+    days = period.days
+    return f"fairlot-trades-{f'{days.first}-{days.last}' if days else period.key}"
 
 
 def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tenant | None = None) -> Document:
@@ -50,7 +56,7 @@ def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tena
             ),
             *([] if generation else [_booked(booked)]),
         ],
-        zone=timezone.get_current_timezone(),
+        zone=period.days.zone if period.days else timezone.get_current_timezone(),
     )
 
 

@@ -13,11 +13,12 @@ from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
-from accounting.models import Generation, Tenant, User
+from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.trade_totals import booked_trades
+from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, managed
-from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, read_period
+from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, read_period
 from portal.share.queries import POINTS, below, point_times, read_share
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
@@ -71,7 +72,7 @@ def trades(request: HttpRequest) -> HttpResponse:
     """Who gave which GPU time for which, and what it was worth to one's own team."""
     tenants = list(Tenant.objects.visible_to(request.user))
     tenant = chosen_tenant(request) if request.GET.get("team") else None
-    period = read_period(request.GET.get("period"), usual=_usual_period(request.user))
+    period = asked_stretch(request, usual=_usual_period(request.user), is_page=True)
     generation = request.GET.get("generation", "").replace("\0", "")
     found = read_trades(request.user, period, generation=generation, tenant=tenant)
     mine = visible_ids(request.user)
@@ -99,6 +100,7 @@ def trades(request: HttpRequest) -> HttpResponse:
         "sees_all": _sees_all(request.user, tenant),
         "balanced": all(one.sum == 0 for one in booked),
         # What all gave is what all got: the sum says nothing, how much changed hands does.
+        **by_mail(request.user, ReportSubscription.Report.TRADES, tenant),
         "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
     }
     return render(request, "share/trades.html", context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
@@ -18,13 +19,15 @@ from accounting.clock import now_from_database
 from scheduling import live
 from scheduling.backends.base import Use
 from scheduling.locks import lock_schedule
-from scheduling.models import GpuUse, IdleStretch, Lease
+from scheduling.models import GpuUse, IdleStretch, Lease, ProcesslessStretch
 
 NOTHING = timedelta(0)
 MEASURED = (
-    "lease", "measured_until", "measure", "percent", "used_at", "idle_since", "idle_for", "idle_warned",
+    "lease", "measured_until", "measure", "percent", "used_at", "idle_since", "processless_since", "idle_for",
+    "idle_warned",
 )  # fmt: skip
 Stretch = tuple[datetime, datetime]
+Kept = TypeVar("Kept", IdleStretch, ProcesslessStretch)
 
 
 @transaction.atomic(durable=True)
@@ -55,11 +58,15 @@ def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> 
     ]
     if not told:
         return
-    book = _Stretches(leases.values(), since=min(since for _, _, since, _ in told))
+    earliest = min(since for _, _, since, _ in told)
+    book = _Stretches(IdleStretch, leases.values(), since=earliest)
+    empty = _Stretches(ProcesslessStretch, leases.values(), since=earliest)
     for lease, seen, since, until in told:
         book.add(lease, since, until)
+        empty.add(lease, until - timedelta(seconds=seen.processless_for), until)
         known[lease.job_id] = _noted(known.get(lease.job_id), lease, seen, since, until)
     book.save()
+    empty.save()
     _write(known, new=known.keys() - before.keys())
     for lease in leases.values():
         is_used = known[lease.job_id].idle_since is None
@@ -67,14 +74,15 @@ def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> 
             live.publish(f"job:{lease.job_id}", f"jobs:{lease.job.tenant_id}")
 
 
-class _Stretches:
+class _Stretches(Generic[Kept]):
     """The stretches of some leases from a moment on; what is added is put together with all that it touches."""
 
-    def __init__(self, leases: Iterable[Lease], *, since: datetime) -> None:
-        self._known: dict[int, list[IdleStretch]] = defaultdict(list)
-        for one in IdleStretch.objects.filter(lease__in=leases, during__endswith__gte=since):
+    def __init__(self, model: type[Kept], leases: Iterable[Lease], *, since: datetime) -> None:
+        self._model: type[Kept] = model
+        self._known: dict[int, list[Kept]] = defaultdict(list)
+        for one in model.objects.filter(lease__in=leases, during__endswith__gte=since):
             self._known[one.lease_id].append(one)
-        self._changed: dict[int, IdleStretch] = {}
+        self._changed: dict[int, Kept] = {}
         self._gone: list[int] = []
 
     def add(self, lease: Lease, since: datetime, until: datetime) -> None:
@@ -85,7 +93,7 @@ class _Stretches:
         known = self._known[lease.pk]
         touched = [one for one in known if one.during.lower <= until and one.during.upper >= begins]
         if not touched:
-            known.append(IdleStretch(lease=lease, during=DateTimeTZRange(begins, until)))
+            known.append(self._model(lease=lease, during=DateTimeTZRange(begins, until)))
             return
         first = min(touched, key=lambda one: one.during.lower)
         whole = DateTimeTZRange(
@@ -103,7 +111,7 @@ class _Stretches:
     def save(self) -> None:
         """What goes makes room first."""
         if self._gone:
-            IdleStretch.objects.filter(pk__in=self._gone).delete()
+            self._model.objects.filter(pk__in=self._gone).delete()
         update_rows([one for pk, one in self._changed.items() if pk not in self._gone], ["during"])
         insert_rows([one for some in self._known.values() for one in some if one.pk is None])
 
@@ -116,6 +124,8 @@ def _noted(use: GpuUse | None, lease: Lease, seen: Use, since: datetime, until: 
         return use
     use.lease, use.measured_until, use.percent = lease, until, seen.percent
     use.measure = GpuUse.Measure.GPU if seen.by_gpus else GpuUse.Measure.CPU
+    processless = timedelta(seconds=seen.processless_for)
+    use.processless_since = (use.processless_since or until - processless) if processless else None
     if since >= until:
         use.used_at, use.idle_since = until, None
     elif use.idle_since is None:
@@ -161,11 +171,11 @@ def end_with(leases: Iterable[Lease]) -> None:
     ends = {lease.pk: lease.held_until for lease in leases if lease.held_until is not None}
     if not ends:
         return
-    beyond = IdleStretch.objects.filter(lease__in=ends, during__endswith__gt=min(ends.values()))
-    for stretch in beyond:
-        end = ends[stretch.lease_id]
-        if stretch.during.lower >= end:
-            stretch.delete()
-        elif stretch.during.upper > end:
-            stretch.during = DateTimeTZRange(stretch.during.lower, end)
-            stretch.save(update_fields=["during"])
+    for model in (IdleStretch, ProcesslessStretch):
+        for stretch in model.objects.filter(lease__in=ends, during__endswith__gt=min(ends.values())):
+            end = ends[stretch.lease_id]
+            if stretch.during.lower >= end:
+                stretch.delete()
+            elif stretch.during.upper > end:
+                stretch.during = DateTimeTZRange(stretch.during.lower, end)
+                stretch.save(update_fields=["during"])

@@ -173,6 +173,8 @@ class Use:
     percent: float  # how busy they were when last seen: of the GPUs' time, or of one processor's
     by_gpus: bool  # measured at the GPUs; else by the processors' time that the processes took, and progress
     age: float = 0.0
+    # Of `unused_for` the last seconds without any process on the GPUs; 0: there is one, or nobody can tell.
+    processless_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

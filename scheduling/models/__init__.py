@@ -2,7 +2,7 @@
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
-from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource
+from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
@@ -38,6 +38,7 @@ __all__ = [
     "NodeChange",
     "Operation",
     "PreemptibleTime",
+    "ProcesslessStretch",
     "Round",
     "RoundRecord",
     "Schedule",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
+from django.contrib.postgres.indexes import GistIndex
 from django.db import models
 
+from accounting.clipping import Seconds, earliest, latest, moment
 from accounting.models import Tenant, User
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
@@ -35,6 +39,50 @@ class IdleStretch(models.Model):
             ),
             models.CheckConstraint(
                 name="an_idle_stretch_has_both_ends",
+                condition=models.Q(
+                    during__isempty=False, during__lower_inf=False, during__upper_inf=False,
+                    during__lower_inc=True, during__upper_inc=False,
+                ),
+            ),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.during.lower} to {self.during.upper}"
+
+
+class ProcesslessStretchQuerySet(models.QuerySet["ProcesslessStretch"]):
+    def gpu_seconds_by_tenant(
+        self, begins: datetime, ends: datetime, tenants: Collection[int] | None
+    ) -> dict[int, Decimal]:
+        """Of jobs of these tenants (None: of all) what lies between the moments, by the tenant's id. One query."""
+        found = self.filter(during__overlap=(begins, ends))
+        if tenants is not None:
+            found = found.filter(lease__job__tenant__in=tenants)
+        start = latest(models.F("during__startswith"), moment(begins))
+        end = earliest(models.F("during__endswith"), moment(ends))
+        exact = models.DecimalField(max_digits=24, decimal_places=6)
+        seconds = models.ExpressionWrapper(models.F("lease__gpus") * Seconds(end, start), output_field=exact)
+        rows = found.order_by().values_list("lease__job__tenant_id").annotate(total=models.Sum(seconds))
+        return dict(rows)
+
+
+class ProcesslessStretch(models.Model):
+    """From when to when no process at all was seen on any GPU of a lease, where GPUs tell; idle they are then, too."""
+
+    lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="processless_stretches")
+    during = DateTimeRangeField()
+
+    objects = ProcesslessStretchQuerySet.as_manager()
+
+    class Meta:
+        indexes = [GistIndex(fields=["during"], name="processless_by_time")]
+        constraints = [
+            ExclusionConstraint(
+                name="processless_stretches_of_a_lease_are_apart",
+                expressions=[("lease", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
+            ),
+            models.CheckConstraint(
+                name="a_processless_stretch_has_both_ends",
                 condition=models.Q(
                     during__isempty=False, during__lower_inf=False, during__upper_inf=False,
                     during__lower_inc=True, during__upper_inc=False,
@@ -77,6 +125,8 @@ class GpuUse(models.Model):
     # Since then they were held and not used, as often as that was measured; None: the last look saw a use.
     idle_since = models.DateTimeField(null=True)
     idle_for = models.DurationField(help_text="Held without use since then, all turns together.")
+    # As last measured; None: there was one, or nobody can tell.
+    processless_since = models.DateTimeField(null=True, help_text="Since then no process is on its GPUs.")
     first_told_at = models.DateTimeField(null=True, help_text="When it was first warned, or put that off.")
     warned_at = models.DateTimeField(null=True, help_text="Void when they were used since.")
     idle_warned = models.DurationField(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Self
 
 from django.db import models
@@ -18,9 +19,13 @@ class JobLabelQuerySet(models.QuerySet["JobLabel"]):
         key, equals, value = text.partition("=")
         return self.filter(key=key, value=value) if equals else self.filter(key=key)
 
-    def names(self, key: str) -> QuerySet[JobLabel, tuple[int, str]]:
-        """The value of `key` by job: rows of (job_id, value), which reports by label are made of."""
-        return self.filter(key=key).order_by().values_list("job_id", "value")
+    def names(self, key: str, tenants: Collection[int] | None) -> QuerySet[JobLabel, tuple[int, str]]:
+        """The value of `key` by job: rows of (job_id, value), which reports by label are made of.
+
+        Of jobs of these tenants (None: of all). Others may pay for a job, by a correction; its labels stay its team's.
+        """
+        found = self.filter(key=key) if tenants is None else self.filter(key=key, job__tenant__in=tenants)
+        return found.order_by().values_list("job_id", "value")
 
 
 class JobLabel(models.Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 from pypdf import PdfReader
@@ -31,3 +32,52 @@ def text_of(content: bytes) -> str:
     """The words of a PDF; each run of blanks is one, as no line is told from a wrapped one."""
     words = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
     return " ".join(words.replace("\N{NO-BREAK SPACE}", "_").split()).replace("_", "\N{NO-BREAK SPACE}")
+
+
+class _Tables(HTMLParser):
+    """Tables of a page by their captions: rows of texts, the head first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, list[list[str]]] = {}
+        self._rows: list[list[str]] = []
+        self._caption = ""
+        self._into: str | None = None
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._rows, self._caption = [], ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in {"th", "td"}:
+            self._rows[-1].append("")
+            self._into = "cell"
+        elif tag == "caption":
+            self._into = "caption"
+        elif tag in {"svg", "title"}:
+            self._hidden += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"th", "td", "caption"}:
+            self._into = None
+        elif tag in {"svg", "title"}:
+            self._hidden -= 1
+        elif tag == "table":
+            assert self._caption not in self.found
+            self.found[self._caption] = [[" ".join(cell.split()) for cell in row] for row in self._rows]
+
+    def handle_data(self, data: str) -> None:
+        if self._hidden or self._into is None:
+            return
+        if self._into == "caption":
+            self._caption += data
+        else:
+            self._rows[-1][-1] += data
+
+
+def tables_on(html: str) -> dict[str, list[list[str]]]:
+    """The tables of a page by their captions: rows of what people read in the cells, the head first."""
+    parser = _Tables()
+    parser.feed(html)
+    return parser.found

@@ -256,6 +256,8 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:usage": API,
     "api-1:idle": API,
     "api-1:idle?team=astro": API_ASTRO,
+    "api-1:idle_teams": API,
+    "api-1:idle_teams?team=astro": API_ASTRO,
     "api-1:job_gpu_use": API_ASTRO,
     "api-1:job_sharing": API_POSTED,
     "api-1:job_snooze": API_POSTED,

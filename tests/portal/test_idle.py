@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import transaction
@@ -11,9 +11,20 @@ from django.utils import timezone
 
 from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_usage
+from accounting.models import UsageSegment
 from accounting.periods import period_of
+from portal.templatetags.figures import percent
 from scheduling.actions import set_idle_rule, step_idle
-from scheduling.models import Cluster, ClusterAccess, GpuUse, IdleRule, Job, Lease, MetricsSource
+from scheduling.models import (
+    Cluster,
+    ClusterAccess,
+    GpuUse,
+    IdleRule,
+    Job,
+    Lease,
+    MetricsSource,
+    ProcesslessStretch,
+)
 from tests.portal.scene import Scene
 from tests.portal.test_jobs import count_queries
 
@@ -162,6 +173,55 @@ def test_the_month_by_team_is_what_was_booked_as_idle(scene: Scene, browser_of) 
     assert "Astro</th>" in text(browser_of(people.olga), f"{PAGE}?team=uni")
     assert "Astro</th>" not in text(browser_of(people.olga), f"{PAGE}?team=bio")
     assert "Nothing that was held idle" in text(browser_of(people.charlie), PAGE)
+
+
+def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_in_every_format(
+    scene: Scene, browser_of
+) -> None:
+    people, begins = scene.people, datetime(2026, 5, 4, 8, tzinfo=UTC)
+    with transaction.atomic():
+        book_usage(
+            Usage(
+                book=scene.world.cluster.pk, lease_id=9100, job_id=scene.job.pk, job_name="supernova",
+                tenant=people.astro, user=people.bob, generation=people.a100, gpus=4, begins=begins,
+                ends=begins + 60 * MINUTE, running_from=begins, unused=[(begins, begins + 15 * MINUTE)],
+            )
+        )  # fmt: skip
+    lease = Lease.objects.filter(job=scene.job).get()
+    ProcesslessStretch.objects.create(lease=lease, during=(begins, begins + 10 * MINUTE))
+    bob, asked = browser_of(people.bob), "period=dates&from=2026-05-01&to=2026-05-31"
+    cost = UsageSegment.objects.get(lease_id=9100).cost
+    assert cost > 0
+    expected = {
+        "team": "Astro", "idle_gpu_seconds": "3600.000000", "processless_gpu_seconds": "2400.000000",
+        "held_gpu_seconds": "14400.000000", "part": 0.25, "idle_cost": f"{cost / 4:.4f}", "cost": f"{cost:.4f}",
+        "currency": "EUR",
+    }  # fmt: skip
+    [row] = bob.get(f"/usage/idle.json?{asked}").json()["tables"]["teams"]["rows"]
+    assert row == expected
+    [told] = bob.get(f"/api/v1/idle/teams?{asked}").json()
+    assert told == expected | {"team": "astro"}
+    line = text(bob, f"/usage/idle.csv?{asked}").splitlines()[-1].split(",")
+    assert line == [str(cell) for cell in expected.values()]
+    html = text(bob, f"{PAGE}?{asked}")
+    for figure in ("1</td>", "0.667</td>", "4</td>", f"{percent(0.25)}</td>"):
+        assert figure in html
+    assert text(bob, f"/api/v1/idle/teams?{asked}&team=astro") == text(bob, f"/api/v1/idle/teams?{asked}")
+    # Of other days there is nothing, and days are those of the zone.
+    for other in ("period=dates&from=2026-05-05&to=2026-05-05", "period=dates&from=2026-05-03&to=2026-05-03"):
+        assert bob.get(f"/api/v1/idle/teams?{other}").json() == []
+    assert bob.get("/api/v1/idle/teams?from=2026-05-03&to=2026-05-03&zone=Pacific/Honolulu").json() == [told]
+    charlie = browser_of(people.charlie)
+    assert charlie.get(f"/api/v1/idle/teams?{asked}").json() == []
+    assert charlie.get(f"/api/v1/idle/teams?{asked}&team=astro").status_code == 404
+
+
+def test_a_job_without_any_process_is_told_of(scene: Scene, warned: Job, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+    assert bob.get("/api/v1/idle").json()[0]["processless_since"] is None
+    GpuUse.objects.update(processless_since=now_from_database() - 5 * MINUTE)
+    assert "no process since" in text(bob, PAGE)
+    assert bob.get("/api/v1/idle").json()[0]["processless_since"] is not None
 
 
 # --- rules -----------------------------------------------------------------------------------------

@@ -9,6 +9,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from accounting.actions import take_back_usage
+from accounting.ledger import Payer
+from accounting.models import Membership, UsageSegment, User
 from portal.submit.fields import Fields
 from portal.submit.lines import read_labels
 from scheduling.actions import create_schedule, create_service, run_schedule_now, step_service
@@ -16,6 +19,7 @@ from scheduling.actions.schedules import Terms
 from scheduling.label_values import values_of
 from scheduling.models import Job, JobLabel, LabelKey
 from scheduling.spec import JobSpec, SpecError
+from tests.portal.reading import sheets, text_of
 from tests.portal.scene import Scene, book
 from tests.portal.test_budgets import shown
 from tests.portal.test_submit import posted
@@ -130,7 +134,7 @@ def test_values_of_labels_are_told_by_key_with_the_jobs_that_have_them(labelled:
     other = scene.world.submit(cast.bob, cast.astro, labels={"project": "apollo", "gpu-test": "b"})
     third = scene.world.submit(cast.bob, cast.astro, labels={"project": "Gemini"})
     jobs = np.array(sorted([scene.job.pk, labelled.pk, other.pk, third.pk]))
-    found = values_of(["gpu-test", "nonsense", "project"], jobs)
+    found = values_of(["gpu-test", "nonsense", "project"], jobs, None)
     told = {
         key: {job: names.texts[which] for job, which in zip(names.jobs, names.which, strict=True)}
         for key, names in found.items()
@@ -141,7 +145,62 @@ def test_values_of_labels_are_told_by_key_with_the_jobs_that_have_them(labelled:
         "project": {labelled.pk: "apollo", other.pk: "apollo", third.pk: "Gemini"},
     }
     assert all(list(names.jobs) == sorted(names.jobs) for names in found.values())
-    assert values_of(["project"], jobs[:0])["project"].texts == []
+    assert values_of(["project"], jobs[:0], None)["project"].texts == []
+
+
+@pytest.fixture
+def paid_by_another(labelled: Job, scene: Scene) -> Job:
+    """Astro's job, for which Bio pays since a correction; Bio's own jobs have labels of the same key."""
+    cast = scene.people
+    segments = UsageSegment.objects.filter(job_id=labelled.pk).select_related("generation")
+    take_back_usage(
+        actor=cast.ada,
+        segments=list(segments),
+        reason="a gift",
+        payer=Payer(cast.bio, cast.charlie),
+    )
+    return labelled
+
+
+WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
+
+
+def test_a_jobs_labels_stay_its_teams_whoever_pays_for_it(
+    paid_by_another: Job, scene: Scene, browser_of
+) -> None:
+    charlie = browser_of(scene.people.charlie)
+    by = f"{WIDE}&by=label&label=project"
+    for url in (f"/usage/?{by}", f"/usage.csv?{by}", f"/usage.json?{by}", f"/api/v1/usage?{by}"):
+        text = charlie.get(url).content.decode()
+        assert "apollo" not in text
+        assert "(none)" in text or '"label": null' in text
+    held = charlie.get(f"/api/v1/usage?{by}").json()["totals"][0]["gpu_seconds"]
+    assert Decimal(held) == 2 * 1800 + 4 * 900  # he pays for it all the same
+    for form in ("csv", "json", "xlsx", "pdf"):
+        content = charlie.get(f"/usage/statement.{form}?{WIDE}").content
+        text = (
+            str(sheets(content))
+            if form == "xlsx"
+            else text_of(content)
+            if form == "pdf"
+            else content.decode()
+        )
+        assert "(none)" in text
+        assert "apollo" not in text
+
+
+@pytest.mark.parametrize(
+    ("who", "asked", "is_told"), [("olga", "", True), ("olga", "&team=bio", False), ("una", "", True)]
+)
+def test_teams_above_read_the_labels_of_those_below(
+    paid_by_another: Job, browser_of, who: str, asked: str, is_told: bool
+) -> None:
+    if who == "una":  # of the team above both
+        user = User.objects.create(username="una")
+        Membership.objects.create(tenant=paid_by_another.tenant.parent, user=user)
+    reader = browser_of(User.objects.get(username=who))
+    rows = reader.get(f"/api/v1/usage?{WIDE}&by=label&label=project{asked}").json()["rows"]
+    assert ("apollo" in {row["label"] for row in rows}) is is_told
 
 
 def test_the_submit_form_takes_labels(scene: Scene, browser_of) -> None:

@@ -10,10 +10,12 @@ from html import unescape
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import transaction
 
 from accounting.actions import take_back_usage
 from accounting.capacity_report import capacity_report
 from accounting.clock import now_from_database
+from accounting.ledger import Usage, book_usage
 from accounting.models import ClosedBook, Price, UsageSegment
 from accounting.sums import HOUR, start_of_hour
 from accounting.utilisation import use_by_hour
@@ -211,3 +213,35 @@ def test_pages_take_few_queries(closed: Scene, browser_of, django_assert_max_num
 
 # Session, user, side bar and clock are six of them, what one has sent by mail one.
 QUERIES = {"use": 14, "nodes": 15, "waits": 12, "waste": 21, "prices": 10, "chargeback": 18}
+
+
+def test_files_have_all_rows_and_pages_say_how_many_more_there_are(
+    scene: Scene, browser_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    olga = browser_of(scene.people.olga)
+    monkeypatch.setattr("portal.reports.operations.tables.MOST_EVENTS", 1)
+    told = olga.get(f"/api/v1/operations/nodes?{WIDE}").json()["tables"]["changes"]["rows"]
+    assert len(told) > 1
+    page = olga.get(f"/usage/operations/nodes/?{WIDE}").content.decode()
+    assert f"Here are 1 of {len(told)} rows; the CSV, XLSX and JSON files have them all." in page
+    for number, job in enumerate((scene.job, scene.other)):
+        begins = now_from_database() - timedelta(minutes=10)
+        with transaction.atomic():
+            book_usage(
+                Usage(
+                    book=scene.world.cluster.pk, lease_id=9700 + number, job_id=job.pk, job_name=job.name,
+                    tenant=job.tenant, user=job.owner, generation=scene.people.v100, gpus=1, begins=begins,
+                    ends=begins + timedelta(minutes=5), running_from=begins,
+                    unused=[(begins, begins + timedelta(minutes=2))],
+                )
+            )  # fmt: skip
+    for module in ("tables", "views"):
+        monkeypatch.setattr(f"portal.reports.operations.{module}.TOP", 1)
+    tables = olga.get(f"/api/v1/operations/waste?{WIDE}").json()["tables"]
+    page = olga.get(f"/usage/operations/waste/?{WIDE}").content.decode()
+    for name in ("waste_users", "waste_teams", "waste_jobs"):
+        assert len(tables[name]["rows"]) >= 2
+        assert (
+            f"Here are 1 of {len(tables[name]['rows'])} rows; the CSV, XLSX and JSON files have them all."
+            in page
+        )

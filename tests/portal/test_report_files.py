@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -17,14 +17,16 @@ from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_trade, book_usage
 from accounting.periods import period_of
 from accounting.sums import HOUR, start_of_hour
+from portal.reports import capacity
+from portal.reports.fairness_tables import COLUMNS
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answers, shown
 from portal.reports.formats.document import NUMERIC, in_unit, told
 from portal.templatetags.fairlot import money
-from portal.templatetags.figures import gpu_hours
+from portal.templatetags.figures import gpu_hours, percent
 from portal.wording import duration
 from scheduling.models import FinishTime, JobSpeed, SharingAnalysis, SharingPart
 from tests.accounting.booking import close_hours
-from tests.portal.reading import sheets, text_of
+from tests.portal.reading import sheets, tables_on, text_of
 from tests.portal.scene import SECRETS, Scene
 from tests.portal.test_budgets import shown as page_text
 from tests.portal.test_idle import idle
@@ -176,31 +178,32 @@ def assert_in_sheets(document: Document, of_xlsx: dict[str, list[list[tuple[str,
         for row, cells in zip(rows, lines[: len(rows)], strict=True):
             known = [pair for pair in zip(table.columns, row, strict=True) if pair[1] is not None]
             for (column, cell), (kind, text) in zip(known, cells, strict=True):
-                assert_in_sheet(column, cell, kind, text)
+                assert_in_sheet(column, cell, kind, text, document.zone)
 
 
 def assert_in_pdf(document: Document, text: str) -> None:
-    """Every word and number, as people read them."""
-    text = text.replace(NO_BREAK, " ")
+    """Each table row by row and cell by cell, as people read them, in order; lines are not told from wrapped ones."""
+    text, at = "".join(text.split()), 0
     for table in document.tables:
         for row in rows_of(table):
-            for column, cell in zip(table.columns, row, strict=True):
-                words = shown(column, cell, document.zone).split(" ")
-                assert [word for word in words if word.replace(NO_BREAK, " ") not in text] == []
+            cells = [shown(*pair, document.zone) for pair in zip(table.columns, row, strict=True)]
+            line = "".join("".join(cells).split())
+            found = text.find(line, at)
+            assert found >= 0, (table.key, cells)
+            at = found + len(line)
 
 
-def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str) -> None:
+def assert_in_sheet(column: Column, cell: Cell, kind: str, text: str, zone: tzinfo | None) -> None:
     if column.kind in {*NUMERIC, Kind.ID} and not isinstance(cell, str):
         assert kind == "n"
         assert float(text) == pytest.approx(float(in_unit(column, cell)), rel=1e-12)  # type: ignore[arg-type]
     elif isinstance(cell, date):  # moments, too: sheets count days
         assert kind == "n"
-        days = (
-            cell.replace(tzinfo=None)
-            if isinstance(cell, datetime)
-            else datetime(cell.year, cell.month, cell.day)
+        moment = (
+            cell.astimezone(zone) if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
         )
-        assert abs(float(text) - (days - datetime(1899, 12, 30)) / timedelta(days=1)) < 1
+        days = (moment.replace(tzinfo=None) - datetime(1899, 12, 30)) / timedelta(days=1)
+        assert float(text) == pytest.approx(days, abs=1 / 86400)
     else:
         assert (kind, text) == ("inlineStr", cell)
 
@@ -254,6 +257,123 @@ def test_the_page_has_the_figures_of_its_files(
             assert as_shown(value).replace(NO_BREAK, " ") in on_page
 
 
+def hours(seconds: str | float | None) -> str:
+    return gpu_hours(None if seconds is None else Decimal(str(seconds)))
+
+
+def times(seconds: float) -> str:
+    return duration(float(seconds))
+
+
+# Of each report: its page, the table on it by its caption, that of its files by its key, and by the page's headings
+# how a cell of the page comes of the row of the file.
+Row = dict[str, Any]
+PAGES: list[tuple[str, str, str, dict[str, Callable[[Row], str]]]] = [
+    *(
+        (
+            f"/usage/?{WIDE}&by={by}",
+            f"Usage by {heading}",
+            "usage",
+            {
+                heading.capitalize() if heading != "GPU" else "GPU": name,
+                "GPU-hours": lambda row: hours(row["gpu_seconds"]),
+                "Cost": lambda row: money(Decimal(row["cost"]), row["currency"]),
+            },
+        )
+        for by, heading, name in (
+            ("user", "user", lambda row: row["user"]),
+            ("job", "job", lambda row: f"{row['job']} {row['job_id']}"),
+            ("generation", "GPU", lambda row: row["generation"]),
+            ("day", "day", lambda row: f"{date.fromisoformat(row['day']):%a, %-d %b %Y}"),
+            ("tenant", "team", lambda row: row["tenant"]),
+        )
+    ),
+    (
+        f"/usage/capacity/?{WIDE}",
+        "GPU-hours of each generation by class",
+        "classes",
+        {"GPU": lambda row: row["generation"], "All": lambda row: hours(row["capacity_gpu_seconds"])}
+        | {
+            word: (lambda row, key=key: hours(row[f"{key}_gpu_seconds"]))
+            for key, word in capacity.WORDS.items()
+        },
+    ),
+    (
+        "/usage/idle/",
+        "Jobs whose GPUs are idle now, longest first",
+        "now",
+        {
+            "Job": lambda row: row["job"],
+            "Team": lambda row: row["team"],
+            "User": lambda row: row["owner"],
+            "GPUs": lambda row: f"{row['gpus']} × {row['generation']}",
+            "Held without use": lambda row: times(row["idle_seconds"]),
+        },
+    ),
+    (
+        "/usage/idle/",
+        "GPU-hours held idle by team, most first",
+        "teams",
+        {
+            "Team": lambda row: row["team"],
+            "Idle, GPU-h": lambda row: hours(row["idle_gpu_seconds"]),
+            "With no process, GPU-h": lambda row: hours(row["processless_gpu_seconds"]),
+            "Held, GPU-h": lambda row: hours(row["held_gpu_seconds"]),
+            "Idle part": lambda row: percent(row["part"]),
+            "Cost of idle": lambda row: money(Decimal(row["idle_cost"]), row["currency"]),
+            "Cost": lambda row: money(Decimal(row["cost"]), row["currency"]),
+        },
+    ),
+    (
+        f"/usage/fairness/?{WIDE}",
+        "Weighted GPU-hours of each team",
+        "compared",
+        {
+            "Team": lambda row: row["team"],
+            "Delivered": lambda row: percent(row["delivered"]),
+            "Of entitled": lambda row: percent(row["of_entitled"]),
+        }
+        | {
+            heading: (lambda row, key=key: hours(row[f"{key}_weighted_gpu_seconds"]))
+            for key, heading in COLUMNS.items()
+        },
+    ),
+    (
+        f"/usage/fairness/?{WIDE}",
+        "Finish-time fairness of training jobs that ended",
+        "finished",
+        {
+            "Team": lambda row: row["team"],
+            "Jobs ended": lambda row: str(row["jobs_ended"]),
+            "ρ known of": lambda row: str(row["rho_known"]),
+            "Median ρ": lambda row: f"{row['rho_median']:.2f}" if row["rho_median"] else "–",
+            "Worst ρ": lambda row: f"{row['rho_worst']:.2f}" if row["rho_worst"] else "–",
+            "Later than alone": lambda row: str(row["worse_off_than_alone"]),
+            "Left out": lambda row: str(row["left_out"]),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("page_table", PAGES, ids=lambda one: f"{one[0]} {one[2]}")
+def test_a_table_of_a_page_is_that_of_its_files_cell_by_cell(
+    full: Scene, browser_of, page_table: tuple[str, str, str, dict[str, Callable[[Row], str]]]
+) -> None:
+    url, caption, key, cells = page_table
+    olga = browser_of(full.people.olga)
+    page, _, query = url.partition("?")
+    rows = olga.get(f"{page[:-1]}.json?{query}").json()["tables"][key]["rows"]
+    head, *lines = {
+        title.lower(): table for title, table in tables_on(olga.get(url).content.decode()).items()
+    }[caption.lower()]
+    assert rows
+    assert cells.keys() <= set(head)
+    on_page = [dict(zip(head, line, strict=True)) for line in lines[: len(rows)]]
+    assert len(on_page) == len(rows)
+    expected = [{heading: " ".join(cell(row).split()) for heading, cell in cells.items()} for row in rows]
+    assert [{heading: line[heading] for heading in cells} for line in on_page] == expected
+
+
 @pytest.mark.parametrize(
     ("file", "api", "query"),
     [one[1:] for one in REPORTS if one[2] != "capacity" and "team=" not in one[3]],
@@ -287,5 +407,5 @@ def test_a_pdf_lists_so_many_rows_and_says_that_there_are_more(full: Scene) -> N
     text = text_of(answers.in_format(Document("Numbers", [some]), "pdf"))
     assert " 999. " in text
     assert "1000." not in text
-    assert "The first 1000 rows; other formats have all of them. A note." in text
+    assert "Here are 1000 of 1500 rows; the CSV, XLSX and JSON files have them all. A note." in text
     assert "Total" in text

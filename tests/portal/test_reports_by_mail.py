@@ -9,15 +9,18 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.conf import settings
 from django.core import mail as outgoing
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
+from django.utils.http import urlencode
 from pypdf import PdfReader
 
 from accounting import actions
 from accounting import tasks as accounting_tasks
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
+from accounting.ledger import Usage, book_usage
 from accounting.models import (
     AuditEvent,
     Letter,
@@ -27,18 +30,20 @@ from accounting.models import (
     ReportSubscription,
     User,
 )
-from accounting.subscriptions import due_subscriptions
+from accounting.subscriptions import due_subscriptions, period_to_send
 from portal import tasks
 from portal.reports import posting
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import PROVISIONAL
 from scheduling.locks import Lock
+from scheduling.models import SharingAnalysis, SharingPart
 from tests.accounting.test_at_once import at_once
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets
-from tests.portal.scene import Scene
+from tests.portal.scene import SECRETS, Scene, share
 from tests.portal.scene import scene as new_scene
+from tests.portal.test_sharing_anomalies import anomaly
 from tests.upgrading import ALIAS, database_as_of, rows_of
 
 SPRING = datetime(2031, 3, 3, 7, tzinfo=UTC)  # a Monday
@@ -89,7 +94,8 @@ def test_the_api_does_the_same(scene: Scene, alice: User, browser_of) -> None:
         return browser.put(url, wanted, content_type="application/json")
 
     made = put(own, wanted).json()
-    assert made == wanted | {"report": "statement", "id": ReportSubscription.objects.get().pk}
+    rest = {"report": "statement", "by": "", "label": "", "id": ReportSubscription.objects.get().pk}
+    assert made == wanted | rest
     assert put(own, wanted | {"form": "link"}).json() == made | {"form": "link"}
     assert own.get(url).json() == [made | {"form": "link"}]
     assert put(own, wanted | {"rhythm": "hourly"}).status_code == 422
@@ -284,7 +290,8 @@ def test_who_may_see_the_team_no_more_gets_nothing_more(scene: Scene, alice: Use
 
 # --- reports for operators --------------------------------------------------------------------------
 
-OF_OPERATORS = [one for one in ReportSubscription.Report.values if one != "statement"]
+OF_TEAMS = [one.value for one in ReportSubscription.OF_TEAMS]
+OF_OPERATORS = [one for one in ReportSubscription.Report.values if one not in {"statement", *OF_TEAMS}]
 
 
 @pytest.fixture
@@ -294,7 +301,7 @@ def olga(scene: Scene) -> User:
 
 
 def page_of_report(report: str) -> str:
-    return f"/usage/{'' if report in {'capacity', 'fairness'} else 'operations/'}{report}"
+    return f"/usage/{'' if report == 'capacity' else 'operations/'}{report}"
 
 
 @pytest.mark.parametrize("report", OF_OPERATORS)
@@ -342,7 +349,8 @@ def test_the_api_subscribes_operators_to_their_reports(scene: Scene, olga: User,
     for _ in range(2):
         made = own.put("/api/v1/subscriptions", wanted, content_type="application/json").json()
     assert own.get("/api/v1/subscriptions").json() == [made]
-    assert made == wanted | {"team": "", "id": ReportSubscription.objects.get().pk}
+    rest = {"team": "", "by": "", "label": "", "id": ReportSubscription.objects.get().pk}
+    assert made == wanted | rest
 
 
 def test_a_report_that_is_sent_before_the_books_are_closed_says_so(scene: Scene, olga: User) -> None:
@@ -395,6 +403,154 @@ def test_who_is_no_operator_any_more_gets_nothing_more(scene: Scene, olga: User)
     assert (event.verb, event.actor_name, event.before["report"]) == (
         "report.unsubscribe", "Fairlot", "chargeback",
     )  # fmt: skip
+
+
+# --- reports of teams -------------------------------------------------------------------------------
+
+# Each with its page, and the address of the file that it gives of the dates.
+PAGES = {
+    "usage": ("/usage/", "/usage", {"by": "job"}),
+    "fairness": ("/usage/fairness/", "/usage/fairness", {}),
+    "idle": ("/usage/idle/", "/usage/idle", {}),
+    "trades": ("/trades/", "/trades", {}),
+    "anomalies": ("/share/anomalies/", "/share/anomalies", {}),
+}
+FEBRUARY = "period=dates&from=2031-02-01&to=2031-02-28"
+
+
+@pytest.fixture
+def future(scene: Scene) -> Scene:
+    """With something of each report in February 2031 on the clocks of Bob and Charlie, which is January in UTC."""
+    people, begins = scene.people, datetime(2031, 1, 31, 16, tzinfo=UTC)
+    User.objects.filter(username__in=["bob", "charlie"]).update(
+        email="bob@example.org", time_zone="Asia/Tokyo"
+    )
+    people.bob.refresh_from_db()
+    people.charlie.refresh_from_db()
+    with transaction.atomic():
+        for number, (job, user) in enumerate([(scene.job, people.bob), (scene.other, people.charlie)]):
+            book_usage(
+                Usage(
+                    book=scene.world.cluster.pk, lease_id=9500 + number, job_id=job.pk, job_name=job.name,
+                    tenant=job.tenant, user=user, generation=people.v100, gpus=4, begins=begins,
+                    ends=begins + timedelta(hours=1), running_from=begins,
+                    unused=[(begins, begins + timedelta(minutes=30))],
+                )
+            )  # fmt: skip
+    scene.trade.begins, scene.trade.ends = begins, begins + timedelta(minutes=1)
+    scene.trade.save()
+    for tenant in (people.astro, people.bio):
+        share(
+            scene.trade.round,
+            tenant,
+            people.v100,
+            ends=begins + timedelta(hours=1),
+            entitled=7200,
+            received=3600,
+        )
+    analysis = SharingAnalysis.objects.create(
+        cluster=scene.world.cluster, begins=begins - timedelta(days=7), ends=begins, finished_at=begins
+    )
+    for job, other in ((scene.job, scene.other), (scene.other, scene.job)):
+        part = SharingPart.objects.create(
+            analysis=analysis, tenant=job.tenant, done_at=begins, gpus={"V100": 2}, judged=2
+        )
+        anomaly(part, job, other, 7260.0)
+    return scene
+
+
+def lines_of(subscription: ReportSubscription) -> str:
+    [file] = Letter.objects.latest("pk").attachments.all()
+    return bytes(file.content).decode()
+
+
+@pytest.mark.parametrize("team", ["astro", ""])
+@pytest.mark.parametrize("report", OF_TEAMS)
+def test_every_report_of_teams_is_sent_once_with_the_file_that_its_page_gives(
+    future: Scene, browser_of, report: str, team: str
+) -> None:
+    bob, (page, file, by) = browser_of(future.people.bob), PAGES[report]
+    post = {"report": report, "team": team, "rhythm": "monthly", "form": "csv"} | by
+    answer = bob.post("/usage/by-mail/subscribe/", post)
+    of_team = {"team": team} if team else {}
+    query = urlencode(of_team | by)
+    assert (answer.status_code, answer["Location"]) == (302, f"{page}{'?' * bool(query)}{query}#by-mail")
+    subscription = ReportSubscription.objects.get()
+    assert f"/usage/by-mail/unsubscribe/{subscription.pk}/" in bob.get(f"{page}?{query}").content.decode()
+    assert AuditEvent.objects.latest("pk").verb == "report.subscribe"
+    # In Tokyo March is five hours old, and an hour later six.
+    due = period_to_send(subscription, datetime(2031, 2, 28, 20, tzinfo=UTC), sent=None)
+    assert due == (date(2031, 1, 1), date(2031, 1, 31))
+    now = datetime(2031, 2, 28, 21, tzinfo=UTC)
+    assert due_subscriptions(now) == [subscription.pk]
+    assert [send(subscription, now), send(subscription, now), send(subscription, SPRING)] == [
+        True,
+        False,
+        False,
+    ]
+    asked = f"analysis={SharingAnalysis.objects.get().pk}" if report == "anomalies" else FEBRUARY
+    assert lines_of(subscription) == bob.get(f"{file}.csv?{asked}&{query}").content.decode()
+    assert "supernova" in lines_of(subscription) or "Astro" in lines_of(subscription)
+    text = Letter.objects.get().text
+    [address] = [line for line in text.splitlines() if line.startswith("All of it: ")]
+    path = address.removeprefix(f"All of it: {settings.PUBLIC_URL}")
+    shown = bob.get(path)
+    assert shown.status_code == 200
+    assert report == "anomalies" or "February" in shown.content.decode() or "2031-02-01" in path
+    assert bob.post(f"/usage/by-mail/unsubscribe/{subscription.pk}/")["Location"] == answer["Location"]
+    assert not ReportSubscription.objects.exists()
+
+
+@pytest.mark.parametrize("report", OF_TEAMS)
+def test_of_another_team_nobody_gets_anything(future: Scene, browser_of, report: str) -> None:
+    charlie, url = browser_of(future.people.charlie), "/api/v1/subscriptions"
+    wanted = {"report": report, "rhythm": "monthly", "form": "csv"} | PAGES[report][2]
+    post = wanted | {"team": "astro"}
+    assert charlie.post("/usage/by-mail/subscribe/", post).status_code == 404
+    assert charlie.put(url, post, content_type="application/json").status_code == 404
+    with pytest.raises(NotAllowed):
+        actions.subscribe_to_report(
+            actor=future.people.charlie, report=report, tenant=future.people.astro, rhythm="monthly"
+        )
+    made = charlie.put(url, wanted, content_type="application/json").json()
+    assert made == wanted | {"team": "", "by": wanted.get("by", ""), "label": "", "id": made["id"]}
+    subscription = ReportSubscription.objects.get()
+    assert send(subscription) is True
+    text = lines_of(subscription) + Letter.objects.get().text
+    assert not any(secret in text for secret in SECRETS)
+    Membership.objects.filter(user=future.people.charlie).delete()
+    assert send(subscription, SPRING + timedelta(days=31)) is False
+    assert not ReportSubscription.objects.exists()
+    assert charlie.put(url, wanted, content_type="application/json").status_code == 404
+
+
+def test_usage_by_each_group_is_a_report_of_its_own(future: Scene, browser_of) -> None:
+    bob, url = browser_of(future.people.bob), "/api/v1/subscriptions"
+    wanted = {"report": "usage", "rhythm": "monthly", "form": "csv"}
+    groups = [("", ""), ("user", ""), ("day", ""), ("label", "project"), ("label", "owner")]
+    for by, label in groups:
+        answer = bob.put(url, wanted | {"by": by, "label": label}, content_type="application/json")
+        assert answer.json()["by"] == (by or "user")
+    assert ReportSubscription.objects.count() == len(groups) - 1  # without a group it is by user
+    for nonsense in ({"by": "label"}, {"by": "day", "label": "x"}, {"by": "label", "label": "x" * 401}):
+        assert bob.put(url, wanted | nonsense, content_type="application/json").status_code == 409
+    assert bob.put(url, wanted | {"by": "hour"}, content_type="application/json").status_code == 422
+    other = wanted | {"report": "idle", "by": "user"}
+    assert bob.put(url, other, content_type="application/json").status_code == 409
+    told = [one.name for one in ReportSubscription.objects.all()]
+    assert told == ["Usage by day", "Usage by label “owner”", "Usage by label “project”", "Usage by user"]
+    for one in ReportSubscription.objects.all():
+        assert send(one) is True
+        query = urlencode({"by": one.by, "label": one.label})
+        assert lines_of(one) == bob.get(f"/usage.csv?{FEBRUARY}&{query}").content.decode()
+
+
+def test_where_nothing_was_analysed_the_letter_says_so(scene: Scene, alice: User) -> None:
+    subscription = actions.subscribe_to_report(
+        actor=alice, report="anomalies", tenant=scene.people.astro, rhythm="monthly"
+    )
+    assert send(subscription) is True
+    assert "No analysis whose time ended in this period is finished." in Letter.objects.get().text
 
 
 BEFORE, AFTER = ("accounting", "0017_past_budgets"), ("accounting", "0018_reports_by_mail")

@@ -24,7 +24,7 @@ from portal.reports.statement.figures import period_name, statement_of
 from portal.reports.statement.tables import document_of
 from tests.accounting.booking import book as book_usage_of
 from tests.accounting.test_at_once import at_once
-from tests.portal.reading import sheets, text_of
+from tests.portal.reading import sheets, tables_on, text_of
 from tests.portal.scene import SECRETS, Scene, book
 from tests.portal.scene import scene as new_scene
 from tests.portal.test_budgets import shown as page_text
@@ -95,6 +95,98 @@ def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
                     assert shown(column, cell).replace("\N{NO-BREAK SPACE}", " ") in on_page
                 compared += 1
     assert compared > 60
+
+
+def test_the_page_has_each_table_as_the_files_have_it_cell_by_cell(rich: Scene, browser_of) -> None:
+    response = browser_of(rich.people.alice).get(f"/usage/statement/?{ASTRO}")
+    document, on_page = response.context["document"], tables_on(response.content.decode())
+    assert {
+        "lines",
+        "corrections",
+        "held",
+        "budgets",
+        "users",
+        "jobs",
+        "labels",
+        "days",
+        "shares",
+        "waste",
+    } <= {table.key for table in document.tables}
+    for table in document.tables:
+        rows = [*table.rows, *([table.totals] if table.totals else [])]
+        if not table.rows:
+            assert table.title not in on_page
+            continue
+        head, *lines = on_page[table.title]
+        assert head == [column.heading for column in table.columns]
+        for row, line in zip(rows, lines, strict=True):
+            texts = [shown(*pair, document.zone) for pair in zip(table.columns, row, strict=True)]
+            texts[0] = texts[0] or "Total"
+            assert line == [" ".join(text.split()) for text in texts]
+
+
+def test_heads_have_units_and_the_currency_in_every_format(rich: Scene, browser_of) -> None:
+    alice = browser_of(rich.people.alice)
+    in_xlsx = sheets(alice.get(f"/usage/statement.xlsx?{ASTRO}").content)
+    heads = {title: [text for _, text in rows[0]] for title, rows in in_xlsx.items()}
+    assert heads["GPU time"] == ["GPU", "GPU-hours", "Price per GPU-hour, EUR", "Amount, EUR", "Currency"]
+    assert heads["Budgets"][-5:] == ["Budget, EUR", "Spent, EUR", "Left, EUR", "Forecast, EUR", "Currency"]
+    assert heads["Entitled and received"][1:3] == ["Entitled, GPU-h", "Lent, GPU-h"]
+    assert heads["Waits for GPUs"][2:] == ["Median, min", "90 %, min", "95 %, min", "Longest, min"]
+    in_pdf = text_of(alice.get(f"/usage/statement.pdf?{ASTRO}").content)
+    assert "Amount, EUR" in in_pdf
+    assert "Spent, EUR" in in_pdf
+    in_csv = tables_of_csv(alice.get(f"/usage/statement.csv?{ASTRO}").content.decode())
+    assert {"gpu_seconds", "price_per_gpu_hour", "amount", "currency"} <= in_csv["lines"][0].keys()
+    [budget] = in_csv["budgets"]
+    assert budget["currency"] == "EUR"
+    # What is no sum of the ledger has as many digits everywhere.
+    for name in ("spent", "left"):
+        assert Decimal(budget[name]).as_tuple().exponent == -2
+    assert all(Decimal(row["part"]).as_tuple().exponent == -1 for row in in_csv["waste"])
+
+
+def test_files_have_all_rows_and_the_page_and_the_pdf_say_how_many_more_there_are(
+    rich: Scene, browser_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = rich.people
+    for number in range(3):
+        labels = {"project": f"p{number}", f"key{number}": "a"}
+        job = rich.world.submit(cast.bob, cast.astro, labels=labels)
+        book(job, cast.bob, cast.v100, gpus=1, minutes=5 + number, lease=9300 + number)
+    for name, most in {
+        "MOST_USERS": 1,
+        "MOST_JOBS": 2,
+        "MOST_LABELS": 1,
+        "MOST_KEYS": 2,
+        "MOST_DAYS": 1,
+    }.items():
+        monkeypatch.setattr(f"portal.reports.statement.figures.{name}", most)
+    alice = browser_of(cast.alice)
+    tables = alice.get(f"/api/v1/statement?{ASTRO}").json()["tables"]
+    assert {name: len(tables[name]["rows"]) for name in ("users", "jobs")} == {"users": 2, "jobs": 6}
+    assert {row["label"] for row in tables["labels"]["rows"]} == {"bare", "project", "key0", "key1", "key2"}
+    assert "(all others)" not in {row["value"] for row in tables["labels"]["rows"]}
+    assert tables["days"]["rows"]
+    in_csv = tables_of_csv(alice.get(f"/usage/statement.csv?{ASTRO}").content.decode())
+    in_xlsx = sheets(alice.get(f"/usage/statement.xlsx?{ASTRO}").content)
+    for key, title in {
+        "users": "By user",
+        "jobs": "Largest jobs",
+        "labels": "By label",
+        "days": "By day",
+    }.items():
+        told = len(tables[key]["rows"]) + (tables[key]["totals"] is not None)
+        assert len(in_csv[key]) == told
+        assert len(in_xlsx[title]) >= 1 + told
+    for text in (
+        page_text(alice.get(f"/usage/statement/?{ASTRO}")),
+        text_of(alice.get(f"/usage/statement.pdf?{ASTRO}").content),
+    ):
+        assert "Here are 1 of 2 rows; the CSV, XLSX and JSON files have them all. The largest;" in text
+        assert "Here are 2 of 6 rows; the CSV, XLSX and JSON files have them all." in text
+        assert "3 more labels are in the CSV, XLSX and JSON files." in text
+        assert "Of so long a period the CSV, XLSX and JSON files have them." in text
 
 
 def test_the_total_is_the_ledgers_and_the_sum_of_the_lines(rich: Scene) -> None:

@@ -9,9 +9,11 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import transaction
 from django.http import QueryDict
 
 from accounting.clock import now_from_database
+from accounting.ledger import Usage, book_usage
 from portal.reports.periods import read_report_period
 from portal.reports.unbooked import unbooked
 from portal.templatetags.fairlot import money
@@ -94,3 +96,84 @@ def test_months_are_those_of_the_readers_clock() -> None:
 def test_wrong_dates_are_named(scene: Scene, browser_of, query: str, field: str) -> None:
     html = browser_of(scene.people.bob).get(f"/usage/?period=dates&{query}").content.decode()
     assert f'id="{field}-problem"' in html
+
+
+FILES = [
+    "usage", "usage/statement", "usage/fairness", "usage/idle", "trades", "usage/capacity", "usage/operations/use",
+    "usage/chargeback",
+]  # fmt: skip
+APIS = [
+    "usage", "statement", "fairness", "idle/teams", "trades", "trades/booked", "capacity", "operations/waits",
+    "chargeback", "exports/jobs.csv",
+]  # fmt: skip
+WRONG = [
+    ("period=dates&from=soon", "from"),
+    ("period=dates&to=2026-02-30", "to"),
+    ("from=2026-05-02&to=2026-05-01", "to"),
+    ("from=0001-01-01", "from"),
+    ("period=last-week", "period"),
+    ("zone=Mars/Olympus", "zone"),
+    ("zone=../../etc/passwd&period=dates", "zone"),
+]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_api_refuses_what_is_no_period_and_names_it(scene: Scene, browser_of, api: str) -> None:
+    olga = browser_of(scene.people.olga)
+    for query, field in WRONG:
+        for form in ("", "&format=csv"):
+            answer = olga.get(f"/api/v1/{api}?{query}{form}")
+            assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json"), query
+            assert list(answer.json()["problems"]) == [field]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_of_what_is_no_period_is_a_bad_request(scene: Scene, browser_of, file: str) -> None:
+    olga = browser_of(scene.people.olga)
+    for query, _ in WRONG:
+        for form in ("csv", "json", "xlsx", "pdf"):
+            answer = olga.get(f"/{file}.{form}?{query}")
+            assert answer.status_code == 400, query
+    assert "is no time zone" in olga.get(f"/{file}.csv?zone=Mars").content.decode()
+    assert olga.get(f"/{file}.csv?period=last-month").status_code == 200
+
+
+def test_files_are_grouped_by_what_there_is_only(scene: Scene, browser_of) -> None:
+    bob = browser_of(scene.people.bob)
+    assert bob.get("/usage.csv?by=hour").status_code == 400
+    assert bob.get("/api/v1/usage?by=hour").status_code == 422
+    assert bob.get("/usage/?by=hour").status_code == 200
+
+
+def test_days_of_the_api_are_those_of_the_zone(scene: Scene, browser_of) -> None:
+    """What is booked late in the evening (UTC) is of the next day in Tokyo."""
+    people, begins = scene.people, datetime(2026, 5, 4, 22, tzinfo=UTC)
+    with transaction.atomic():
+        book_usage(
+            Usage(
+                book=scene.world.cluster.pk, lease_id=9100, job_id=scene.job.pk, job_name="supernova",
+                tenant=people.astro, user=people.bob, generation=people.a100, gpus=1, begins=begins,
+                ends=begins + timedelta(hours=1), running_from=begins,
+            )
+        )  # fmt: skip
+    bob = browser_of(people.bob)
+
+    def told(query: str) -> list[str]:
+        rows = bob.get(f"/api/v1/usage?by=day&{query}").json()["rows"]
+        return [row["begins"][:10] for row in rows]
+
+    assert told("from=2026-05-04&to=2026-05-04") == ["2026-05-04"]
+    assert told("from=2026-05-05&to=2026-05-05") == []
+    assert told("from=2026-05-04&to=2026-05-04&zone=Asia/Tokyo") == []
+    [row] = bob.get("/api/v1/usage?by=day&from=2026-05-05&to=2026-05-05&zone=Asia/Tokyo").json()["rows"]
+    assert datetime.fromisoformat(row["begins"]) == datetime(2026, 5, 4, 15, tzinfo=UTC)
+    statement = bob.get("/api/v1/statement?team=astro&from=2026-05-05&to=2026-05-05&zone=Asia/Tokyo").json()
+    assert [day["day"] for day in statement["tables"]["days"]["rows"]] == ["2026-05-05"]
+    assert statement["begins"] == "2026-05-05T00:00:00+09:00"
+
+
+def test_days_without_a_period_are_the_days_that_were_asked_for() -> None:
+    asked = period("from=2026-05-02&to=2026-05-03", datetime(2026, 6, 1, tzinfo=UTC))
+    assert (str(asked.first), str(asked.last)) == ("2026-05-02", "2026-05-03")
+    of_month = period("period=this-month&from=2026-05-02&to=2026-05-03", datetime(2026, 6, 1, tzinfo=UTC))
+    assert (str(of_month.first), str(of_month.last)) == ("2026-06-01", "2026-06-01")

@@ -34,7 +34,7 @@ from scheduling.actions.idle_gpus import idle_to_step
 from scheduling.actions.leases import MEASURE_PATIENCE, _being_measured, bill
 from scheduling.backends.base import End, Phase, Use
 from scheduling.idle_gpus import Step
-from scheduling.models import GpuUse, IdleStretch, Lease
+from scheduling.models import GpuUse, IdleStretch, Lease, ProcesslessStretch
 from tests.accounting.test_at_once import at_once
 from tests.scheduling.test_closing import ran, there_since
 from tests.scheduling.world import World, start, world
@@ -85,6 +85,39 @@ def test_what_overlaps_or_touches_is_one_stretch_and_repeats_change_nothing(
         (hour + 5 * MINUTE, hour + 12 * MINUTE),
         (hour + 20 * MINUTE, hour + 31 * MINUTE),
     ]
+
+
+def test_what_was_held_without_any_process_is_kept_as_a_part_of_it(lab: World, hour: datetime) -> None:
+    lease = lab.lease(start(lab, gpus=2))
+    ran(lease, hour)
+
+    def told(at: int, unused: int, processless: int) -> None:
+        use = Use(
+            token=lease.token, unused_for=unused * 60.0, percent=0.0, by_gpus=True, processless_for=processless * 60.0
+        )  # fmt: skip
+        note_gpu_use(cluster_id=lab.cluster.pk, uses=[use], seen_at=hour + at * MINUTE)
+
+    told(10, 10, 4)
+    told(12, 12, 6)
+    told(12, 12, 6)
+    assert GpuUse.objects.get().processless_since == hour + 6 * MINUTE
+    told(20, 20, 0)
+    assert GpuUse.objects.get().processless_since is None
+    assert stretches(lease) == [(hour, hour + 20 * MINUTE)]
+    [stretch] = ProcesslessStretch.objects.all()
+    assert (stretch.during.lower, stretch.during.upper) == (hour + 6 * MINUTE, hour + 12 * MINUTE)
+    tenant = lease.job.tenant_id
+
+    def between(first: int, last: int, tenants: list[int] | None) -> dict[int, Decimal]:
+        bounds = hour + first * MINUTE, hour + last * MINUTE
+        return ProcesslessStretch.objects.gpu_seconds_by_tenant(*bounds, tenants)
+
+    assert between(0, 60, None) == {tenant: 2 * 360}
+    assert between(8, 60, [tenant]) == {tenant: 2 * 240}
+    assert between(12, 60, None) == between(0, 60, [tenant + 1]) == {}
+    lease.held_until = hour + 9 * MINUTE
+    end_with([lease])
+    assert between(0, 60, None) == {tenant: 2 * 180}
 
 
 def test_before_all_workers_ran_nothing_is_idle(lab: World, hour: datetime) -> None:

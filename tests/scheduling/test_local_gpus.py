@@ -51,6 +51,13 @@ int nvmlDeviceGetUtilizationRates(int *device, utilization_t *rates) {
   rates->memory = 12;
   return 0;
 }
+typedef struct { unsigned int pid; unsigned long long used; unsigned int instance, compute; } process_t;
+int nvmlDeviceGetComputeRunningProcesses_v3(int *device, unsigned int *count, process_t *found) {
+  if (*count < 1) { *count = 1; return 7; }  // too few: so many there are
+  *count = 1;
+  found[0].pid = 4711;
+  return 0;
+}
 const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "Not Supported"; }
 """
 ASK = """
@@ -102,7 +109,7 @@ def test_gpus_are_found_with_uuid_product_and_memory(tmp_path: Path) -> None:
 
 def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
     seen = ask(stand_in(tmp_path))
-    assert seen["busy"] == [["GPU-00000000-1111-2222-3333-444444444444", 87, 3 << 30]]
+    assert seen["busy"] == [["GPU-00000000-1111-2222-3333-444444444444", 87, 3 << 30, 1]]
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")

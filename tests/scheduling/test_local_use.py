@@ -97,12 +97,21 @@ def real(*uuids: str) -> list[Worker]:
 
 
 @pytest.fixture
-def busy(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def busy(monkeypatch: pytest.MonkeyPatch, processes: dict[str, int | None]) -> dict[str, int]:
     """What the driver tells of each GPU."""
     percents = {"GPU-a": 0, "GPU-b": 0}
-    told = lambda: [gpus.Utilization(uuid, percent, 0) for uuid, percent in percents.items()]  # noqa: E731
+
+    def told() -> list[gpus.Utilization]:
+        return [gpus.Utilization(uuid, percent, 0, processes.get(uuid)) for uuid, percent in percents.items()]
+
     monkeypatch.setattr(gpus, "utilization", told)
     return percents
+
+
+@pytest.fixture
+def processes() -> dict[str, int | None]:
+    """On each GPU, as the driver tells; of others it tells nothing."""
+    return {}
 
 
 def test_gpus_that_tell_are_asked_whatever_the_processors_do(rig: Rig, busy: dict[str, int]) -> None:
@@ -113,6 +122,20 @@ def test_gpus_that_tell_are_asked_whatever_the_processors_do(rig: Rig, busy: dic
     busy["GPU-b"] = 40
     seen = first_of(rig.backend, idle=False)
     assert (seen.by_gpus, seen.percent) == (True, 20)
+
+
+@pytest.mark.parametrize(
+    ("there", "is_empty"), [((0, 0), True), ((0, 1), False), ((0, None), False), ((None, None), False)]
+)
+def test_gpus_on_which_no_process_is_are_told_of(
+    rig: Rig, busy: dict[str, int], processes: dict[str, int | None], there: tuple, is_empty: bool
+) -> None:
+    processes |= dict(zip(("GPU-a", "GPU-b"), there, strict=True))
+    gang = rig.start(rig.gang("sleep 1000", gpus=real("GPU-a", "GPU-b")))
+    rig.wait(gang, Phase.RUNNING)
+    seen = first_of(rig.backend, idle=True)
+    assert (seen.processless_for > 0) is is_empty
+    assert seen.processless_for <= seen.unused_for
 
 
 def test_of_gpus_that_do_not_tell_the_processes_are_measured(rig: Rig, busy: dict[str, int]) -> None:

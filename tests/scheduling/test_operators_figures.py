@@ -129,7 +129,7 @@ def test_failures_and_time_down_are_those_of_the_changes(lab: World, changes: An
             changed(node, at, gpus=4, state=state, failed_gpus=failed)
             story.append((at, state, failed))
         (told,) = [one for one in node_health(begins, ends) if one.node_id == node.pk]
-        events = [one for one in node_events(begins, ends) if one.node == node.name]
+        events = [one for one in node_events(begins, ends)[0] if one.node == node.name]
         transaction.set_rollback(True)
     downs = gpus = 0
     seconds: dict[bool, Fraction] = defaultdict(Fraction)
@@ -183,7 +183,7 @@ def test_what_happened_long_before_is_not_sorted_again(lab: World) -> None:
     changed(node, BEGIN + HOUR, gpus=4, state="down")
     with CaptureQueriesContext(connection) as asked:
         health = {one.node: one for one in node_health(BEGIN, BEGIN + 3 * HOUR)}
-        events = node_events(BEGIN, BEGIN + 3 * HOUR)
+        events, _ = node_events(BEGIN, BEGIN + 3 * HOUR)
     assert (health["v100-0"].times_down, health["v100-0"].seconds_down) == (1, 2 * 3600)
     assert (health["a100-0"].times_down, health["a100-0"].seconds_down) == (0, 3 * 3600)
     assert [(one.state_before, one.state) for one in events] == [("ready", "down"), ("down", "ready")]

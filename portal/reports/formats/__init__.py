@@ -1,7 +1,7 @@
 """The same report in every format: a `Document` of `Table`s becomes CSV, XLSX, PDF or JSON."""
 
 from portal.reports.formats.answers import TYPES, answer, in_format
-from portal.reports.formats.document import Cell, Column, Document, Kind, Table, shown
+from portal.reports.formats.document import Cell, Column, Document, Kind, Table, cut_note, shown
 from portal.reports.formats.pdf import pdf_of
 from portal.reports.formats.text import csv_of, csv_of_table, json_of, json_text_of
 from portal.reports.formats.workbook import xlsx_of
@@ -16,6 +16,7 @@ __all__ = [
     "answer",
     "csv_of",
     "csv_of_table",
+    "cut_note",
     "in_format",
     "json_of",
     "json_text_of",

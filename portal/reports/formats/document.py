@@ -56,6 +56,7 @@ class Table:
     rows: Iterable[Sequence[Cell]]
     totals: Sequence[Cell] | None = None
     note: str = ""
+    more: int = 0  # rows that there are beside these; what shows the table says so
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,13 @@ class Document:
     facts: Sequence[tuple[str, str]] = field(default=())
     zone: tzinfo | None = None
     has_keys: bool = True
+
+
+def cut_note(shown: int, more: int) -> str:
+    """What is said where a table shows some of its rows; empty where it shows all."""
+    if more <= 0:
+        return ""
+    return f"Here are {shown} of {shown + more} rows; the CSV, XLSX and JSON files have them all."
 
 
 def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:

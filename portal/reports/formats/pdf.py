@@ -20,7 +20,7 @@ from fpdf import FPDF
 from fpdf.enums import TableBordersLayout, TableCellFillMode, TextEmphasis, XPos, YPos
 from fpdf.fonts import FontFace
 
-from portal.reports.formats.document import NUMERIC, Cell, Column, Document, Kind, Table, shown
+from portal.reports.formats.document import NUMERIC, Cell, Column, Document, Kind, Table, cut_note, shown
 
 FONT = "FiraGO"
 FONTS = {"": "figo", "B": "figbo"}
@@ -88,11 +88,10 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
     def told(row: Sequence[Cell]) -> list[str]:
         return [_one_line(shown(*pair, zone)) for pair in zip(table.columns, row, strict=True)]
 
-    rows = [told(row) for row in islice(table.rows, MOST_ROWS + 1)]
-    note = table.note
-    if len(rows) > MOST_ROWS:
-        rows.pop()
-        note = f"The first {MOST_ROWS} rows; other formats have all of them. {note}".rstrip()
+    there = iter(table.rows)
+    rows = [told(row) for row in islice(there, MOST_ROWS)]
+    more = table.more + sum(1 for _ in there)
+    note = f"{cut_note(len(rows), more)} {table.note}".strip()
     totals = told(table.totals) if table.totals else None
     pdf.ln(5)
     if pdf.will_page_break(12 + 3 * LINE):

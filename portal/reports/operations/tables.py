@@ -31,6 +31,7 @@ from scheduling.node_health import NodeHealth, counts_of_gpus, held_gpus, node_e
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WASTE_WORDS = {"failed": "Failed", "cancelled": "Cancelled", "run_again": "Run again", "idle": "Idle"}
 TOP = 25
+MOST_EVENTS = 200  # on a page
 NODES_PER_PAGE = 25
 
 
@@ -81,6 +82,11 @@ class Asked:
     period: ReportPeriod
     cluster: Cluster | None
     page: str | None = None  # which page of nodes is looked at; None: all of them are asked for
+
+    @property
+    def is_page(self) -> bool:
+        """Pages have the first of many rows, files all of them."""
+        return self.page is not None
 
     @property
     def bounds(self) -> tuple[datetime, datetime]:
@@ -140,7 +146,7 @@ class Asked:
 
     @cached_property
     def waste(self) -> Waste:
-        return waste(None, *self.bounds, jobs=TOP)
+        return waste(None, *self.bounds, jobs=TOP if self.is_page else None)
 
     @cached_property
     def charges(self) -> list[Charge]:
@@ -271,6 +277,9 @@ def nodes_document(asked: Asked) -> Document:
         ],
         note=f"As leases were observed, of the time that the node was there, until now.{of_page}",
     )
+    happened, count_of_events = node_events(
+        *asked.bounds, cluster=asked.cluster, most=MOST_EVENTS if asked.is_page else None
+    )
     events = Table(
         "changes",
         "What happened to nodes",
@@ -295,9 +304,10 @@ def nodes_document(asked: Asked) -> Document:
                 one.failed_before,
                 one.failed,
             ]
-            for one in node_events(*asked.bounds, cluster=asked.cluster)
+            for one in happened
         ],
-        note="The latest 200.",
+        note="The latest first.",
+        more=count_of_events - len(happened),
     )
     return _of_closed_hours("Nodes", asked, [health, gpus, events])
 
@@ -339,7 +349,7 @@ def waste_document(asked: Asked) -> Document:
     lacks = ""
     if archived and asked.period.begins < archived:
         lacks = f" Bills before {archived:%-d %B %Y} are archived: days (UTC) that the period cuts are left out there."
-    users = [one for one in told.users if one.wasted][:TOP]
+    users = [one for one in told.users if one.wasted]
     tables = [
         _waste_table(
             ("waste", "Held in vain"), [Column("generation", "GPU")], told.generations, _generation, total=told.total
@@ -355,6 +365,7 @@ def waste_document(asked: Asked) -> Document:
             told.jobs, lambda one: [str(one.job_id), one.job, one.tenant, one.user],
         ),
     ]  # fmt: skip
+    tables[-1] = replace(tables[-1], more=told.count_of_jobs - len(told.jobs))
     noted = [replace(table, note=table.note + lacks) for table in tables]
     return _document("Waste", asked, noted)
 

@@ -9,17 +9,16 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, shown
+from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown
 from portal.reports.formats.document import NUMERIC
 from portal.reports.operations.pictures import draw_demand, draw_week, node_cells, waste_parts
 from portal.reports.operations.tables import SUBJECTS, TOP, WASTE_WORDS, Asked
-from portal.reports.periods import LABELS, read_report_period
+from portal.reports.periods import LABELS, asked_period
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling.models import Cluster
@@ -70,7 +69,7 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
     pictures = _pictures(subject, asked)
     # Of a cluster's nodes and of teams a table has those that the picture above it has; the files have them all.
     page = pictures.get("page")
-    shown = {"waste_teams": slice(TOP)}
+    shown = {"waste_teams": slice(TOP), "waste_users": slice(TOP)}
     if page is not None:
         shown["nodes"] = slice(max(page.start_index() - 1, 0), page.end_index())
     tables = [as_shown(table, document, shown.get(table.key, slice(None))) for table in document.tables]
@@ -117,7 +116,7 @@ def read_operations(request: HttpRequest, subject: str, *, page: str | None = No
     cluster = None
     if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "").replace("\0", "")):
         cluster = get_object_or_404(Cluster, name=name)
-    period = read_report_period(request.GET, now=now_from_database(), zone=timezone.get_current_timezone())
+    period = asked_period(request, is_page=page is not None)
     asked = Asked(period, cluster, page)
     return asked, SUBJECTS[subject][1](asked)
 
@@ -125,17 +124,15 @@ def read_operations(request: HttpRequest, subject: str, *, page: str | None = No
 def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> ShownTable:
     """Rows of a table as the page has them: GPU-seconds as GPU-hours, seconds as durations, jobs as links."""
     headings = [(_heading(column), column.kind in NUMERIC) for column in table.columns]
-    some, all_of_them = len(table.rows[rows]), len(table.rows)
-    left_out = (
-        f" Here are {some} of {all_of_them} rows; the files have them all." if some < all_of_them else ""
-    )
+    some = len(table.rows[rows])
+    left_out = cut_note(some, len(table.rows) + table.more - some)
     return ShownTable(
         table.key,
         table.title,
         headings,
         [_cells(table, row, document) for row in table.rows[rows]],
         _cells(table, table.totals, document) if table.totals else [],
-        table.note + left_out,
+        f"{table.note} {left_out}".strip(),
     )
 
 

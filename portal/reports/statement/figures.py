@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,17 +41,19 @@ from scheduling.limits import unbooked as not_booked
 from scheduling.models import LabelKey
 
 MOST_USERS, MOST_JOBS, MOST_LABELS, MOST_KEYS = 100, 20, 20, 5
+ALL = sys.maxsize
 # Of a longer time days are no picture any more.
 MOST_DAYS = 400
 
 
 @dataclass(frozen=True)
 class ByLabel:
-    """The largest values of one key; `rest` is what other values have."""
+    """The largest values of one key, of how many there are; `rest` is what other values have."""
 
     key: str
     rows: Sequence[UsageRow]
     rest: Sequence[UsageRow]
+    count: int
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Statement:
     users: Largest
     jobs: LargestJobs
     labels: Sequence[ByLabel]
+    more_keys: int  # of labels, that are not told
     generations: Sequence[UsageRow]
     days: Sequence[UsageRow]
     shares: Sequence[tuple[str, Amounts]]
@@ -95,6 +99,7 @@ class Statement:
     expansions: Sequence[Expansion]
     waste: Wasted
     is_priced: bool  # whether what prices of classes change in the period is settled
+    is_whole: bool  # else of very many users, jobs, labels and days not all are told
     lacks_before: datetime | None  # bills until then are archived, and some figures lack parts of them
 
     @property
@@ -124,21 +129,24 @@ def period_name(period: ReportPeriod) -> str:
     return f"{period.first:%Y-%m}" if whole else f"{period.first}-{period.last}"
 
 
-def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
-    """As of one moment, so that all sums fit together whatever is booked meanwhile.
+def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:
+    """As of one moment, so that all sums fit together whatever is booked meanwhile. `whole` has all users, jobs, labels
+    and days, however many there are, as files for programs do.
 
     For who may see nothing there is nothing in it: callers look for the tenant first.
     """
     with one_moment():
-        return _statement(viewer, tenant, period)
+        return _statement(viewer, tenant, period, whole=whole)
 
 
-def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
+def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool) -> Statement:
     bounds = period.begins, period.ends
     now = now_from_database()
-    is_long = period.ends - period.begins > timedelta(days=MOST_DAYS)
-    usage = usage_of_team(viewer, *bounds, tenant, zone=period.zone, days=not is_long, most=MOST_USERS)
-    jobs = largest_jobs_of(viewer, *bounds, tenant, most=MOST_JOBS)
+    is_long = not whole and period.ends - period.begins > timedelta(days=MOST_DAYS)
+    users, of_jobs = (ALL, ALL) if whole else (MOST_USERS, MOST_JOBS)
+    usage = usage_of_team(viewer, *bounds, tenant, zone=period.zone, days=not is_long, most=users)
+    jobs = largest_jobs_of(viewer, *bounds, tenant, most=of_jobs)
+    labels, more_keys = _labels(viewer, tenant, period, usage.totals, whole=whole)
     return Statement(
         issuer=settings.FAIRLOT_ISSUER,
         tenant=tenant,
@@ -154,7 +162,9 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod) -> Statement:
         ahead=_ahead(viewer, tenant, period, now, usage.totals),
         users=usage.users,
         jobs=jobs,
-        labels=_labels(viewer, tenant, period, usage.totals),
+        labels=labels,
+        more_keys=more_keys,
+        is_whole=whole,
         generations=usage.generations,
         days=usage.days,
         shares=_shares(viewer, tenant, period),
@@ -198,18 +208,24 @@ def _held_now(viewer: User, tenant: Tenant) -> list[Held]:
     return not_booked(tenants_seen(viewer, tenant))
 
 
-def _labels(viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow]) -> list[ByLabel]:
+def _labels(
+    viewer: User, tenant: Tenant, period: ReportPeriod, totals: Sequence[UsageRow], *, whole: bool
+) -> tuple[list[ByLabel], int]:
+    """By each of the first keys, and how many more of these there are."""
     known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
-    keys = list(known.order_by("key").values_list("key", flat=True).distinct()[:MOST_KEYS])
+    every = list(known.order_by("key").values_list("key", flat=True).distinct())
+    keys = every if whole else every[:MOST_KEYS]
     if not keys:
-        return []
+        return [], 0
     whose = viewer, period.begins, period.ends, tenant
-    names = values_of(keys, jobs_of(*whose))
-    return [
-        ByLabel(key, told.rows, _rest(told, totals))
+    names = values_of(keys, jobs_of(*whose), tenants_seen(viewer, tenant))
+    most = ALL if whole else MOST_LABELS
+    found = [
+        ByLabel(key, told.rows, _rest(told, totals), told.count)
         for key in keys
-        for told in [largest_names_of(*whose, names[key], most=MOST_LABELS)]
+        for told in [largest_names_of(*whose, names[key], most=most)]
     ]
+    return found, len(every) - len(keys)
 
 
 def _rest(told: Largest, totals: Sequence[UsageRow]) -> list[UsageRow]:

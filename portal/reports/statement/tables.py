@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from django.conf import settings
@@ -13,6 +14,8 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
 from portal.reports.statement.figures import Ahead, Statement
 
+# Tables whose amounts are in Fairlot's currency, whatever was booked.
+OWN_CURRENCY = {"budgets", "forecast"}
 TIME = Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4)
 AMOUNT = Column("amount", "Amount", Kind.MONEY, 4)
 CURRENCY = Column("currency", "Currency")
@@ -33,6 +36,8 @@ def document_of(statement: Statement) -> Document:
     ]
     if statement.is_provisional:
         facts.append(("State", PROVISIONAL))
+    if not statement.days and not statement.is_whole and statement.gpu_seconds:
+        facts.append(("Days", "Of so long a period the CSV, XLSX and JSON files have them."))
     if statement.lacks_before:
         until = f"{statement.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
         facts.append(("Archived", f"What was held before {until}; {LACKS}"))
@@ -45,6 +50,21 @@ def document_of(statement: Statement) -> Document:
 
 
 def tables_of(statement: Statement) -> Iterator[Table]:
+    """With the currency in the heads of amounts, where there is but one."""
+    currencies = {one.currency for one in (*statement.totals, *statement.taken_back, *statement.lines)}
+    for table in _tables_of(statement):
+        own = {settings.FAIRLOT_CURRENCY} if table.key in OWN_CURRENCY else currencies
+        yield replace(table, columns=[_in_currency(column, own) for column in table.columns])
+
+
+def _in_currency(column: Column, currencies: Collection[str]) -> Column:
+    if column.kind != Kind.MONEY or len(currencies) != 1:
+        return column
+    (currency,) = currencies
+    return replace(column, heading=f"{column.heading}, {currency}")
+
+
+def _tables_of(statement: Statement) -> Iterator[Table]:
     yield _lines(statement)
     if statement.taken_back:
         yield _taken_back(statement)
@@ -148,6 +168,7 @@ def _budgets(statement: Statement) -> Table:
             Column("ends", "Before", Kind.DATE),
             Column("at", "As of", Kind.MOMENT),
             *money,
+            CURRENCY,
         ],
         [
             (
@@ -156,9 +177,10 @@ def _budgets(statement: Statement) -> Table:
                 one.ends.date(),
                 one.at,
                 one.amount,
-                one.spent,
-                one.left,
-                one.forecast,
+                _rounded(one.spent),
+                _rounded(one.left),
+                _rounded(one.forecast),
+                settings.FAIRLOT_CURRENCY,
             )
             for one in statement.budgets
         ],
@@ -179,7 +201,15 @@ def _ahead(ahead: Ahead) -> Table:
             Column("forecast", "Forecast", Kind.MONEY, 2),
             CURRENCY,
         ],
-        [(ahead.begins, ahead.ends, ahead.spent, ahead.forecast, settings.FAIRLOT_CURRENCY)],
+        [
+            (
+                ahead.begins,
+                ahead.ends,
+                _rounded(ahead.spent),
+                _rounded(ahead.forecast),
+                settings.FAIRLOT_CURRENCY,
+            )
+        ],
         note="What this month costs if it goes on as until now, with what is held and not booked yet; in its first two "
         "days there is no forecast.",
     )
@@ -214,11 +244,11 @@ def _total(statement: Statement, name: str | None) -> Sequence[Cell] | None:
 
 
 def _people(statement: Statement) -> Table:
-    more = statement.users.count > len(statement.users.rows)
-    note = f"The largest of {statement.users.count}; the total is of all." if more else ""
-    return _usage(
-        statement, "users", statement.users.rows, by="user", heading="User", title="By user", note=note
-    )
+    users = statement.users
+    more = users.count - len(users.rows)
+    note = "The largest; the total is of all." if more else ""
+    table = _usage(statement, "users", users.rows, by="user", heading="User", title="By user", note=note)
+    return replace(table, more=more)
 
 
 def _jobs(statement: Statement) -> Table:
@@ -227,13 +257,13 @@ def _jobs(statement: Statement) -> Table:
         "Largest jobs",
         [Column("job_id", "Number", Kind.TEXT), Column("job", "Job"), TIME, AMOUNT, CURRENCY],
         [(str(row.job_id), row.job, row.gpu_seconds, row.cost, row.currency) for row in statement.jobs.rows],
-        note=f"The largest of {statement.jobs.count}."
-        if statement.jobs.count > len(statement.jobs.rows)
-        else "",
+        more=statement.jobs.count - len(statement.jobs.rows),
     )
 
 
 def _labels(statement: Statement) -> Table:
+    more = statement.more_keys
+    keys = f" {more} more labels are in the CSV, XLSX and JSON files." if more else ""
     rows: list[Sequence[Cell]] = []
     for one in statement.labels:
         rows += [
@@ -245,7 +275,8 @@ def _labels(statement: Statement) -> Table:
         "By label",
         [Column("label", "Label"), Column("value", "Value"), TIME, AMOUNT, CURRENCY],
         rows,
-        note="Each label sums to the total; (none) are jobs without it.",
+        note=f"Each label sums to the total; (none) are jobs without it.{keys}",
+        more=sum(one.count - len(one.rows) for one in statement.labels),
     )
 
 
@@ -263,7 +294,9 @@ def _days(statement: Statement) -> Table:
 
 
 def _shares(statement: Statement) -> Table:
-    columns = [Column(f"{name}_gpu_seconds", name.capitalize(), Kind.GPU_TIME, 2) for name in MEASURES]
+    columns = [
+        Column(f"{name}_gpu_seconds", f"{name.capitalize()}, GPU-h", Kind.GPU_TIME, 2) for name in MEASURES
+    ]
     rows = [
         (generation, *(_exact(getattr(amounts, name)) for name in MEASURES))
         for generation, amounts in statement.shares
@@ -273,7 +306,7 @@ def _shares(statement: Statement) -> Table:
         "Entitled and received",
         [Column("generation", "GPU"), *columns],
         rows,
-        note="In GPU-hours. due = entitled − lent − unused + borrowed − sold + bought; owed = due − received.",
+        note="due = entitled − lent − unused + borrowed − sold + bought; owed = due − received.",
     )
 
 
@@ -285,13 +318,13 @@ def _waits(statement: Statement) -> Table:
         [
             Column("gpus", "GPUs of a job"),
             Column("jobs", "Jobs", Kind.NUMBER),
-            *(Column(f"{name}_seconds", heading, Kind.MINUTES, 1) for name, heading in figures),
+            *(Column(f"{name}_seconds", f"{heading}, min", Kind.MINUTES, 1) for name, heading in figures),
         ],
         [
             (one.size or "All", one.jobs, *(getattr(one, name) for name, _ in figures))
             for one in statement.waits
         ],
-        note="Minutes from submit to the first GPUs, of jobs that got them in this period.",
+        note="From submit to the first GPUs, of jobs that got them in this period.",
     )
 
 
@@ -338,7 +371,12 @@ def _waste(statement: Statement) -> Table:
 
 
 def _percent(part: Decimal, whole: Decimal) -> Decimal | None:
-    return part / whole * 100 if whole else None
+    return (part / whole * 100).quantize(Decimal("0.1")) if whole else None
+
+
+def _rounded(amount: Decimal | None) -> Decimal | None:
+    """To the cent, as the page has it: what is no sum of the ledger is the same in every format."""
+    return None if amount is None else amount.quantize(Decimal("0.01"))
 
 
 def _exact(seconds: float) -> Decimal:

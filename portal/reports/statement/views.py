@@ -8,15 +8,13 @@ from decimal import Decimal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
 from accounting.models import ReportSubscription, Tenant
 from portal.reports.by_mail import by_mail
-from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, shown
+from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
 from portal.reports.formats.document import NUMERIC
-from portal.reports.periods import LABELS, ReportPeriod, read_report_period
+from portal.reports.periods import LABELS, ReportPeriod, asked_period
 from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import Statement, period_name, statement_of
 from portal.reports.statement.tables import document_of
@@ -41,7 +39,8 @@ class Shown:
     totals: Sequence[tuple[str, bool, str]] | None
     bars: Sequence[tuple[str, Decimal, str]]
     most: Decimal
-    more: int
+    more: int  # rows that are no bars
+    note: str
 
 
 @require_safe
@@ -49,7 +48,7 @@ def statement(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user).order_by("path"))
     if not tenants:
         return render(request, "reports/statement_of_nobody.html")
-    tenant, period = read_request(request)
+    tenant, period = read_request(request, is_page=True)
     figures = statement_of(request.user, tenant, period)
     document = document_of(figures)
     context = {
@@ -73,8 +72,13 @@ def statement(request: HttpRequest) -> HttpResponse:
 def statement_file(request: HttpRequest, form: str) -> HttpResponse:
     """The whole statement as a file; as CSV with `part` one table of it."""
     tenant, period = read_request(request)
-    document = document_of(statement_of(request.user, tenant, period))
+    document = document_of(statement_of(request.user, tenant, period, whole=is_whole(form)))
     return file_of(document, form, file_name(tenant, period), part=request.GET.get("part", ""))
+
+
+def is_whole(form: str) -> bool:
+    """Whether a file of this format has all rows: a PDF is read by people, as the page is."""
+    return form != "pdf"
 
 
 def file_of(document: Document, form: str, name: str, *, part: str = "") -> HttpResponse:
@@ -94,15 +98,14 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
     return f"fairlot-statement-{tenant.slug}-{period_name(period)}"
 
 
-def read_request(request: HttpRequest) -> tuple[Tenant, ReportPeriod]:
+def read_request(request: HttpRequest, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
     """The team, or the first that the user may see, and the period; 404 for a team that the user may not see."""
     tenants = Tenant.objects.visible_to(request.user).order_by("path")
     slug = request.GET.get("team", "").replace("\0", "")
     tenant = get_object_or_404(tenants, slug=slug) if slug else tenants.first()
     if tenant is None:
         raise Http404
-    zone = timezone.get_current_timezone()
-    return tenant, read_report_period(request.GET, now=now_from_database(), zone=zone)
+    return tenant, asked_period(request, is_page=is_page)
 
 
 def _shown(table: Table, document: Document) -> Shown:
@@ -127,7 +130,8 @@ def _shown(table: Table, document: Document) -> Shown:
         table.totals and texts(table.totals),
         bars,
         max((size for _, size, _ in bars), default=Decimal(0)),
-        len(rows) - len(bars),
+        len(rows) - len(bars) + table.more,
+        f"{cut_note(len(rows), table.more)} {table.note}".strip(),
     )
 
 

@@ -21,11 +21,15 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """How busy a GPU was in the driver's last sample: percent of time, and bytes of memory in use."""
+    """How busy a GPU was in the driver's last sample: percent of time, and bytes of memory in use.
+
+    `processes` counts what computes on it, in containers of others too; None where the driver does not tell.
+    """
 
     uuid: str
     busy_percent: int
     memory_used_bytes: int
+    processes: int | None = None
 
 
 class NvmlError(Exception):
@@ -57,8 +61,20 @@ def utilization() -> list[Utilization]:
             except pynvml.NVMLError_NotSupported:
                 continue
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-            found.append(Utilization(uuid, busy, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)))
+            used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+            found.append(Utilization(uuid, busy, used, _processes(handle)))
     return found
+
+
+def _processes(handle: object) -> int | None:
+    try:
+        return len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except (
+        pynvml.NVMLError_NotSupported,
+        pynvml.NVMLError_NoPermission,
+        pynvml.NVMLError_FunctionNotFound,
+    ):
+        return None
 
 
 @contextmanager

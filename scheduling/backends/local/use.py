@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from uuid import UUID
 from scheduling.backends.base import Use
 from scheduling.backends.local import gpus, processes
 from scheduling.backends.local.files import JobFiles, read_json
-from scheduling.backends.metering import ANY, WINDOW, Meter
+from scheduling.backends.metering import ANY, LONGEST_GAP, WINDOW, Meter
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,9 @@ class Gauge:
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
         self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the gang's token
         self._known: dict[str, _Known] = {}
+        self._empty: dict[
+            str, tuple[float, float]
+        ] = {}  # since when no look saw a process, and the last of these
 
     def look(self) -> list[Use]:
         """What there is to tell since the last look; nothing when that was a moment ago."""
@@ -59,7 +62,7 @@ class Gauge:
         self._looked_at = now
         running = dict(self._running())
         self._forget_others(running)
-        busy = _busy() if any(self._uuids.values()) else {}
+        busy = _used() if any(self._uuids.values()) else {}
         found = [self._sample(token, status, busy) for token, status in running.items()]
         return [use for use in found if use is not None]
 
@@ -81,18 +84,36 @@ class Gauge:
     def _forget_others(self, running: Mapping[str, object]) -> None:
         self._uuids = {token: uuids for token, uuids in self._uuids.items() if token in running}
         self._known = {token: known for token, known in self._known.items() if token in running}
+        self._empty = {token: empty for token, empty in self._empty.items() if token in running}
         self._by_gpus.keep(set(running))
         self._by_processors.keep(set(running))
 
-    def _sample(self, token: str, status: dict[str, Any], busy: Mapping[str, int] | None) -> Use | None:
+    def _sample(
+        self, token: str, status: dict[str, Any], used: Mapping[str, gpus.Utilization] | None
+    ) -> Use | None:
         uuids = self._uuids[token]
-        if uuids and busy is None:
+        if uuids and used is None:
             return None  # the driver does not answer just now
-        if uuids and busy is not None and busy.keys() >= set(uuids):
-            percents = [busy[uuid] for uuid in uuids]
-            unused = self._by_gpus.sample(token, _clock(), ANY if any(percents) else 0.0)
-            return _told(token, unused, sum(percents) / len(percents), by_gpus=True)
+        if uuids and used is not None and used.keys() >= set(uuids):
+            now, some = _clock(), [used[uuid] for uuid in uuids]
+            percents = [one.busy_percent for one in some]
+            unused = self._by_gpus.sample(token, now, ANY if any(percents) else 0.0)
+            # What the driver does not tell may be a process.
+            is_empty = not any(percents) and all(one.processes == 0 for one in some)
+            if not is_empty:
+                self._empty.pop(token, None)
+            processless = self._empty_for(token, now) if is_empty else 0.0
+            told = _told(token, unused, sum(percents) / len(percents), by_gpus=True)
+            return told and replace(told, processless_for=min(processless, told.unused_for))
         return self._sample_processors(token, status)
+
+    def _empty_for(self, token: str, now: float) -> float:
+        """For how long no look saw a process, without a gap between them."""
+        since, last = self._empty.get(token, (now, now))
+        if now - last > LONGEST_GAP:
+            since = now
+        self._empty[token] = since, now
+        return now - since
 
     def _sample_processors(self, token: str, status: dict[str, Any]) -> Use | None:
         beat = JobFiles(self._root, int(status["job_id"])).last_beat(status["epoch"])
@@ -114,10 +135,10 @@ def _told(token: str, unused: float | None, percent: float, *, by_gpus: bool, ag
     return Use(token=UUID(token), unused_for=unused, percent=percent, by_gpus=by_gpus, age=age)
 
 
-def _busy() -> dict[str, int] | None:
-    """Percent by UUID, of GPUs that tell; None while the driver does not answer."""
+def _used() -> dict[str, gpus.Utilization] | None:
+    """By UUID, of GPUs that tell; None while the driver does not answer."""
     try:
-        return {one.uuid: one.busy_percent for one in gpus.utilization()}
+        return {one.uuid: one for one in gpus.utilization()}
     except gpus.NvmlError as error:
         logger.warning("%s", error)
         return None
