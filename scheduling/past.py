@@ -200,8 +200,9 @@ class _Reader:
             "running_from",
             "held_until",
             "end_reason",
+            "lost_from",
         )
-        for pk, job, generation, decided, since, running, until, why in rows:
+        for pk, job, generation, decided, since, running, until, why, lost in rows:
             if generation not in self.column or since is None:
                 continue
             ends = self._since(until, self.length)
@@ -218,6 +219,7 @@ class _Reader:
                     nodes=nodes,
                     failed=_has_failed(since, running, until, why),
                     promised=self._since(decided, begins) if decided < since else None,
+                    lost_from=None if lost is None else self._since(lost, begins),
                 )
             )
         return found

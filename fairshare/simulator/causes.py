@@ -196,9 +196,13 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
         return found
     turns = [turn for turn in job.turns if not turn.failed]
     alone = math.fsum(span.ends - span.begins for span in late.fate.spans)
-    ran = math.fsum(turn.ends - turn.ready for turn in turns)
+    ran = math.fsum(turn.ran for turn in turns)
+    lost = math.fsum(turn.lost for turn in turns)
     started = math.fsum(turn.ready - turn.begins for turn in turns)
     more = started + ran - alone
+    if min(more, lost) > 0:
+        found[Cause.LOST_WORK] = min(more, lost)
+        more -= min(more, lost)
     again = math.fsum(turn.ready - turn.begins for turn in turns[1:])
     if min(more, again) > 0:
         found[Cause.SWITCHING] = min(more, again)

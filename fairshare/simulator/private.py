@@ -114,14 +114,14 @@ class Purchase:
 def work_of(job: PastJob, past: Past) -> float:
     """Seconds at speed 1 that it has to run, as far as what it took says.
 
-    What it did in turns that failed was lost. It takes as long to get going for the first time as it took; what
+    What it did in turns that failed, or did again later, was lost. It takes as long to get going for the first time as it took; what
     later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we look, one
     that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
     """
     if job.ended is None:
         return math.inf
     turns = [turn for turn in job.turns if not turn.failed]
-    work = math.fsum((turn.ends - turn.ready) * job.speeds[turn.generation] for turn in turns)
+    work = math.fsum((turn.ran - turn.lost) * job.speeds[turn.generation] for turn in turns)
     if turns:
         first = turns[0]
         start = first.ready - first.begins - past.rules.switch_cost

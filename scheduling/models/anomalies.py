@@ -109,11 +109,14 @@ class SharingAnomaly(models.Model):
         FRAGMENTATION = FoundCause.FRAGMENTATION.value, "Free GPUs were scattered"
         RESERVATION = FoundCause.RESERVATION.value, "GPUs were kept for another gang"
         PRIORITY = FoundCause.PRIORITY.value, "Own other jobs went first"
-        FAILURE = FoundCause.FAILURE.value, "Failures, or nodes away"
+        FAILURE = FoundCause.FAILURE.value, "Failed starts"
         QUOTA = FoundCause.QUOTA.value, "Quota used up"
         PAUSE = FoundCause.PAUSE.value, "Cluster paused"
         SLOWER_GPUS = FoundCause.SLOWER_GPUS.value, "Ran on slower GPUs"
         SWITCHING = FoundCause.SWITCHING.value, "Stopped and started too often"
+        LOST_WORK = FoundCause.LOST_WORK.value, "Work was lost and done again"
+        IDLE_LIMIT = FoundCause.IDLE_LIMIT.value, "A limit left it to idle GPUs"
+        HARDWARE = FoundCause.HARDWARE.value, "Nodes down or drained"
         UNEXPLAINED = FoundCause.UNEXPLAINED.value, "Unexplained"
 
     part = models.ForeignKey(SharingPart, on_delete=models.CASCADE, related_name="anomalies")

@@ -139,6 +139,26 @@ def test_who_was_stopped_again_and_again_lost_what_its_starts_took() -> None:
     assert (found.cause, found.late) == (Cause.SWITCHING, 19 * 300.0)
 
 
+def test_who_did_again_what_was_lost_with_its_node_ended_late_by_that() -> None:
+    """Alone it would have run its four hours at once: the two that were lost are none of its work."""
+    turns = [turn(0, 3 * HOUR, 0, lost_from=HOUR), turn(3 * HOUR, 6 * HOUR, 0)]
+    found = only(past([job(1, A, 0, *turns)]))
+    assert (found.cause, found.at_end, found.late) == (Cause.LOST_WORK, True, 2 * HOUR)
+    assert found.private_finish == 4 * HOUR
+    assert dict(found.causes) == {Cause.LOST_WORK: 2 * HOUR}
+
+
+def test_starts_that_had_to_be_made_again_are_no_lost_work() -> None:
+    """All of the first turn was lost: of its hour, ten minutes were its start, which the second had to make again."""
+    turns = [
+        turn(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
+        turn(HOUR, 3 * HOUR, 0, starts_in=600.0),
+    ]
+    found = only(past([job(1, A, 0, *turns)]))
+    assert dict(found.causes) == {Cause.LOST_WORK: 3000.0, Cause.SWITCHING: 600.0}
+    assert found.late == HOUR
+
+
 def test_free_gpus_that_nobody_gives_are_left_unexplained() -> None:
     found = only(past([job(1, A, 0, turn(HOUR, 2 * HOUR, 0))]))
     assert (found.cause, found.holders) == (Cause.UNEXPLAINED, ())

@@ -301,6 +301,17 @@ def test_starts_that_fail_and_nodes_that_are_down_are_failures(lab: World, begin
     assert found(analyse(lab, begins)) == [(late, C.FAILURE), (tried, C.FAILURE)]
 
 
+def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begins: datetime) -> None:
+    node = lab.cluster.nodes.first()
+    job = waited(lab, lab.people.bob, lab.people.astro, begins)
+    ran(job, begins, begins + hours(3), node, why="lost", lost_from=begins + hours(1))
+    ran(job, begins + hours(3), begins + hours(6), node)
+    analysis = analyse(lab, begins)
+    assert found(analysis) == [(job, C.LOST_WORK)]
+    (anomaly,) = SharingAnomaly.objects.filter(part__analysis=analysis)
+    assert (anomaly.late_seconds, anomaly.private_ended_at) == (2 * 3600, begins + hours(4))
+
+
 def test_a_pause_is_found(lab: World, begins: datetime) -> None:
     job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
     ran(job, begins + hours(3), begins + hours(4), lab.cluster.nodes.first())
