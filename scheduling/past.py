@@ -164,8 +164,12 @@ class _Reader:
     def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
         kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
         own = [one for one in spent if one.user in {None, row.owner}]
-        for since, until in when_spent(own, kinds):
-            yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), Cause.QUOTA)
+        for cause, some in (
+            (Cause.QUOTA, [one for one in own if not one.leaves_idle]),
+            (Cause.IDLE_LIMIT, own),
+        ):
+            for since, until in when_spent(some, kinds):
+                yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), cause)
 
     def _end(self, row: _Row) -> float | None:
         return None if row.ended_at is None or row.ended_at > self.ends else self._since(row.ended_at, 0.0)

@@ -112,7 +112,7 @@ class Timeline:
 
     def held_under(self, limit: Limit, generations: Iterable[int]) -> int:
         """GPUs that count for the limit."""
-        if limit.user is not None:
+        if limit.user is not None or limit.leaves_idle:
             return sum(self.job(key).gpus for key in self.turns_under(limit, generations))
         return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
 
@@ -122,7 +122,8 @@ class Timeline:
             for tenant in sorted(limit.tenants)
             for k in generations
             for key in self.turns[tenant, k]
-            if limit.user is None or self.job(key).user == limit.user
+            if limit.user in {None, self.job(key).user}
+            and not (limit.leaves_idle and self.job(key).only_idle)
         }
 
     def job(self, key: Key) -> PastJob:
@@ -213,9 +214,10 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
 
 def why_waiting(timeline: Timeline, job: PastJob, moment: float) -> tuple[Cause, Sequence[Key]]:
     """The cause at a moment at which the timeline is, and the turns that were in the job's way."""
-    for stretch in job.held_back:
-        if stretch.begins <= moment < stretch.ends:
-            return stretch.cause, ()
+    held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
+    for cause in held_back:
+        if cause is not Cause.IDLE_LIMIT:
+            return cause, ()
     kinds = [k for k, speed in enumerate(job.speeds) if speed > 0 and _could_hold(timeline, job, k)]
     allowed, in_quota = _within_limits(timeline, job, kinds, moment)
     if kinds and not allowed:
@@ -229,7 +231,10 @@ def why_waiting(timeline: Timeline, job: PastJob, moment: float) -> tuple[Cause,
         nodes = timeline.of_kind[k]
         if np.maximum(free[nodes], 0).sum() >= job.gpus:
             return Cause.FRAGMENTATION, _on_broken_nodes(timeline, job.gpus_per_worker, k, free)
-    return _others_or_own(timeline, job, allowed, free)
+    claimed, beyond = _within_limits(timeline, job, allowed, moment, leaves_idle=True)
+    if held_back or (allowed and not claimed):
+        return Cause.IDLE_LIMIT, beyond
+    return _others_or_own(timeline, job, claimed, free)
 
 
 def _could_hold(timeline: Timeline, job: PastJob, k: int) -> bool:
@@ -241,12 +246,16 @@ def _slots(free: Ints, job: PastJob) -> int:
 
 
 def _within_limits(
-    timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float
+    timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """The generations on which no quota forbids it now, and the turns that use up those that do."""
+    """The generations on which no quota forbids it now, and the turns that use up those that do; of quotas that
+    forbid, or of those that leave it to idle GPUs.
+    """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
-        if limit.user not in {None, job.user} or not limit.begins <= moment < limit.ends:
+        if limit.leaves_idle != leaves_idle or limit.user not in {None, job.user}:
+            continue
+        if not limit.begins <= moment < limit.ends:
             continue
         counted = [limit.generation] if limit.generation is not None else range(timeline.past.generations)
         if timeline.held_under(limit, counted) + job.gpus > limit.gpus:

@@ -58,7 +58,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """For a reason of its own a job could not start, whatever was free."""
+    """For a reason of its own a job could not start, whatever was free; or, with IDLE_LIMIT, only on what was."""
 
     begins: float
     ends: float
@@ -109,6 +109,9 @@ class NodeState:
 class Limit:
     """A quota of GPUs at once, in force for some time: what `tenants` may hold together of a generation, or (None) of
     all; or what one of their users may, as counted within its tenant.
+
+    With `leaves_idle` gangs beyond it may hold GPUs that nobody else wants; those of jobs that take no part in the
+    sharing do not count for it.
     """
 
     tenants: frozenset[int]
@@ -117,6 +120,7 @@ class Limit:
     user: int | None = None
     begins: float = 0.0
     ends: float = math.inf
+    leaves_idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

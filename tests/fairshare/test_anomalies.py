@@ -123,6 +123,51 @@ def test_a_quota_is_in_the_way_while_it_is_in_force(ends: float, cause: Cause) -
     assert (found.cause, len(found.causes)) == (cause, 2)
 
 
+def over_the_limit(limits: tuple[Limit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
+    """B's job, which came after an hour when B held two GPUs of its four and A `held`, and ran after five."""
+    jobs = [
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2),
+        job(2, A, 0, turn(0, 5 * HOUR, 1), gpus=held),
+        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, **fields),
+        *more,
+    ]
+    return only(past(jobs, limits=limits))
+
+
+def test_whom_a_limit_leaves_to_idle_gpus_waits_for_that_limit_while_none_are_idle() -> None:
+    limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
+    # Other nodes than the one of A have no room, as A has it.
+    rest = job(4, A, 0, turn(0, 5 * HOUR, 0), gpus=2)
+    found = over_the_limit((limit,), rest)
+    assert (found.key, found.cause, found.holders[0][0]) == (3, Cause.IDLE_LIMIT, 1)
+    assert found.private_start == HOUR
+    assert over_the_limit((replace(limit, gpus=4),), rest).cause == Cause.OVER_BORROWING
+    assert over_the_limit((replace(limit, ends=HOUR),), rest).cause == Cause.OVER_BORROWING
+    assert over_the_limit((limit,)).cause == Cause.UNEXPLAINED  # two GPUs were idle
+    assert over_the_limit((replace(limit, leaves_idle=False),), rest).cause == Cause.QUOTA
+
+
+def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leaves_jobs_to_idle_gpus() -> None:
+    limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
+    jobs = [
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, only_idle=True),
+        job(2, A, 0, turn(0, 5 * HOUR, 1)),
+        job(3, A, 0, turn(0, 5 * HOUR, 0), gpus=2),
+        job(4, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2),
+    ]
+    (found,) = [one for some in analyse(past(jobs, limits=(limit,))) for one in some.anomalies if one.key == 4]
+    assert found.cause == Cause.OVER_BORROWING
+
+
+def test_whose_hours_are_spent_may_still_have_what_is_idle() -> None:
+    spent = (HeldBack(0.0, WEEK, Cause.IDLE_LIMIT),)
+    rest = job(4, A, 0, turn(0, 5 * HOUR, 0), gpus=2)
+    assert over_the_limit((), rest, held_back=spent).cause == Cause.IDLE_LIMIT
+    assert over_the_limit((), held_back=spent).cause == Cause.UNEXPLAINED
+    paused = (*spent, HeldBack(0.0, WEEK, Cause.PAUSE))
+    assert over_the_limit((), rest, held_back=paused).cause == Cause.PAUSE
+
+
 def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
     two = (*nodes(4, 4), *nodes(4, 4, generation=1, first=2))
     jobs = [

@@ -112,6 +112,29 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
 
 
+def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
+    """Of GPUs at once, or of hours that were spent; the private cluster has neither."""
+    cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
+    for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
+        quota = accounting_actions.set_quota(
+            actor=cast.ada, tenant=cast.astro, kind=kind, period=period, limit=limit, at_limit="idle"
+        )
+        backdated(newest(QuotaChange), begins + hours(0 if kind == Quota.Kind.GPUS else 12))
+        accounting_actions.remove_quota(actor=cast.ada, quota=quota)
+        backdated(newest(QuotaChange), begins + hours(12 if kind == Quota.Kind.GPUS else 24))
+    late = []
+    for hour in (0, 13):
+        for who, tenant, gpus, node in (
+            (cast.charlie, cast.bio, 4, one), (cast.charlie, cast.bio, 2, other), (cast.bob, cast.astro, 2, other),
+        ):  # fmt: skip
+            job = waited(lab, who, tenant, begins + hours(hour), gpus=gpus)
+            ran(job, begins + hours(hour), begins + hours(hour + 5), node)
+        job = waited(lab, cast.bob, cast.astro, begins + hours(hour + 1), gpus=2)
+        ran(job, begins + hours(hour + 5), begins + hours(hour + 6), other)
+        late.append(job)
+    assert found(analyse(lab, begins)) == [(job, C.IDLE_LIMIT) for job in late]
+
+
 def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
     """It was 2 for some hours, then more, and is gone since."""
     cast, node = lab.people, lab.cluster.nodes.first()
