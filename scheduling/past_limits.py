@@ -25,7 +25,10 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[Limit]:
-    """Each of a tenant with all below it, or of one user in one tenant; those that blocked or left jobs to idle GPUs. Two queries."""
+    """Each of a tenant with all below it, or of one user in one tenant; those that blocked or left jobs to idle GPUs.
+
+    Two queries.
+    """
     lineages = {one.pk: one.lineage for one in Tenant.objects.filter(pk__in=indices.tenants)}
     quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=BINDING)
     for past in quotas:

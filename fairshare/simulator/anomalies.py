@@ -58,7 +58,7 @@ class Findings:
     """
 
     anomalies: tuple[Anomaly, ...]
-    gpus: tuple[int, ...]  # of its private cluster, by generation
+    gpus: tuple[int, ...]  # of its private cluster for most of the time, by generation
     judged: int
     unfinished: int
     carried: int
@@ -75,14 +75,14 @@ class Analysis:
         # As their owner wants them: in the order of arrival, like the live rounds.
         for job in sorted(past.jobs, key=lambda job: (job.arrival, job.key)):
             self._of_tenant[job.tenant].append(job)
-        self._timeline = Timeline(past, self.purchase.gpus)
+        self._timeline = Timeline(past, self.purchase)
 
     def of(self, tenant: int) -> Findings:
         """Replays the tenant's jobs on its private cluster and finds why those that fared worse did."""
-        machines = self.purchase.machines(tenant)
+        owned = self.purchase.machines(tenant)
         own = [job for job in self._of_tenant[tenant] if not job.only_idle]
-        jobs = [job for job in own if fits(job, machines)]
-        fates = replay(self.past, jobs, machines, self.past.user_tickets[tenant]) if jobs else []
+        jobs = [job for job in own if fits(job, owned)]
+        fates = replay(self.past, jobs, owned, self.past.user_tickets[tenant]) if jobs else []
         late = [
             one
             for job, fate in zip(jobs, fates, strict=True)

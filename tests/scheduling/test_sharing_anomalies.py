@@ -22,12 +22,14 @@ from scheduling.models import (
     Job,
     JobSpeed,
     Lease,
+    NodeChange,
     SharingAnalysis,
     SharingAnomaly,
     SharingPart,
 )
 from scheduling.past import read_past
 from scheduling.spent_hours import SpentHours, spent_hours, when_spent
+from tests.ledger_guard import without_triggers
 from tests.scheduling.bygone import backdated, changed, hours, newest, ran, there_since, waited
 from tests.scheduling.world import World, world
 
@@ -309,7 +311,7 @@ def test_a_job_has_hours_left_as_long_as_one_of_its_generations_has(begins: date
     ]
 
 
-def test_starts_that_fail_and_nodes_that_are_down_are_failures(lab: World, begins: datetime) -> None:
+def test_starts_that_fail_and_nodes_that_are_down_are_found(lab: World, begins: datetime) -> None:
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     ran(waited(lab, cast.charlie, cast.bio, begins), begins, begins + hours(5), one)
     changed(other, begins + hours(1), state="down")
@@ -321,7 +323,7 @@ def test_starts_that_fail_and_nodes_that_are_down_are_failures(lab: World, begin
         at = begins + hours(6 + i)
         ran(tried, at, at + hours(0.9), other, why="start_failed", running_from=None)
     ran(tried, begins + hours(8), begins + hours(9), other)
-    assert found(analyse(lab, begins)) == [(late, C.FAILURE), (tried, C.FAILURE)]
+    assert found(analyse(lab, begins)) == [(late, C.HARDWARE), (tried, C.FAILURE)]
 
 
 def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begins: datetime) -> None:
@@ -333,6 +335,23 @@ def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begi
     assert found(analysis) == [(job, C.LOST_WORK)]
     (anomaly,) = SharingAnomaly.objects.filter(part__analysis=analysis)
     assert (anomaly.late_seconds, anomaly.private_ended_at) == (2 * 3600, begins + hours(4))
+
+
+def test_the_private_cluster_follows_the_hardware(lab: World, begins: datetime) -> None:
+    """A node came after five hours and another went for good after seventeen: waiting for either is no anomaly."""
+    cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.filter(node_id=other.pk).update(at=begins + hours(5))
+    changed(one, begins + hours(17), gpus=0)
+    for who, tenant in ((cast.charlie, cast.bio), (cast.bob, cast.astro)):
+        ran(waited(lab, who, tenant, begins, gpus=2), begins, begins + hours(9), one)
+        late = waited(lab, who, tenant, begins + hours(1), gpus=2)
+        ran(late, begins + hours(5), begins + hours(18), other)
+        last = waited(lab, who, tenant, begins + hours(17.5), gpus=2)
+        ran(last, begins + hours(18), begins + hours(19), other)
+    analysis = analyse(lab, begins)
+    assert found(analysis) == []
+    assert [part.judged for part in analysis.parts.all()] == [3, 3]
 
 
 def test_a_pause_is_found(lab: World, begins: datetime) -> None:
