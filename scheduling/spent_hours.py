@@ -38,8 +38,8 @@ class SpentHours:
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """For all whom such a limit blocked, or left to idle GPUs, in [begins, ends), while it was in force; their own or of
-    a tenant above.
+    """For all whom such a limit blocked, or left to idle GPUs, in [begins, ends), their own or of a tenant above; while
+    it was in force.
     """
     found = []
     quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)

@@ -54,7 +54,7 @@ class Anomaly:
 class Findings:
     """Of one tenant. `judged` jobs were compared, `unfinished` of them in their start only; `carried` were not,
     as they came before the period, nor those `too_large` for the private cluster, where they could never run.
-    Jobs that took no part in the sharing are in none of these numbers.
+    Jobs that took no part in the sharing, `apart`, are in none of the other numbers.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -63,6 +63,7 @@ class Findings:
     unfinished: int
     carried: int
     too_large: int
+    apart: int
 
 
 class Analysis:
@@ -97,6 +98,7 @@ class Analysis:
             unfinished=sum(not _has_an_end(job) for job in judged),
             carried=sum(job.carried for job in jobs),
             too_large=len(own) - len(jobs),
+            apart=len(self._of_tenant[tenant]) - len(own),
         )
 
     def _late(self, job: PastJob, fate: Fate) -> Late | None:

@@ -166,9 +166,9 @@ class Purchase:
 def work_of(job: PastJob, past: Past) -> float:
     """Seconds at speed 1 that it has to run, as far as what it took says.
 
-    What it did in turns that failed, or did again later, was lost. It takes as long to get going for the first time as it took; what
-    later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we look, one
-    that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
+    What it did in turns that failed, or did again later, was lost. It takes as long to get going for the first time as
+    it took; what later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we
+    look, one that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
     """
     if job.ended is None:
         return math.inf

@@ -1,7 +1,7 @@
 """Every write of the scheduling room, one function a verb."""
 
 from scheduling.actions.announcements import announce_service
-from scheduling.actions.anomalies import continue_analyses, request_analysis, request_nightly
+from scheduling.actions.anomalies import continue_analyses, repeat_analysis, request_analysis, request_nightly
 from scheduling.actions.attach import (
     attach_cluster,
     check_cluster,
@@ -101,6 +101,7 @@ __all__ = [
     "remove_idle_rule",
     "remove_node",
     "remove_service",
+    "repeat_analysis",
     "replace_kubeconfig",
     "replace_secret",
     "request_analysis",

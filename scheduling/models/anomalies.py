@@ -68,6 +68,10 @@ class SharingPartQuerySet(models.QuerySet["SharingPart"]):
     def visible_to(self, user: User) -> Self:
         return self.filter(tenant__in=Tenant.objects.visible_to(user))
 
+    def troubled(self) -> Self:
+        """Done, but nothing could be said."""
+        return self.exclude(done_at=None).exclude(trouble="")
+
 
 class SharingPart(models.Model):
     """What an analysis found of one team; done in one transaction with its anomalies, or not at all."""
@@ -93,6 +97,11 @@ class SharingPart(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant} in {self.analysis}"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the analysis itself went wrong, rather than that there was nothing to compare."""
+        return bool(self.trouble) and not self.gpus
 
 
 class SharingAnomalyQuerySet(models.QuerySet["SharingAnomaly"]):

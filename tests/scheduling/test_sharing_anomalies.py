@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -15,7 +16,7 @@ from accounting.models import AuditEvent, Membership, Quota, QuotaChange, Ticket
 from accounting.periods import period_of
 from accounting.sums import start_of_day
 from scheduling import tasks
-from scheduling.actions import continue_analyses, prune, request_analysis, request_nightly
+from scheduling.actions import continue_analyses, prune, repeat_analysis, request_analysis, request_nightly
 from scheduling.actions.anomalies import AnalysisSteps, finish_analysis
 from scheduling.models import (
     AnomalyHolder,
@@ -470,6 +471,119 @@ def test_a_team_that_cannot_be_analysed_says_so_and_the_others_are(
     assert analysis.parts.get(tenant=bio).trouble == "ValueError: the numbers make no sense"
     assert "could not be analysed" in caplog.text
     assert found(analysis) == [(job, C.OVER_BORROWING)]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What goes wrong in analyses for as long as it is named here: reading the past, or replaying it."""
+    from scheduling.actions import anomalies  # noqa: PLC0415 - what is replaced
+
+    wrong = set()
+    read, replayed = anomalies.read_past, anomalies.Analysis.of
+
+    def read_past(*period: Any) -> Any:
+        if "reading" in wrong:
+            raise TypeError("a row makes no sense")
+        return read(*period)
+
+    def of(self: anomalies.Analysis, tenant: int) -> anomalies.Findings:
+        if "replaying" in wrong:
+            raise AssertionError("a job makes no sense")
+        return replayed(self, tenant)
+
+    monkeypatch.setattr(anomalies, "read_past", read_past)
+    monkeypatch.setattr(anomalies.Analysis, "of", of)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [("reading", "TypeError: a row makes no sense"), ("replaying", "AssertionError: a job makes no sense")],
+)
+def test_whatever_goes_wrong_the_teams_say_so_and_are_analysed_again_when_asked(
+    lab: World, begins: datetime, failing: set[str], what: str, why: str
+) -> None:
+    small = waited(lab, lab.people.charlie, lab.people.bio, begins)
+    ran(small, begins, begins + hours(5), lab.cluster.nodes.first())
+    job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
+    ran(job, begins + hours(5), begins + hours(6), lab.cluster.nodes.first())
+    failing.add(what)
+    analysis = analyse(lab, begins)
+    assert [(part.trouble, part.has_failed) for part in analysis.parts.all()] == [(why, True)] * 2
+    failing.clear()
+    repeat_analysis(actor=lab.people.olga, analysis=analysis)
+    assert SharingAnalysis.objects.unfinished().get() == analysis
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    analysis.refresh_from_db()
+    assert analysis.finished_at is not None
+    assert found(analysis) == [(job, C.UNEXPLAINED)]
+    assert not analysis.parts.troubled().exists()
+    with pytest.raises(Refused):
+        repeat_analysis(actor=lab.people.olga, analysis=analysis)
+    with pytest.raises(NotAllowed):
+        repeat_analysis(actor=lab.people.alice, analysis=analysis)
+
+
+def test_who_asks_for_the_same_period_has_teams_that_failed_analysed_again_and_no_others(
+    lab: World, begins: datetime, failing: set[str]
+) -> None:
+    hog(lab, begins)
+    waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
+    failing.add("replaying")
+    analysis = analyse(lab, begins)
+    analysis.parts.filter(tenant=lab.people.bio).update(trouble="", gpus={"V100": 4}, judged=7)
+    failing.clear()
+    assert analyse(lab, begins) == analysis
+    judged = dict(analysis.parts.values_list("tenant", "judged"))
+    assert judged == {lab.people.bio.pk: 7, lab.people.astro.pk: 1}
+
+
+def test_the_next_night_analyses_again_of_what_nothing_could_be_said(
+    lab: World, begins: datetime, failing: set[str]
+) -> None:
+    small = waited(lab, lab.people.charlie, lab.people.bio, begins)
+    ran(small, begins, begins + hours(5), lab.cluster.nodes.first())
+    failing.add("replaying")
+    (last_night,) = request_nightly()
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    earlier = {"begins": last_night.begins - hours(24), "ends": last_night.ends - hours(24)}
+    SharingAnalysis.objects.filter(pk=last_night.pk).update(**earlier)
+    failing.clear()
+    (tonight,) = request_nightly()
+    assert set(SharingAnalysis.objects.unfinished()) == {last_night, tonight}
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    assert not SharingAnalysis.objects.unfinished().exists()
+    assert not SharingPart.objects.troubled().exists()
+
+
+def test_a_team_without_jobs_that_can_be_compared_is_told_why(lab: World, begins: datetime) -> None:
+    cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
+    ran(waited(lab, cast.bob, cast.astro, begins - hours(1)), begins - hours(1), begins + hours(2), one)
+    ran(waited(lab, cast.bob, cast.astro, begins, gpus=1, only_idle=True), begins, begins + hours(2), other)
+    ran(
+        waited(lab, cast.charlie, cast.bio, begins + hours(2), workers=2),
+        begins + hours(2),
+        begins + hours(3),
+        one,
+        other,
+    )
+    troubles = dict(analyse(lab, begins).parts.values_list("tenant", "trouble"))
+    assert troubles == {
+        cast.astro.pk: "none of its jobs can be compared: 1 from before the period, which may be too short,"
+        " 1 without a part in the sharing",
+        cast.bio.pk: "none of its jobs can be compared: 1 larger than the team's own cluster",
+    }
+
+
+def test_where_nothing_is_known_of_nodes_nothing_can_be_said(lab: World, begins: datetime) -> None:
+    waited(lab, lab.people.bob, lab.people.astro, begins)
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.all().delete()
+    (part,) = analyse(lab, begins).parts.all()
+    assert part.trouble == "nothing is known of the cluster's nodes in this time"
 
 
 def test_of_one_period_there_is_one_analysis_and_only_operators_ask(lab: World, begins: datetime) -> None:
