@@ -85,8 +85,8 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
         if row is None:
             return
         try:
-            numbers = [int(row[column]) for column in COLUMNS[2:]]
-            job = TraceJob(row["job_id"], row["user"], *numbers, line=rows.line_num)
+            gpus, submitted, duration = (int(row[column]) for column in COLUMNS[2:])
+            job = TraceJob(row["job_id"], row["user"], gpus, submitted, duration, rows.line_num)
         except (TypeError, ValueError) as error:
             raise BadTrace(f"line {rows.line_num}: {error}") from None
         if (
@@ -102,7 +102,7 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
 
 
 def _is_name(text: str | None) -> bool:
-    return bool(text and text.strip()) and text.isprintable() and len(text) <= LONGEST_NAME
+    return text is not None and bool(text.strip()) and text.isprintable() and len(text) <= LONGEST_NAME
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
