@@ -89,6 +89,7 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
             job = TraceJob(row["job_id"], row["user"], gpus, submitted, duration, rows.line_num)
         except (TypeError, ValueError) as error:
             raise BadTrace(f"line {rows.line_num}: {error}") from None
+        numbers = (gpus, submitted, duration)
         if (
             not (_is_name(job.number) and _is_name(job.tenant))
             or min(numbers) < 0
