@@ -55,10 +55,10 @@ def tickets_between(begins: datetime, ends: datetime) -> Iterator[PastTickets]:
 
 
 def quotas_between(
-    begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: str
+    begins: datetime, ends: datetime, *, kinds: Collection[str], at_limit: Collection[str]
 ) -> Iterator[PastQuota]:
-    """Of these kinds, by limit and in order of time. One query."""
-    found = QuotaChange.objects.filter(kind__in=kinds, at_limit=at_limit)
+    """Of these kinds, and that did one of these at the limit; by limit and in order of time. One query."""
+    found = QuotaChange.objects.filter(kind__in=kinds, at_limit__in=at_limit)
     for changes in _in_time(found, begins, by=attrgetter("quota_id")):
         untils = [*(since for since, _ in changes[1:]), ends]
         for (since, change), until in zip(changes, untils, strict=True):

@@ -164,8 +164,12 @@ class _Reader:
     def _without_hours(self, row: _Row, spent: list[SpentHours]) -> Iterator[HeldBack]:
         kinds = [pk for pk in self.column if not row.generation_ids or pk in row.generation_ids]
         own = [one for one in spent if one.user in {None, row.owner}]
-        for since, until in when_spent(own, kinds):
-            yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), Cause.QUOTA)
+        for cause, some in (
+            (Cause.QUOTA, [one for one in own if not one.leaves_idle]),
+            (Cause.IDLE_LIMIT, own),
+        ):
+            for since, until in when_spent(some, kinds):
+                yield HeldBack(self._since(since, 0.0), self._since(until, 0.0), cause)
 
     def _end(self, row: _Row) -> float | None:
         return None if row.ended_at is None or row.ended_at > self.ends else self._since(row.ended_at, 0.0)
@@ -200,8 +204,9 @@ class _Reader:
             "running_from",
             "held_until",
             "end_reason",
+            "lost_from",
         )
-        for pk, job, generation, decided, since, running, until, why in rows:
+        for pk, job, generation, decided, since, running, until, why, lost in rows:
             if generation not in self.column or since is None:
                 continue
             ends = self._since(until, self.length)
@@ -218,6 +223,7 @@ class _Reader:
                     nodes=nodes,
                     failed=_has_failed(since, running, until, why),
                     promised=self._since(decided, begins) if decided < since else None,
+                    lost_from=None if lost is None else self._since(lost, begins),
                 )
             )
         return found

@@ -11,6 +11,9 @@ from accounting.models import Quota, Tenant
 from accounting.past_terms import quotas_between
 from fairshare.simulator.past import Limit
 
+# What makes jobs wait; the others only warn.
+BINDING = (Quota.AtLimit.BLOCK, Quota.AtLimit.IDLE)
+
 
 @dataclass(frozen=True, slots=True)
 class Indices:
@@ -22,9 +25,12 @@ class Indices:
 
 
 def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterator[Limit]:
-    """Each of a tenant with all below it, or of one user in one tenant; those that blocked. Two queries."""
+    """Each of a tenant with all below it, or of one user in one tenant; those that blocked or left jobs to idle GPUs.
+
+    Two queries.
+    """
     lineages = {one.pk: one.lineage for one in Tenant.objects.filter(pk__in=indices.tenants)}
-    quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=Quota.AtLimit.BLOCK)
+    quotas = quotas_between(begins, ends, kinds=[Quota.Kind.GPUS], at_limit=BINDING)
     for past in quotas:
         quota, kind = past.quota, None
         if quota.generation_id is not None:
@@ -37,6 +43,7 @@ def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterat
             gpus=float(quota.limit),
             begins=(past.begins - begins).total_seconds(),
             ends=(past.ends - begins).total_seconds(),
+            leaves_idle=quota.at_limit == Quota.AtLimit.IDLE,
         )
         below = {pk for pk, lineage in lineages.items() if quota.tenant_id in lineage}
         if quota.user_id is None and not quota.each_user:

@@ -18,6 +18,7 @@ from accounting.models import Quota, Tenant, UsageSegment
 from accounting.past_terms import quotas_between
 from accounting.periods import period_of
 from accounting.sums import HOUR
+from scheduling.past_limits import BINDING
 
 SECONDS = Decimal(3600)
 # When how much was used: the beginning of an hour, and GPU-seconds or money.
@@ -33,17 +34,27 @@ class SpentHours:
     begins: datetime
     ends: datetime
     user: int | None = None
+    leaves_idle: bool = False  # rather than block
 
 
 def spent_hours(begins: datetime, ends: datetime) -> list[SpentHours]:
-    """For all whom such a limit blocked in [begins, ends), their own or of a tenant above, while it was in force."""
+    """For all whom such a limit blocked, or left to idle GPUs, in [begins, ends), their own or of a tenant above; while
+    it was in force.
+    """
     found = []
-    quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=Quota.AtLimit.BLOCK)
+    quotas = quotas_between(begins, ends, kinds=Quota.OF_A_PERIOD, at_limit=BINDING)
     for _, some in groupby(quotas, lambda past: past.quota.pk):
         limits = list(some)
         used = list(_used(limits[0].quota, begins, ends))  # whatever the limit was
         found += [
-            SpentHours(tenant, past.quota.generation_id, max(since, past.begins), min(until, past.ends), user)
+            SpentHours(
+                tenant,
+                past.quota.generation_id,
+                max(since, past.begins),
+                min(until, past.ends),
+                user,
+                past.quota.at_limit == Quota.AtLimit.IDLE,
+            )
             for past in limits
             for tenant, user, hourly in used
             for since, until in _spent(past.quota, hourly, begins, ends)

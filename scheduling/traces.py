@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TextIO
+from hashlib import sha256
 
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.model import Machines, SimJob, Span
@@ -13,6 +13,8 @@ from fairshare.simulator.packed import FirstCome
 
 # As in the traces of Chronus (SoCC '21), whose users are the virtual clusters of Philly; other columns are ignored.
 COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration")
+# What names of jobs and teams may have to be names here too, and seconds to be a time at all (31 years).
+LONGEST_NAME, MOST_SECONDS = 50, 10**9
 
 
 class BadTrace(Exception):
@@ -28,6 +30,7 @@ class TraceJob:
     gpus: int
     submitted: int
     duration: int
+    line: int = 0  # of the file, where it comes from one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,32 @@ class PastJob:
     held: Span
 
 
-def read_trace(lines: TextIO) -> list[TraceJob]:
+def decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a file. Raises BadTrace for the first that is no text."""
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise BadTrace(f"line {number}: no UTF-8: {error.reason}") from None
+
+
+def fingerprint_of(jobs: Iterable[TraceJob]) -> str:
+    """The same for the same jobs, however the file is written."""
+    told = repr([(job.number, job.tenant, job.gpus, job.submitted, job.duration) for job in jobs])
+    return sha256(told.encode()).hexdigest()
+
+
+def read_trace(lines: Iterable[str]) -> list[TraceJob]:
     """The jobs of a CSV that has at least these COLUMNS, in order of submission.
 
     Raises BadTrace for what is no trace. Jobs without GPUs or without a duration are among them.
     """
-    rows = csv.DictReader(lines)
-    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+    rows = csv.DictReader(lines, strict=True)
+    try:
+        names = rows.fieldnames or ()
+    except csv.Error as error:
+        raise BadTrace(f"line 1: {error}") from None
+    missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise BadTrace(f"the file has no column {missing[0]}; it must have {', '.join(COLUMNS)}")
     return sorted(_jobs(rows), key=lambda job: (job.submitted, job.number))
@@ -54,19 +76,34 @@ def read_trace(lines: TextIO) -> list[TraceJob]:
 
 def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
     seen = set()
-    for row in rows:
+    while True:
+        begins = rows.line_num + 1
         try:
-            job = TraceJob(
-                row["job_id"], row["user"], int(row["num_gpu"]), int(row["submit_time"]), int(row["duration"])
-            )
+            row = next(rows, None)
+        except csv.Error as error:
+            raise BadTrace(f"line {begins}: {error}") from None
+        if row is None:
+            return
+        try:
+            gpus, submitted, duration = (int(row[column]) for column in COLUMNS[2:])
+            job = TraceJob(row["job_id"], row["user"], gpus, submitted, duration, rows.line_num)
         except (TypeError, ValueError) as error:
             raise BadTrace(f"line {rows.line_num}: {error}") from None
-        if not job.number or not job.tenant or min(job.gpus, job.submitted, job.duration) < 0:
+        numbers = (gpus, submitted, duration)
+        if (
+            not (_is_name(job.number) and _is_name(job.tenant))
+            or min(numbers) < 0
+            or max(numbers) > MOST_SECONDS
+        ):
             raise BadTrace(f"line {rows.line_num}: {job} says nothing that can be")
         if job.number in seen:
             raise BadTrace(f"line {rows.line_num}: job {job.number} comes twice")
         seen.add(job.number)
         yield job
+
+
+def _is_name(text: str | None) -> bool:
+    return text is not None and bool(text.strip()) and text.isprintable() and len(text) <= LONGEST_NAME
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:
@@ -86,10 +123,13 @@ def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[
     nodes together.
     """
     wanted = [job for job in jobs if job.gpus and job.duration]
+    for job in wanted:
+        if job.gpus > nodes * gpus_per_node:  # before workers are looked for, of which there may be millions
+            raise _too_large(job, nodes, gpus_per_node)
     gangs = [gang(job.gpus, gpus_per_node) for job in wanted]
     for job, (workers, each) in zip(wanted, gangs, strict=True):
         if workers > nodes * (gpus_per_node // each):
-            raise BadTrace(f"job {job.number} wants {job.gpus} GPUs; {nodes} x {gpus_per_node} are too few")
+            raise _too_large(job, nodes, gpus_per_node)
     machines = Machines((0,) * nodes, (gpus_per_node,) * nodes)
     sims = [
         SimJob(float(job.submitted), float(job.duration), workers, each)
@@ -100,3 +140,8 @@ def replay(jobs: Iterable[TraceJob], *, nodes: int, gpus_per_node: int) -> list[
         PastJob(job, workers, each, fate.spans[0])
         for job, (workers, each), fate in zip(wanted, gangs, fates, strict=True)
     ]
+
+
+def _too_large(job: TraceJob, nodes: int, gpus_per_node: int) -> BadTrace:
+    where = f"line {job.line}: " if job.line else ""
+    return BadTrace(f"{where}job {job.number} wants {job.gpus} GPUs; {nodes} x {gpus_per_node} are too few")

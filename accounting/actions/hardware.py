@@ -24,6 +24,13 @@ def create_generation(
     *, actor: User | None, name: str, description: str = "", memory_gib: int = 0
 ) -> Generation:
     require_admin(actor)
+    return create_generation_within(actor=actor, name=name, description=description, memory_gib=memory_gib)
+
+
+def create_generation_within(
+    *, actor: User | None, name: str, description: str = "", memory_gib: int = 0
+) -> Generation:
+    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
     generation = Generation(name=name.strip(), description=description.strip(), memory_gib=memory_gib)
     check_fields(generation, "name", "description", "memory_gib")
     with refused_if_taken("There is a generation of this name already.", "name"):

@@ -24,6 +24,13 @@ def add_member(
     tickets: int = 100,
 ) -> Membership:
     require_admin(actor)
+    return add_within(actor=actor, tenant=tenant, user=user, role=role, tickets=tickets)
+
+
+def add_within(
+    *, actor: User | None, tenant: Tenant, user: User, role: str = Membership.Role.MEMBER, tickets: int = 100
+) -> Membership:
+    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived.", "tenant")

@@ -45,19 +45,25 @@ def create_user(
     """Without `password` makes a random one."""
     require_admin(actor)
     user = User(
-        username=User.normalize_username(username.strip()),
+        username=username,
         portal_role=portal_role,
         first_name=first_name.strip(),
         last_name=last_name.strip(),
         email=email.strip(),
     )
+    return create_user_within(actor=actor, user=user, password=password)
+
+
+def create_user_within(*, actor: User | None, user: User, password: str | None = None) -> Credentials:
+    """The same of a `user` not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
+    user.username = User.normalize_username(user.username.strip())
     check_fields(user, "username", "portal_role", "first_name", "last_name", "email")
     if User.objects.filter(username__iexact=user.username).exists():
         raise Refused("There is a user of this name already.", "username")
     password = _give_password(user, password)
     with refused_if_taken("There is a user of this name already.", "username"):
         user.save(force_insert=True)
-    after = {"username": user.username, "portal_role": portal_role, "email": user.email}
+    after = {"username": user.username, "portal_role": user.portal_role, "email": user.email}
     audit.record(actor=actor, verb="user.create", target=user, after=after)
     return Credentials(user, password)
 

@@ -54,15 +54,16 @@ class Anomaly:
 class Findings:
     """Of one tenant. `judged` jobs were compared, `unfinished` of them in their start only; `carried` were not,
     as they came before the period, nor those `too_large` for the private cluster, where they could never run.
-    Jobs that took no part in the sharing are in none of these numbers.
+    Jobs that took no part in the sharing, `apart`, are in none of the other numbers.
     """
 
     anomalies: tuple[Anomaly, ...]
-    gpus: tuple[int, ...]  # of its private cluster, by generation
+    gpus: tuple[int, ...]  # of its private cluster for most of the time, by generation
     judged: int
     unfinished: int
     carried: int
     too_large: int
+    apart: int
 
 
 class Analysis:
@@ -75,14 +76,14 @@ class Analysis:
         # As their owner wants them: in the order of arrival, like the live rounds.
         for job in sorted(past.jobs, key=lambda job: (job.arrival, job.key)):
             self._of_tenant[job.tenant].append(job)
-        self._timeline = Timeline(past, self.purchase.gpus)
+        self._timeline = Timeline(past, self.purchase)
 
     def of(self, tenant: int) -> Findings:
         """Replays the tenant's jobs on its private cluster and finds why those that fared worse did."""
-        machines = self.purchase.machines(tenant)
+        owned = self.purchase.machines(tenant)
         own = [job for job in self._of_tenant[tenant] if not job.only_idle]
-        jobs = [job for job in own if fits(job, machines)]
-        fates = replay(self.past, jobs, machines, self.past.user_tickets[tenant]) if jobs else []
+        jobs = [job for job in own if fits(job, owned)]
+        fates = replay(self.past, jobs, owned, self.past.user_tickets[tenant]) if jobs else []
         late = [
             one
             for job, fate in zip(jobs, fates, strict=True)
@@ -97,6 +98,7 @@ class Analysis:
             unfinished=sum(not _has_an_end(job) for job in judged),
             carried=sum(job.carried for job in jobs),
             too_large=len(own) - len(jobs),
+            apart=len(self._of_tenant[tenant]) - len(own),
         )
 
     def _late(self, job: PastJob, fate: Fate) -> Late | None:

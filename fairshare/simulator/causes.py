@@ -17,6 +17,7 @@ import numpy as np
 from fairshare.model import Ints
 from fairshare.simulator.model import Fate
 from fairshare.simulator.past import Cause, Limit, Past, PastJob, Turn
+from fairshare.simulator.private import Purchase
 
 STEPS = 24
 MOST_HOLDERS = 10
@@ -47,9 +48,8 @@ class Blame:
 class Timeline:
     """The shared cluster from moment to moment; only ever forward, until it is rewound."""
 
-    def __init__(self, past: Past, bought: Ints) -> None:
-        """`bought` (tenants, K): GPUs of the private clusters."""
-        self.past, self.bought = past, bought
+    def __init__(self, past: Past, purchase: Purchase) -> None:
+        self.past, self.bought_at = past, purchase.at
         nodes = max((change.node for change in past.nodes), default=-1) + 1
         self.kind = np.full(nodes, -1, dtype=np.int64)
         for change in past.nodes:
@@ -73,6 +73,7 @@ class Timeline:
         size = len(self.kind)
         self._next = 0
         self.gpus, self.usable, self.held, self.kept = (np.zeros(size, dtype=np.int64) for _ in range(4))
+        self.bought = self.bought_at(0.0)  # (tenants, K) GPUs of the private clusters
         self.by_tenant = np.zeros_like(self.bought)
         self.turns: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
         self.promises: dict[Key, None] = {}
@@ -88,6 +89,7 @@ class Timeline:
                 self._keep((i, n), 1 if what == 3 else -1)
             else:
                 self._hold((i, n), 1 if what == 2 else -1)
+        self.bought = self.bought_at(moment)
 
     def _hold(self, key: Key, sign: int) -> None:
         job, turn = self.job(key), self.turn(key)
@@ -112,7 +114,7 @@ class Timeline:
 
     def held_under(self, limit: Limit, generations: Iterable[int]) -> int:
         """GPUs that count for the limit."""
-        if limit.user is not None:
+        if limit.user is not None or limit.leaves_idle:
             return sum(self.job(key).gpus for key in self.turns_under(limit, generations))
         return sum(int(self.by_tenant[tenant, k]) for tenant in limit.tenants for k in generations)
 
@@ -122,7 +124,8 @@ class Timeline:
             for tenant in sorted(limit.tenants)
             for k in generations
             for key in self.turns[tenant, k]
-            if limit.user is None or self.job(key).user == limit.user
+            if limit.user in {None, self.job(key).user}
+            and not (limit.leaves_idle and self.job(key).only_idle)
         }
 
     def job(self, key: Key) -> PastJob:
@@ -140,7 +143,7 @@ def blame(timeline: Timeline, late: Sequence[Late]) -> list[Blame]:
     timeline.rewind()
     for moment, i, lasts in steps:
         timeline.go_to(moment)
-        cause, keys = why_waiting(timeline, late[i].job, moment)
+        cause, keys = why_waiting(timeline, late[i], moment)
         causes[i][cause] = causes[i].get(cause, 0.0) + lasts
         for key in keys:
             other = timeline.job(key)
@@ -196,9 +199,13 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
         return found
     turns = [turn for turn in job.turns if not turn.failed]
     alone = math.fsum(span.ends - span.begins for span in late.fate.spans)
-    ran = math.fsum(turn.ends - turn.ready for turn in turns)
+    ran = math.fsum(turn.ran for turn in turns)
+    lost = math.fsum(turn.lost for turn in turns)
     started = math.fsum(turn.ready - turn.begins for turn in turns)
     more = started + ran - alone
+    if min(more, lost) > 0:
+        found[Cause.LOST_WORK] = min(more, lost)
+        more -= min(more, lost)
     again = math.fsum(turn.ready - turn.begins for turn in turns[1:])
     if min(more, again) > 0:
         found[Cause.SWITCHING] = min(more, again)
@@ -207,11 +214,13 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
     return found
 
 
-def why_waiting(timeline: Timeline, job: PastJob, moment: float) -> tuple[Cause, Sequence[Key]]:
+def why_waiting(timeline: Timeline, late: Late, moment: float) -> tuple[Cause, Sequence[Key]]:
     """The cause at a moment at which the timeline is, and the turns that were in the job's way."""
-    for stretch in job.held_back:
-        if stretch.begins <= moment < stretch.ends:
-            return stretch.cause, ()
+    job = late.job
+    held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
+    for cause in held_back:
+        if cause is not Cause.IDLE_LIMIT:
+            return cause, ()
     kinds = [k for k, speed in enumerate(job.speeds) if speed > 0 and _could_hold(timeline, job, k)]
     allowed, in_quota = _within_limits(timeline, job, kinds, moment)
     if kinds and not allowed:
@@ -225,7 +234,10 @@ def why_waiting(timeline: Timeline, job: PastJob, moment: float) -> tuple[Cause,
         nodes = timeline.of_kind[k]
         if np.maximum(free[nodes], 0).sum() >= job.gpus:
             return Cause.FRAGMENTATION, _on_broken_nodes(timeline, job.gpus_per_worker, k, free)
-    return _others_or_own(timeline, job, allowed, free)
+    claimed, beyond = _within_limits(timeline, job, allowed, moment, leaves_idle=True)
+    if held_back or (allowed and not claimed):
+        return Cause.IDLE_LIMIT, beyond
+    return _others_or_own(timeline, late, claimed, free)
 
 
 def _could_hold(timeline: Timeline, job: PastJob, k: int) -> bool:
@@ -237,12 +249,16 @@ def _slots(free: Ints, job: PastJob) -> int:
 
 
 def _within_limits(
-    timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float
+    timeline: Timeline, job: PastJob, kinds: Sequence[int], moment: float, *, leaves_idle: bool = False
 ) -> tuple[list[int], list[Key]]:
-    """The generations on which no quota forbids it now, and the turns that use up those that do."""
+    """The generations on which no quota forbids it now, and the turns that use up those that do; of quotas that
+    forbid, or of those that leave it to idle GPUs.
+    """
     allowed, using = list(kinds), dict[Key, None]()
     for limit in timeline.limits[job.tenant]:
-        if limit.user not in {None, job.user} or not limit.begins <= moment < limit.ends:
+        if limit.leaves_idle != leaves_idle or limit.user not in {None, job.user}:
+            continue
+        if not limit.begins <= moment < limit.ends:
             continue
         counted = [limit.generation] if limit.generation is not None else range(timeline.past.generations)
         if timeline.held_under(limit, counted) + job.gpus > limit.gpus:
@@ -263,10 +279,10 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 
 
 def _others_or_own(
-    timeline: Timeline, job: PastJob, kinds: Sequence[int], free: Ints
+    timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints
 ) -> tuple[Cause, Sequence[Key]]:
     """All is held or away: did others hold more than theirs, while its tenant had not its own?"""
-    tenant, away = job.tenant, False
+    job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
         nodes = timeline.of_kind[k]
         mine, bought = int(timeline.by_tenant[tenant, k]), int(timeline.bought[tenant, k])
@@ -284,6 +300,10 @@ def _others_or_own(
             return Cause.OVER_BORROWING, keys
         away = away or gone > 0
     if away or not kinds:
-        return Cause.FAILURE, ()
+        return Cause.HARDWARE, ()
     own = [key for k in kinds for key in timeline.turns[tenant, k]]
-    return (Cause.PRIORITY, own) if own else (Cause.UNEXPLAINED, ())
+    if own:
+        return Cause.PRIORITY, own
+    then = timeline.bought_at(late.fate.first_start or 0.0)
+    shrunk = any(timeline.bought[tenant, k] < then[tenant, k] for k in kinds)
+    return Cause.HARDWARE if shrunk else Cause.UNEXPLAINED, ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,10 +51,20 @@ class _Run:
 
 
 class Engine:
-    """One replay. `switch_cost` is for how many seconds a gang holds its GPUs at each start before it goes on."""
+    """One replay. `switch_cost` is for how many seconds a gang holds its GPUs at each start before it goes on.
+
+    `changes` say from when on, in order of time, the same nodes have other numbers of GPUs. Gangs on a node that has
+    too few left are stopped, those that began last first, and lose no progress.
+    """
 
     def __init__(
-        self, machines: Machines, jobs: Sequence[SimJob], scheduler: Scheduler, *, switch_cost: float = 0.0
+        self,
+        machines: Machines,
+        jobs: Sequence[SimJob],
+        scheduler: Scheduler,
+        *,
+        switch_cost: float = 0.0,
+        changes: Sequence[tuple[float, Machines]] = (),
     ) -> None:
         self.machines, self.jobs, self.now = machines, jobs, 0.0
         self._scheduler, self._switch_cost = scheduler, switch_cost
@@ -64,6 +75,7 @@ class Engine:
         # A heap by time and then by number; a turn that is over is no job's present one.
         self._ends: list[tuple[float, int, int, _Run]] = []
         self._turns = itertools.count()
+        self._changes = list(reversed(changes))
 
     @property
     def active(self) -> Sequence[int]:
@@ -84,10 +96,13 @@ class Engine:
         while True:
             arrival = self.jobs[arrivals[-1]].arrival if arrivals else math.inf
             moment = min(arrival, self._next_end(), again)
+            if moment < math.inf or self._active:  # there is somebody whom it may concern
+                moment = min(moment, self._next_change())
             if moment > until or moment == math.inf:
                 break
             self.now = moment
             self._end_those_that_are_done()
+            self._change_machines()
             while arrivals and self.jobs[arrivals[-1]].arrival <= moment:
                 self._active[arrivals.pop()] = None
             self._apply(self._scheduler.decide(self))
@@ -105,6 +120,22 @@ class Engine:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else math.inf
 
+    def _next_change(self) -> float:
+        return self._changes[-1][0] if self._changes else math.inf
+
+    def _change_machines(self) -> None:
+        while self._next_change() <= self.now:
+            _, self.machines = self._changes.pop()
+            left = list(self.machines.node_gpus)
+            for job, run in list(self._runs.items()):  # in the order in which they began
+                needs = Counter(run.place.nodes)
+                each = self.jobs[job].gpus_per_worker
+                if any(left[node] < count * each for node, count in needs.items()):
+                    self._interrupt(job)
+                    continue
+                for node, count in needs.items():
+                    left[node] -= count * each
+
     def _end_those_that_are_done(self) -> None:
         while self._next_end() <= self.now:
             _, _, job, _ = heapq.heappop(self._ends)
@@ -116,9 +147,7 @@ class Engine:
     def _apply(self, places: Mapping[int, Place]) -> None:
         """Stops first, so that GPUs are free for those that start."""
         for job in [job for job, run in self._runs.items() if places.get(job) != run.place]:
-            self._left[job] = self._runs[job].left(self.now)
-            self._fates[job].preemptions += 1
-            self._stop(job)
+            self._interrupt(job)
         for job, place in places.items():
             if job not in self._runs:
                 self._start(job, place)
@@ -135,6 +164,11 @@ class Engine:
         run = _Run(place, since=self.now, ready=ready, speed=speed, remaining=self._left[job])
         self._runs[job] = run
         heapq.heappush(self._ends, (run.end, next(self._turns), job, run))
+
+    def _interrupt(self, job: int) -> None:
+        self._left[job] = self._runs[job].left(self.now)
+        self._fates[job].preemptions += 1
+        self._stop(job)
 
     def _stop(self, job: int) -> None:
         run = self._runs.pop(job)

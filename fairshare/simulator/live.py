@@ -44,10 +44,6 @@ class LiveScheduler:
 
     def __init__(self, machines: Machines, tickets: Tickets, settings: Settings, *, seed: int = 0) -> None:
         self._settings, self._seed = settings, seed
-        generations = tuple(str(k) for k in range(machines.generations))
-        capacity = np.array(machines.node_gpus, dtype=np.int64)
-        kinds = np.array(machines.node_generation, dtype=np.int64)
-        self._cluster = Cluster(generations, kinds, capacity, capacity)
         shape = (len(tickets.parent), machines.generations)
         self._accounts = Accounts(
             parent=np.array(tickets.parent, dtype=np.int64),
@@ -66,9 +62,19 @@ class LiveScheduler:
         self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
         self._last_place: dict[int, Place] = {}
         self._last, self._last_quantum = 0.0, -np.inf
+        self._use(machines)
+
+    def _use(self, machines: Machines) -> None:
+        generations = tuple(str(k) for k in range(machines.generations))
+        capacity = np.array(machines.node_gpus, dtype=np.int64)
+        kinds = np.array(machines.node_generation, dtype=np.int64)
+        self._machines, self._cluster = machines, Cluster(generations, kinds, capacity, capacity)
+        self._known = self._answered = None
 
     def decide(self, state: State) -> Mapping[int, Place]:
         self._settle(state)
+        if state.machines is not self._machines:
+            self._use(state.machines)
         active = list(state.active)
         # The very sum at which it asks again: a difference may be rounded to less than the quantum, for ever.
         is_quantum = state.now >= self._last_quantum + self._settings.quantum

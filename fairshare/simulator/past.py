@@ -17,11 +17,14 @@ class Cause(StrEnum):
     FRAGMENTATION = "fragmentation"  # enough GPUs were free, but not together as the gang needs them
     RESERVATION = "reservation"  # free GPUs were kept for another gang until it had all of its own
     PRIORITY = "priority"  # its tenant had its share: own other jobs went first
-    FAILURE = "failure"  # its own attempts failed, or nodes were down or drained
+    FAILURE = "failure"  # its own attempts failed
+    HARDWARE = "hardware"  # nodes were down or drained, or GPUs of theirs had failed
     QUOTA = "quota"  # a quota of GPUs at once, or of GPU-hours, was used up
+    IDLE_LIMIT = "idle_limit"  # a limit left it to GPUs that nobody else wanted, and there were none
     PAUSE = "pause"  # the cluster was paused
     SLOWER_GPUS = "slower_gpus"  # it ran on a slower generation than it would have had
     SWITCHING = "switching"  # it was stopped and started more often
+    LOST_WORK = "lost_work"  # what it had done was lost, and done again
     UNEXPLAINED = "unexplained"  # free GPUs would have held it
 
 
@@ -29,7 +32,8 @@ class Cause(StrEnum):
 class Turn:
     """A gang held GPUs. From `promised` on they were kept for it as they came free; all workers ran at `ready`.
 
-    `failed`: it could not be started, or did not last, and nothing was done in it.
+    `failed`: it could not be started, or did not last, and nothing was done in it. `lost_from`: what it did from
+    then on was lost, and a later turn did it again.
     """
 
     generation: int
@@ -39,11 +43,22 @@ class Turn:
     nodes: tuple[int, ...]  # of each worker
     failed: bool = False
     promised: float | None = None
+    lost_from: float | None = None
+
+    @property
+    def ran(self) -> float:
+        """Seconds in which all workers ran."""
+        return self.ends - self.ready
+
+    @property
+    def lost(self) -> float:
+        """Seconds of these whose work was done again."""
+        return 0.0 if self.lost_from is None else max(self.ends - max(self.lost_from, self.ready), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """For a reason of its own a job could not start, whatever was free."""
+    """For a reason of its own a job could not start, whatever was free; or, with IDLE_LIMIT, only on what was."""
 
     begins: float
     ends: float
@@ -94,6 +109,9 @@ class NodeState:
 class Limit:
     """A quota of GPUs at once, in force for some time: what `tenants` may hold together of a generation, or (None) of
     all; or what one of their users may, as counted within its tenant.
+
+    With `leaves_idle` gangs beyond it may hold GPUs that nobody else wants; those of jobs that take no part in the
+    sharing do not count for it.
     """
 
     tenants: frozenset[int]
@@ -102,6 +120,7 @@ class Limit:
     user: int | None = None
     begins: float = 0.0
     ends: float = math.inf
+    leaves_idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,19 @@ The counterfactual of HiveD (OSDI '20, section 2: sharing anomaly) with tickets 
 should not fare worse on the shared cluster than on machines of its own. It buys whole GPUs, of each generation its
 tickets' part of what the cluster had; what is left by rounding down goes to the largest remainders, so that all
 tenants together buy exactly what there is. They come in nodes as most of the cluster's are, and the rest that fills
-none in a smaller one.
+none in a smaller one. Where the cluster gets or loses nodes they are bought, or given back, at that moment.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +24,7 @@ from fairshare.model import NOWHERE, Ints, Settings
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.live import LiveScheduler, Tickets
 from fairshare.simulator.model import Fate, Machines, SimJob
-from fairshare.simulator.past import Past, PastJob
+from fairshare.simulator.past import NodeState, Past, PastJob
 
 
 def ticket_parts(parent: Sequence[int], tickets: Sequence[float]) -> list[float]:
@@ -87,41 +91,89 @@ def usual_node(past: Past, generation: int) -> int:
     return max(counted, key=lambda size: (counted[size], size), default=1)
 
 
+def gpus_over_time(past: Past) -> list[tuple[float, tuple[int, ...]]]:
+    """From when on, the first from 0, the cluster had how many GPUs of each generation; drained and broken ones too."""
+    totals = [0] * past.generations
+    of_node: dict[int, NodeState] = {}
+    found = [(0.0, tuple(totals))]
+    for change in past.nodes:
+        if (before := of_node.get(change.node)) is not None:
+            totals[before.generation] -= before.gpus
+        totals[change.generation] += change.gpus
+        of_node[change.node] = change
+        at = min(max(change.at, 0.0), past.ends)
+        if at == found[-1][0]:
+            found.pop()
+        if not found or tuple(totals) != found[-1][1]:
+            found.append((at, tuple(totals)))
+    return found
+
+
+# From when on there are which machines, in order of time, the first from 0 on.
+Owned: TypeAlias = Sequence[tuple[float, Machines]]
+
+
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """What each tenant buys: `gpus` (tenants, K), and of each generation the GPUs of a usual node."""
+    """What each tenant buys: `gpus` (tenants, K) for most of the period, and of each generation the GPUs of a usual
+    node. `over_time` has from when on it is how much, in order of time.
+    """
 
     gpus: Ints
     node_gpus: tuple[int, ...]
+    over_time: tuple[tuple[float, Ints], ...]
 
     @classmethod
     def of(cls, past: Past) -> Purchase:
-        columns = [apportion(past.parts, gpus) for gpus in usual_gpus(past).tolist()]
-        gpus = np.array(columns, dtype=np.int64).reshape(past.generations, len(past.parts)).T
-        return cls(gpus, tuple(usual_node(past, k) for k in range(past.generations)))
+        apportioned = cache(lambda gpus: apportion(past.parts, gpus))
 
-    def machines(self, tenant: int) -> Machines:
-        kinds: list[int] = []
-        sizes: list[int] = []
-        for k, gpus in enumerate(self.gpus[tenant].tolist()):
-            whole, rest = divmod(gpus, self.node_gpus[k])
-            found = [self.node_gpus[k]] * whole + [rest] * (rest > 0)
-            kinds += [k] * len(found)
-            sizes += found
-        return Machines(tuple(kinds), tuple(sizes), len(self.node_gpus))
+        def bought(totals: Sequence[int]) -> Ints:
+            columns = [apportioned(gpus) for gpus in totals]
+            return np.array(columns, dtype=np.int64).reshape(past.generations, len(past.parts)).T
+
+        return cls(
+            bought(usual_gpus(past).tolist()),
+            tuple(usual_node(past, k) for k in range(past.generations)),
+            tuple((since, bought(totals)) for since, totals in gpus_over_time(past)),
+        )
+
+    def at(self, moment: float) -> Ints:
+        """(tenants, K)"""
+        place = bisect_right(self.over_time, moment, key=itemgetter(0))
+        return self.over_time[max(place - 1, 0)][1]
+
+    def machines(self, tenant: int) -> Owned:
+        """Always the same nodes; those that are not bought yet, or are given back, have no GPUs."""
+        steps = [(since, gpus[tenant].tolist()) for since, gpus in self.over_time]
+        most = [
+            max(math.ceil(gpus[k] / self.node_gpus[k]) for _, gpus in steps)
+            for k in range(len(self.node_gpus))
+        ]
+        kinds = tuple(k for k, count in enumerate(most) for _ in range(count))
+        found: list[tuple[float, Machines]] = []
+        for since, gpus in steps:
+            sizes = [
+                min(max(gpus[k] - i * self.node_gpus[k], 0), self.node_gpus[k])
+                for k, count in enumerate(most)
+                for i in range(count)
+            ]
+            machines = Machines(kinds, tuple(sizes), len(self.node_gpus))
+            if not found or machines != found[-1][1]:
+                found.append((since, machines))
+        return found
 
 
 def work_of(job: PastJob, past: Past) -> float:
     """Seconds at speed 1 that it has to run, as far as what it took says.
 
-    What it did in turns that failed was lost. It takes as long to get going for the first time as it took; what
-    later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we look, one
-    that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
+    What it did in turns that failed, or did again later, was lost. It takes as long to get going for the first time as
+    it took; what later starts took is the shared cluster's. A job that has not ended holds its GPUs for as long as we
+    look, one that never ran is taken to need as long as it waited: both leave its tenant's other jobs less, not more.
     """
     if job.ended is None:
         return math.inf
     turns = [turn for turn in job.turns if not turn.failed]
-    work = math.fsum((turn.ends - turn.ready) * job.speeds[turn.generation] for turn in turns)
+    work = math.fsum((turn.ran - turn.lost) * job.speeds[turn.generation] for turn in turns)
     if turns:
         first = turns[0]
         start = first.ready - first.begins - past.rules.switch_cost
@@ -131,15 +183,23 @@ def work_of(job: PastJob, past: Past) -> float:
     return max(job.ended - job.arrival, 1.0) * max(job.speeds)
 
 
-def fits(job: PastJob, machines: Machines) -> bool:
-    """Whether the gang could ever run there."""
+def fits(job: PastJob, owned: Owned) -> bool:
+    """Whether the gang could ever run there, from when it came on."""
+    untils = [*(since for since, _ in owned[1:]), math.inf]
+    return any(
+        until > job.arrival and _holds(machines, job)
+        for (_, machines), until in zip(owned, untils, strict=True)
+    )
+
+
+def _holds(machines: Machines, job: PastJob) -> bool:
     slots = [0] * machines.generations
     for kind, gpus in zip(machines.node_generation, machines.node_gpus, strict=True):
         slots[kind] += gpus // job.gpus_per_worker
     return any(speed > 0 and count >= job.workers for speed, count in zip(job.speeds, slots, strict=True))
 
 
-def replay(past: Past, jobs: Sequence[PastJob], machines: Machines, tickets: Sequence[float]) -> list[Fate]:
+def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[float]) -> list[Fate]:
     """What would have become of a tenant's jobs, all of which fit there, with nobody else on the machines.
 
     Its users share them by their tickets, as on the shared cluster; no quota holds for what is its own.
@@ -165,6 +225,7 @@ def replay(past: Past, jobs: Sequence[PastJob], machines: Machines, tickets: Seq
         )
         for job in jobs
     ]
+    (_, machines), *changes = owned
     scheduler = LiveScheduler(machines, users, settings)
-    engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost)
+    engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)
     return list(engine.run(past.ends).fates)

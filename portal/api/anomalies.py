@@ -28,7 +28,7 @@ router = Router(tags=["Reports"])
 
 NONE_YET: dict[str, Any] = {
     "analysis": None, "cluster": None, "begins": None, "ends": None, "teams": 0, "teams_done": 0,
-    "finished_at": None, "compared": 0, "too_large": 0, "items": [], "total": 0,
+    "finished_at": None, "compared": 0, "too_large": 0, "nothing_said": [], "items": [], "total": 0,
 }  # fmt: skip
 
 
@@ -52,13 +52,15 @@ def share_anomalies(
     if asked.cause:
         found = found.filter(cause=asked.cause)
     some = found[asked.offset : asked.offset + asked.limit]
-    sums = read_parts(user, analysis, tenant).aggregate(Sum("judged"), Sum("too_large"))
+    parts = read_parts(user, analysis, tenant)
+    sums = parts.aggregate(Sum("judged"), Sum("too_large"))
     same = ("begins", "ends", "teams", "teams_done", "finished_at")
     return {name: getattr(analysis, name) for name in same} | {
         "analysis": analysis.pk,
         "cluster": cluster.name,
         "compared": sums["judged__sum"] or 0,
         "too_large": sums["too_large__sum"] or 0,
+        "nothing_said": [{"team": part.tenant.name, "why": part.trouble} for part in parts.troubled()],
         "items": [_show(row) for row in seen(some, visible_ids(user))],
         "total": found.count(),
     }

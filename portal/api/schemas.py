@@ -859,6 +859,13 @@ class AnomalyQuestion(Schema):
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
+class SilentTeam(Schema):
+    """A team of which nothing can be said: its analysis failed, or it had no jobs to compare."""
+
+    team: str
+    why: str
+
+
 class SharingAnomalies(Schema):
     """One analysis, as far as it is done, of the caller's teams."""
 
@@ -871,6 +878,7 @@ class SharingAnomalies(Schema):
     finished_at: datetime | None
     compared: int = Field(description="Jobs, of the caller's teams.")
     too_large: int = Field(description="Jobs that could never run on their team's private cluster.")
+    nothing_said: list[SilentTeam] = Field(description="Teams of which nothing can be said, and why.")
     items: list[SharingAnomaly]
     total: int
 

@@ -90,7 +90,8 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
             "late": found.aggregate(late=Sum("late_seconds"))["late"] or 0.0,
             "compared": parts.aggregate(*map(Sum, ("judged", "unfinished", "carried", "too_large"))),
             "troubled": [part for part in parts if part.trouble],
-            "private": [part for part in parts if part.done_at][:ANOMALIES_PER_PAGE],
+            "incomparable": [part for part in parts if part.trouble and not part.has_failed],
+            "private": [part for part in parts if part.done_at and not part.has_failed][:ANOMALIES_PER_PAGE],
         }
     return show(request, "share/anomalies.html", context, refusal=refusal)
 
@@ -117,6 +118,22 @@ def analyse(request: HttpRequest) -> HttpResponse:
         "analyse",
         ask,
         done="The analysis is asked for; its teams appear here as they are done.",
+        to=("share_anomalies",),
+        page=anomalies_page,
+    )
+
+
+@operators_only
+@posted_from("share_anomalies")
+def again(request: HttpRequest) -> HttpResponse:
+    """Asks for the teams of an analysis again of which nothing could be said."""
+    return perform(
+        request,
+        "again",
+        lambda post: actions.repeat_analysis(
+            actor=request.user, analysis=chosen(request.POST, "analysis", SharingAnalysis.objects.all())
+        ),
+        done="These teams are analysed again; they appear here as they are done.",
         to=("share_anomalies",),
         page=anomalies_page,
     )

@@ -76,8 +76,8 @@ def _booked(booked: Iterable[BookedTrades]) -> Table:
 
 COLUMNS = [
     Column("trade", "Trade", Kind.ID),
-    Column("from", "From", Kind.MOMENT),
-    Column("to", "To", Kind.MOMENT),
+    Column("from", "From", Kind.SECOND),
+    Column("to", "To", Kind.SECOND),
     Column("team", "Team"),
     Column("with", "With"),
     Column("gave_gpus", "Gave, GPUs", Kind.NUMBER, 3),

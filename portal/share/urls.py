@@ -11,6 +11,7 @@ urlpatterns = [
         name="share_anomalies_file",
     ),
     path("share/anomalies/analyse/", anomalies.analyse, name="share_analyse"),
+    path("share/anomalies/again/", anomalies.again, name="share_analyse_again"),
     path("trades/", views.trades, name="trades"),
     re_path(r"^trades\.(?P<form>csv|xlsx|pdf|json)$", trade_book.trades_file, name="trades_file"),
     path("trades/limits/<slug:slug>/", limits.trade_limits, name="trade_limits"),

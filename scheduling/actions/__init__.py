@@ -1,7 +1,7 @@
 """Every write of the scheduling room, one function a verb."""
 
 from scheduling.actions.announcements import announce_service
-from scheduling.actions.anomalies import continue_analyses, request_analysis, request_nightly
+from scheduling.actions.anomalies import continue_analyses, repeat_analysis, request_analysis, request_nightly
 from scheduling.actions.attach import (
     attach_cluster,
     check_cluster,
@@ -25,7 +25,7 @@ from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idle_rule, snooze_idle, step_idle
-from scheduling.actions.imports import create_past_tenants, import_history
+from scheduling.actions.imports import import_history
 from scheduling.actions.jobs import cancel_job, check_spec, submit_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.metrics import measure_cluster, set_metrics_source
@@ -69,7 +69,6 @@ __all__ = [
     "clusters_to_close",
     "continue_analyses",
     "create_cluster",
-    "create_past_tenants",
     "create_schedule",
     "create_secret",
     "create_service",
@@ -101,6 +100,7 @@ __all__ = [
     "remove_idle_rule",
     "remove_node",
     "remove_service",
+    "repeat_analysis",
     "replace_kubeconfig",
     "replace_secret",
     "request_analysis",

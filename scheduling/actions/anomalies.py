@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from time import monotonic
 
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from accounting import audit
@@ -42,6 +43,8 @@ def request_analysis(
 ) -> SharingAnalysis:
     """Asks for the anomalies of a period that is over; of the same period there is only one analysis.
 
+    Of an earlier one, teams of which nothing could be said are analysed again.
+
     `actor` None is Fairlot itself. Raises NotAllowed unless an operator asks, Refused where the period makes no sense.
     """
     if actor is not None and not actor.is_operator:
@@ -55,7 +58,9 @@ def request_analysis(
     analysis, is_new = SharingAnalysis.objects.get_or_create(
         cluster=cluster, begins=begins, ends=ends, defaults={"asked_by": actor}
     )
-    if is_new:
+    if not is_new:
+        _analyse_again(analysis)
+    else:
         tenants = jobs_of_period(cluster, begins, ends).order_by().values_list("tenant_id", flat=True)
         insert_rows(SharingPart(analysis=analysis, tenant_id=pk) for pk in sorted(set(tenants)))
         audit.record(
@@ -68,9 +73,42 @@ def request_analysis(
     return analysis
 
 
+@transaction.atomic(durable=True)
+def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysis:
+    """Analyses the teams again of which nothing could be said. Refused where there are none, or for others than
+    operators.
+    """
+    if not actor.is_operator:
+        raise NotAllowed("Only operators may do this.")
+    if not _analyse_again(analysis):
+        raise Refused("Of every team something could be said.")
+    period = {"begins": analysis.begins, "ends": analysis.ends}
+    audit.record(actor=actor, verb="sharing.analyse_again", target=analysis.cluster, after=period)
+    return analysis
+
+
+def _analyse_again(analysis: SharingAnalysis) -> int:
+    """Of how many teams nothing could be said; all of them wait to be analysed again."""
+    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody calls it finished meanwhile
+    parts = analysis.parts.troubled()
+    count = parts.update(done_at=None, trouble="", gpus={}, judged=0, unfinished=0, carried=0, too_large=0)
+    if count:
+        SharingAnalysis.objects.filter(pk=analysis.pk).update(finished_at=None)
+        analysis.finished_at = None
+        wake_analyses()
+    return count
+
+
 def request_nightly() -> list[SharingAnalysis]:
-    """Of every attached cluster, the seven days until the last midnight (UTC)."""
+    """Of every attached cluster, the seven days until the last midnight (UTC).
+
+    Teams of which nothing could be said since the midnight before are analysed again, too.
+    """
     ends = start_of_day(now_from_database())
+    recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
+    for analysis in recent.filter(Exists(SharingPart.objects.troubled().filter(analysis=OuterRef("pk")))):
+        with transaction.atomic(durable=True):
+            _analyse_again(analysis)
     return [
         request_analysis(actor=None, cluster=cluster, begins=ends - WEEK, ends=ends)
         for cluster in Cluster.objects.attached().order_by("pk")
@@ -100,7 +138,7 @@ class AnalysisSteps:
 
     def __init__(self, analysis: SharingAnalysis) -> None:
         self.analysis = analysis
-        self._read: tuple[Seen, Analysis] | None = None
+        self._read: tuple[Seen, Analysis] | Exception | None = None
 
     def next(self) -> bool:
         """Does the next team that nobody else is at, in one transaction; False when there is none."""
@@ -113,15 +151,17 @@ class AnalysisSteps:
         return True
 
     def _do(self, part: SharingPart) -> None:
-        seen, analysis = self._past()
         try:
-            found = analysis.of(seen.tenants.index(part.tenant_id))
-        except (ArithmeticError, LookupError, ValueError) as error:
+            with transaction.atomic():
+                seen, analysis = self._past()
+                _write(part, analysis.of(seen.tenants.index(part.tenant_id)), seen)
+        except (OperationalError, InterfaceError):
+            raise  # of the database, not of the team: it is done when that is back
+        except Exception as error:
             # Told on the page rather than tried again for ever; the other teams have theirs.
             logger.exception("%s could not be analysed", part)
+            part.refresh_from_db()
             part.trouble = f"{type(error).__name__}: {error}"[:300]
-        else:
-            _write(part, found, seen)
         part.done_at = now_from_database()
         part.save()
         live.publish(f"cluster:{self.analysis.cluster_id}")
@@ -129,14 +169,22 @@ class AnalysisSteps:
     def _past(self) -> tuple[Seen, Analysis]:
         if self._read is None:
             one = self.analysis
-            seen = read_past(one.cluster, one.begins, one.ends)
             tolerance = Tolerance(one.tolerance_seconds, one.tolerance_part)
-            self._read = seen, Analysis(seen.past, tolerance)
+            try:
+                seen = read_past(one.cluster, one.begins, one.ends)
+                self._read = seen, Analysis(seen.past, tolerance)
+            except Exception as error:
+                self._read = error  # what cannot be read is not read again for each team
+                raise
+        if isinstance(self._read, Exception):
+            raise self._read
         return self._read
 
 
+@transaction.atomic(durable=True)
 def finish_analysis(analysis: SharingAnalysis) -> bool:
     """Marks it finished if all its teams are done: whoever did the last one, or comes later, sees to it."""
+    SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody asks for teams again meanwhile
     left = SharingPart.objects.filter(analysis=analysis, done_at=None)
     if left.exists():
         return False
@@ -149,6 +197,7 @@ def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
     part.gpus = dict(zip(seen.generations, found.gpus, strict=True))
     part.judged, part.unfinished = found.judged, found.unfinished
     part.carried, part.too_large = found.carried, found.too_large
+    part.trouble = _why_nothing(found, seen)
     rows = [_anomaly(part, one) for one in found.anomalies]
     SharingAnomaly.objects.bulk_create(rows)
     AnomalyHolder.objects.bulk_create(
@@ -156,6 +205,24 @@ def _write(part: SharingPart, found: Findings, seen: Seen) -> None:
         for row, one in zip(rows, found.anomalies, strict=True)
         for job, seconds in one.holders
     )
+
+
+def _why_nothing(found: Findings, seen: Seen) -> str:
+    """Why nothing can be said of the team, in plain words; empty where something can."""
+    if not seen.generations:
+        return "nothing is known of the cluster's nodes in this time"
+    if found.judged:
+        return ""
+    reasons = [
+        f"{count} {why}"
+        for count, why in (
+            (found.carried, "from before the period, which may be too short"),
+            (found.too_large, "larger than the team's own cluster"),
+            (found.apart, "without a part in the sharing"),
+        )
+        if count
+    ]
+    return f"none of its jobs can be compared: {', '.join(reasons)}"
 
 
 def _anomaly(part: SharingPart, one: Anomaly) -> SharingAnomaly:

@@ -7,21 +7,26 @@ it was, and not by the actions of rounds and observations, whose times are the p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import Min
 
 from accounting import audit
-from accounting.actions import add_member, create_tenant, create_user
+from accounting.actions.hardware import create_generation_within
+from accounting.actions.memberships import add_within
+from accounting.actions.tenants import archive_within, create_within
+from accounting.actions.users import create_user_within
 from accounting.bulk import insert_rows, number_rows
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import Generation, Membership, Tenant, User
+from accounting.models import AuditEvent, ClosedBook, Generation, Membership, Tenant, User
 from accounting.permissions import require_admin
+from accounting.sums import start_of_day
 from scheduling.actions.leases import bill
 from scheduling.lifecycle import Event, next_state
 from scheduling.locks import lock_schedule
@@ -39,8 +44,8 @@ Taken: TypeAlias = "defaultdict[int, list[datetime]]"
 class PastCluster:
     """Equal nodes that were there from one full hour to another, and are no more."""
 
-    name: str
-    generation: Generation
+    name: str  # its team's, too
+    generation: str  # made if there is none of this name
     nodes: int
     gpus_per_node: int
     begins: datetime
@@ -49,25 +54,31 @@ class PastCluster:
 
 @transaction.atomic(durable=True)
 def import_history(
-    *, actor: User | None, past: PastCluster, jobs: Sequence[PastJob], owners: Mapping[str, Membership]
+    *, actor: User | None, past: PastCluster, jobs: Sequence[PastJob], fingerprint: str
 ) -> Cluster:
-    """Stores a detached cluster, what these jobs did on it, and bills that.
+    """Stores a detached cluster, its teams, what their jobs did on it, and bills that.
 
-    All at once, so that nobody closes an hour of which some is still to come. `owners` are who had the jobs, by
-    tenant in the trace. Refused when there is a cluster of that name.
+    All at once or not at all, so that nobody closes an hour of which some is still to come. The teams are archived
+    when all is there, so that they take no share from others. Refused when there is a cluster or a team of that name,
+    or the trace of this `fingerprint` was imported before.
     """
     require_admin(actor)
+    if before := imported_before(fingerprint):
+        raise Refused(f"This trace was imported before, as {before}.", "name")
     if past.ends > now_from_database():
         raise Refused("What is imported must be over by now; let it begin earlier.", "begins")
     if Cluster.objects.filter(name=past.name).exists():
         raise Refused(f"There is a cluster {past.name} already.", "name")
+    owners = _create_teams(actor, past.name, sorted({job.traced.tenant for job in jobs}))
+    generation = Generation.objects.filter(name=past.generation).first()
+    generation = generation or create_generation_within(actor=actor, name=past.generation)
     cluster = Cluster.objects.create(name=past.name, detached_at=past.ends)
     lock_schedule(cluster.pk)
-    nodes = _create_nodes(cluster, past)
+    nodes = _create_nodes(cluster, past, generation)
     taken: Taken = defaultdict(list)
     in_order = sorted(jobs, key=lambda job: (job.held.begins, job.traced.number))
     for some in _some(in_order):
-        told = [_Told(cluster, past, job, owners[job.traced.tenant]) for job in some]
+        told = [_Told(cluster, past, generation, job, owners[job.traced.tenant]) for job in some]
         number_rows([one.job for one in told])
         for one in told:
             one.lease.job = one.job  # which has a number now
@@ -77,8 +88,11 @@ def import_history(
         insert_rows(one.lease for one in told)
         insert_rows(event for one in told for event in one.events())
         insert_rows(gpu for one in told for gpu in one.gpus(nodes, taken))
+    teams = [owner.tenant for owner in owners.values()]
+    _archive(actor, [*teams, *{one.parent for one in teams if one.parent}])
     after = {
-        "jobs": len(jobs), "nodes": past.nodes, "gpus": past.gpus_per_node, "begins": past.begins, "ends": past.ends
+        "jobs": len(jobs), "nodes": past.nodes, "gpus": past.gpus_per_node, "begins": past.begins, "ends": past.ends,
+        "fingerprint": fingerprint,
     }  # fmt: skip
     audit.record(actor=actor, verb="cluster.import", target=cluster, after=after)
     return cluster
@@ -89,12 +103,12 @@ def _some(jobs: Sequence[PastJob]) -> Iterator[Sequence[PastJob]]:
         yield jobs[start : start + JOBS_AT_ONCE]
 
 
-def _create_nodes(cluster: Cluster, past: PastCluster) -> list[Node]:
+def _create_nodes(cluster: Cluster, past: PastCluster, generation: Generation) -> list[Node]:
     """They are gone; what they had been is written down beside what the database notes of them now."""
     width = len(str(past.nodes - 1))
     nodes = [
         Node(
-            cluster=cluster, name=f"{past.name}-{number:0{width}}", generation=past.generation,
+            cluster=cluster, name=f"{past.name}-{number:0{width}}", generation=generation,
             gpus=past.gpus_per_node, gone_at=past.ends, state_since=past.ends, virtual_speed=1,
         )
         for number in range(past.nodes)
@@ -103,7 +117,7 @@ def _create_nodes(cluster: Cluster, past: PastCluster) -> list[Node]:
     insert_rows(nodes)
     insert_rows(
         NodeChange(
-            cluster=cluster, node_id=node.pk, name=node.name, generation=past.generation, gpus=gpus,
+            cluster=cluster, node_id=node.pk, name=node.name, generation=generation, gpus=gpus,
             state=node.state, failed_gpus=0, others_gpus=0, at=at,
         )
         for node in nodes
@@ -115,7 +129,9 @@ def _create_nodes(cluster: Cluster, past: PastCluster) -> list[Node]:
 class _Told:
     """One job with its lease."""
 
-    def __init__(self, cluster: Cluster, past: PastCluster, job: PastJob, owner: Membership) -> None:
+    def __init__(
+        self, cluster: Cluster, past: PastCluster, generation: Generation, job: PastJob, owner: Membership
+    ) -> None:
         self.place = job
         at = past.begins + timedelta(seconds=job.traced.submitted)
         begins = self.begins = past.begins + timedelta(seconds=job.held.begins)
@@ -132,11 +148,11 @@ class _Told:
         self.job = Job(
             cluster=cluster, tenant=owner.tenant, owner=owner.user, name=spec.name, spec=spec.to_dict(),
             workers=job.workers, gpus_per_worker=job.gpus_per_worker, state=state, epoch=1, created_at=at,
-            state_since=ends, first_started_at=begins, first_generation=past.generation, held_for=ends - begins,
+            state_since=ends, first_started_at=begins, first_generation=generation, held_for=ends - begins,
             ended_at=ends, files_removed_at=ends, exit_code=0, end_reason="exit",
         )  # fmt: skip
         self.lease = Lease(
-            job=self.job, cluster=cluster, generation=past.generation, epoch=1, gpus=self.job.gpus,
+            job=self.job, cluster=cluster, generation=generation, epoch=1, gpus=self.job.gpus,
             state=Lease.State.CLOSED, decided_at=begins, held_from=begins, running_from=begins,
             held_until=ends, last_seen_at=ends, end_reason="exit",
         )  # fmt: skip
@@ -165,18 +181,34 @@ class _Told:
                 )  # fmt: skip
 
 
-def create_past_tenants(*, actor: User | None, parent: Tenant, names: Sequence[str]) -> dict[str, Membership]:
-    """A team below `parent` for each of these names, with a user of the same name who cannot sign in."""
+def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[str, Membership]:
+    """A team `name`, and below it one for each of these names, with a user of the same name who cannot sign in."""
+    parent = create_within(actor=actor, name=name, parent=None, tickets=100)
     found = {}
-    for name in names:
-        full = f"{parent.name} {name}"
-        tenant = Tenant.objects.filter(name=full, parent=parent).first()
-        tenant = tenant or create_tenant(actor=actor, name=full, parent=parent)
-        membership = Membership.objects.filter(tenant=tenant).select_related("user", "tenant").first()
-        if membership is None:
-            username = f"{parent.slug}-{name}"
-            user = User.objects.filter(username=username).first()
-            user = user or create_user(actor=actor, username=username).user
-            membership = add_member(actor=actor, tenant=tenant, user=user)
-        found[name] = membership
+    for below in names:
+        tenant = create_within(actor=actor, name=f"{name} {below}", parent=parent, tickets=100)
+        user = create_user_within(actor=actor, user=User(username=f"{parent.slug}-{below}")).user
+        found[below] = add_within(actor=actor, tenant=tenant, user=user)
     return found
+
+
+def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
+    """Those below before those above: none of them is to have a share of what there is now."""
+    for tenant in sorted(teams, key=lambda one: -one.path.count("/")):
+        archive_within(actor=actor, tenant=tenant)
+
+
+def imported_before(fingerprint: str) -> Cluster | None:
+    """The cluster that a trace of this fingerprint was made the history of."""
+    imports = AuditEvent.objects.filter(verb="cluster.import", after__fingerprint=fingerprint)
+    keys = imports.order_by("id").values_list("target_id", flat=True)[:1]
+    return Cluster.objects.filter(pk__in=[int(key) for key in keys]).first()
+
+
+def hours_to_close(cluster: Cluster) -> int:
+    """Of an imported cluster, how many hours of its history are not closed yet; books begin with a day."""
+    book = ClosedBook.objects.filter(book=cluster.pk).first()
+    first = NodeChange.objects.filter(cluster=cluster).aggregate(first=Min("at"))["first"]
+    since = book.until if book else start_of_day(first)
+    assert cluster.detached_at is not None  # noqa: S101 - it was never attached
+    return max((cluster.detached_at - since) // timedelta(hours=1), 0)

@@ -68,6 +68,10 @@ class SharingPartQuerySet(models.QuerySet["SharingPart"]):
     def visible_to(self, user: User) -> Self:
         return self.filter(tenant__in=Tenant.objects.visible_to(user))
 
+    def troubled(self) -> Self:
+        """Done, but nothing could be said."""
+        return self.exclude(done_at=None).exclude(trouble="")
+
 
 class SharingPart(models.Model):
     """What an analysis found of one team; done in one transaction with its anomalies, or not at all."""
@@ -94,6 +98,11 @@ class SharingPart(models.Model):
     def __str__(self) -> str:
         return f"{self.tenant} in {self.analysis}"
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the analysis itself went wrong, rather than that there was nothing to compare."""
+        return bool(self.trouble) and not self.gpus
+
 
 class SharingAnomalyQuerySet(models.QuerySet["SharingAnomaly"]):
     def visible_to(self, user: User) -> Self:
@@ -109,11 +118,14 @@ class SharingAnomaly(models.Model):
         FRAGMENTATION = FoundCause.FRAGMENTATION.value, "Free GPUs were scattered"
         RESERVATION = FoundCause.RESERVATION.value, "GPUs were kept for another gang"
         PRIORITY = FoundCause.PRIORITY.value, "Own other jobs went first"
-        FAILURE = FoundCause.FAILURE.value, "Failures, or nodes away"
+        FAILURE = FoundCause.FAILURE.value, "Failed starts"
         QUOTA = FoundCause.QUOTA.value, "Quota used up"
         PAUSE = FoundCause.PAUSE.value, "Cluster paused"
         SLOWER_GPUS = FoundCause.SLOWER_GPUS.value, "Ran on slower GPUs"
         SWITCHING = FoundCause.SWITCHING.value, "Stopped and started too often"
+        LOST_WORK = FoundCause.LOST_WORK.value, "Work was lost and done again"
+        IDLE_LIMIT = FoundCause.IDLE_LIMIT.value, "A limit left it to idle GPUs"
+        HARDWARE = FoundCause.HARDWARE.value, "Nodes down or drained"
         UNEXPLAINED = FoundCause.UNEXPLAINED.value, "Unexplained"
 
     part = models.ForeignKey(SharingPart, on_delete=models.CASCADE, related_name="anomalies")

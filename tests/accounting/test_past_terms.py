@@ -155,7 +155,7 @@ def test_a_limit_of_any_moment_is_that_of_its_last_change_before_it(
             for which, at_limit in ((number, "block"), (number + 3, "warn"))
         )  # fmt: skip
         found = list(
-            quotas_between(NOON, NOON + timedelta(hours=24), kinds=["gpus"], at_limit=Quota.AtLimit.BLOCK)
+            quotas_between(NOON, NOON + timedelta(hours=24), kinds=["gpus"], at_limit=[Quota.AtLimit.BLOCK])
         )
         transaction.set_rollback(True)
     for at in range(24):

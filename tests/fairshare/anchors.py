@@ -1,7 +1,8 @@
-"""The published rows that the simulator must hit exactly: `python -m tests.fairshare.anchors TRACES`.
+"""The published rows that the simulator must hit exactly: `python -m tests.fairshare.anchors TRACES` prints them.
 
 TRACES is a folder with `tiresias/60_job.csv` and `generated/tiresias_format_blox_load6_600jobs.csv`. The figures
 are those of Tiresias' own simulator: mean completion time to three decimals, and makespan, in seconds.
+tests/fairshare/test_anchors.py asserts them.
 """
 
 from __future__ import annotations
@@ -43,14 +44,19 @@ def read(path: Path) -> list[SimJob]:
         ]
 
 
+def replayed(jobs: list[SimJob], nodes: int, rule: str) -> tuple[float, float]:
+    """Mean completion time and makespan on so many nodes of four GPUs."""
+    replay = Engine(Machines((0,) * nodes, (4,) * nodes), jobs, SCHEDULERS[rule]()).run()
+    return round(replay.mean_completion(jobs), 3), replay.makespan(jobs)
+
+
 def main(traces: Path) -> int:
     """How many rows are missed."""
     missed = 0
     for name, nodes, rows in ROWS:
-        jobs, machines = read(traces / name), Machines((0,) * nodes, (4,) * nodes)
+        jobs = read(traces / name)
         for rule, expected in rows.items():
-            replay = Engine(machines, jobs, SCHEDULERS[rule]()).run()
-            found = (round(replay.mean_completion(jobs), 3), replay.makespan(jobs))
+            found = replayed(jobs, nodes, rule)
             missed += found != expected
             verdict = "exact" if found == expected else f"expected {expected}"
             sys.stdout.write(

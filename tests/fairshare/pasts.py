@@ -102,17 +102,18 @@ def apart(wanted: Past) -> Past:
     jobs: list[PastJob] = []
     states: list[NodeState] = []
     for tenant, tickets in enumerate(wanted.user_tickets):
-        machines = purchase.machines(tenant)
-        first = len(states)
+        owned = purchase.machines(tenant)
+        first = 1 + max((node.node for node in states), default=-1)
         states += [
-            NodeState(0.0, first + i, kind, gpus, gpus)
+            NodeState(since, first + i, kind, gpus, gpus)
+            for since, machines in owned
             for i, (kind, gpus) in enumerate(zip(machines.node_generation, machines.node_gpus, strict=True))
         ]
         own = [one for one in wanted.jobs if one.tenant == tenant]
         own.sort(key=lambda one: (one.arrival, one.key))
-        for one, fate in zip(own, replay(wanted, own, machines, tickets), strict=True):
+        for one, fate in zip(own, replay(wanted, own, owned, tickets), strict=True):
             jobs.append(replace(one, turns=_turns(fate, wanted, first), ended=fate.finish))
-    return replace(wanted, jobs=tuple(jobs), nodes=tuple(states))
+    return replace(wanted, jobs=tuple(jobs), nodes=tuple(sorted(states, key=lambda node: node.at)))
 
 
 def _turns(fate: Fate, wanted: Past, first: int = 0) -> tuple[Turn, ...]:

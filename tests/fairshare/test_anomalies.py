@@ -87,11 +87,11 @@ def test_a_start_that_fails_again_and_again_is_a_failure() -> None:
     assert (found.cause, found.private_start, found.start) == (Cause.FAILURE, 0, 3 * HOUR)
 
 
-def test_who_waits_for_nodes_that_are_down_waits_for_a_failure() -> None:
+def test_who_waits_for_nodes_that_are_down_waits_for_hardware() -> None:
     down = (*nodes(4, 4), NodeState(60.0, 1, 0, 4, 0), NodeState(3 * HOUR, 1, 0, 4, 4))
     jobs = [job(1, A, 0, turn(0, 5 * HOUR, 0)), job(2, B, HOUR, turn(3 * HOUR, 4 * HOUR, 1))]
     found = only(past(jobs, machines=down))
-    assert (found.key, found.cause, found.holders) == (2, Cause.FAILURE, ())
+    assert (found.key, found.cause, found.holders) == (2, Cause.HARDWARE, ())
 
 
 @pytest.mark.parametrize("generation", [0, None])
@@ -123,6 +123,53 @@ def test_a_quota_is_in_the_way_while_it_is_in_force(ends: float, cause: Cause) -
     assert (found.cause, len(found.causes)) == (cause, 2)
 
 
+def over_the_limit(limits: tuple[Limit, ...], *more: PastJob, held: int = 4, **fields: object) -> Anomaly:
+    """B's job, which came after an hour when B held two GPUs of its four and A `held`, and ran after five."""
+    jobs = [
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2),
+        job(2, A, 0, turn(0, 5 * HOUR, 1), gpus=held),
+        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2, **fields),
+        *more,
+    ]
+    return only(past(jobs, limits=limits))
+
+
+def test_whom_a_limit_leaves_to_idle_gpus_waits_for_that_limit_while_none_are_idle() -> None:
+    limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
+    # Other nodes than the one of A have no room, as A has it.
+    rest = job(4, A, 0, turn(0, 5 * HOUR, 0), gpus=2)
+    found = over_the_limit((limit,), rest)
+    assert (found.key, found.cause, found.holders[0][0]) == (3, Cause.IDLE_LIMIT, 1)
+    assert found.private_start == HOUR
+    assert over_the_limit((replace(limit, gpus=4),), rest).cause == Cause.OVER_BORROWING
+    assert over_the_limit((replace(limit, ends=HOUR),), rest).cause == Cause.OVER_BORROWING
+    assert over_the_limit((limit,)).cause == Cause.UNEXPLAINED  # two GPUs were idle
+    assert over_the_limit((replace(limit, leaves_idle=False),), rest).cause == Cause.QUOTA
+
+
+def test_what_takes_no_part_in_the_sharing_does_not_count_for_a_limit_that_leaves_jobs_to_idle_gpus() -> None:
+    limit = Limit(frozenset({B}), None, 2, leaves_idle=True)
+    jobs = [
+        job(1, B, 0, turn(0, 5 * HOUR, 0), gpus=2, only_idle=True),
+        job(2, A, 0, turn(0, 5 * HOUR, 1)),
+        job(3, A, 0, turn(0, 5 * HOUR, 0), gpus=2),
+        job(4, B, HOUR, turn(5 * HOUR, 6 * HOUR, 0), gpus=2),
+    ]
+    (found,) = [
+        one for some in analyse(past(jobs, limits=(limit,))) for one in some.anomalies if one.key == 4
+    ]
+    assert found.cause == Cause.OVER_BORROWING
+
+
+def test_whose_hours_are_spent_may_still_have_what_is_idle() -> None:
+    spent = (HeldBack(0.0, WEEK, Cause.IDLE_LIMIT),)
+    rest = job(4, A, 0, turn(0, 5 * HOUR, 0), gpus=2)
+    assert over_the_limit((), rest, held_back=spent).cause == Cause.IDLE_LIMIT
+    assert over_the_limit((), held_back=spent).cause == Cause.UNEXPLAINED
+    paused = (*spent, HeldBack(0.0, WEEK, Cause.PAUSE))
+    assert over_the_limit((), rest, held_back=paused).cause == Cause.PAUSE
+
+
 def test_who_ran_on_slower_gpus_than_its_own_ended_late() -> None:
     two = (*nodes(4, 4), *nodes(4, 4, generation=1, first=2))
     jobs = [
@@ -137,6 +184,26 @@ def test_who_was_stopped_again_and_again_lost_what_its_starts_took() -> None:
     turns = [turn(i * 600.0, i * 600.0 + 600.0, 0, starts_in=0.0 if i == 0 else 300.0) for i in range(20)]
     found = only(past([job(1, A, 0, *turns)]))
     assert (found.cause, found.late) == (Cause.SWITCHING, 19 * 300.0)
+
+
+def test_who_did_again_what_was_lost_with_its_node_ended_late_by_that() -> None:
+    """Alone it would have run its four hours at once: the two that were lost are none of its work."""
+    turns = [turn(0, 3 * HOUR, 0, lost_from=HOUR), turn(3 * HOUR, 6 * HOUR, 0)]
+    found = only(past([job(1, A, 0, *turns)]))
+    assert (found.cause, found.at_end, found.late) == (Cause.LOST_WORK, True, 2 * HOUR)
+    assert found.private_finish == 4 * HOUR
+    assert dict(found.causes) == {Cause.LOST_WORK: 2 * HOUR}
+
+
+def test_starts_that_had_to_be_made_again_are_no_lost_work() -> None:
+    """All of the first turn was lost: of its hour, ten minutes were its start, which the second had to make again."""
+    turns = [
+        turn(0, HOUR, 0, starts_in=600.0, lost_from=0.0),
+        turn(HOUR, 3 * HOUR, 0, starts_in=600.0),
+    ]
+    found = only(past([job(1, A, 0, *turns)]))
+    assert dict(found.causes) == {Cause.LOST_WORK: 3000.0, Cause.SWITCHING: 600.0}
+    assert found.late == HOUR
 
 
 def test_free_gpus_that_nobody_gives_are_left_unexplained() -> None:
@@ -209,13 +276,60 @@ def test_nobody_buys_a_whole_gpu_more_or_less_than_its_part(parts: list[float], 
     assert all(abs(whole - part * gpus) < 1 + 1e-9 for whole, part in zip(bought, parts, strict=True))
 
 
-def test_what_was_there_most_of_the_time_is_bought_in_the_usual_nodes() -> None:
+def test_what_there_is_at_a_time_is_bought_in_the_usual_nodes() -> None:
     grows = (*nodes(8, 8), NodeState(WEEK / 2 + 60, 2, 0, 4, 4))
     found = past([], machines=grows, parts=(0.7, 0.3))
     assert usual_gpus(found).tolist() == [16]
-    assert Purchase.of(found).machines(A).node_gpus == (8, 3)
-    assert Purchase.of(found).machines(B).node_gpus == (5,)
+    purchase = Purchase.of(found)
+    assert purchase.gpus.tolist() == [[11], [5]]
+    for tenant, first, later in ((A, (8, 3), (8, 6)), (B, (5,), (6,))):
+        bought = [(since, machines.node_gpus) for since, machines in purchase.machines(tenant)]
+        assert bought == [(0.0, first), (WEEK / 2 + 60, later)]
     assert usual_gpus(past([], machines=(NodeState(WEEK - 60, 0, 0, 8, 8),))).tolist() == [8]
+
+
+def test_nobody_has_a_private_cluster_of_hardware_that_is_not_there_yet() -> None:
+    """The second node came after five hours, and both jobs with it as soon as they could."""
+    grows = (*nodes(4), NodeState(5 * HOUR, 1, 0, 4, 4))
+    jobs = [
+        job(1, A, 0, turn(0, 9 * HOUR, 0), gpus=2),
+        job(2, B, 0, turn(0, 9 * HOUR, 0), gpus=2),
+        job(3, A, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+        job(4, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1), gpus=2),
+    ]
+    findings = analyse(past(jobs, machines=grows))
+    assert [(some.anomalies, some.judged) for some in findings] == [((), 2), ((), 2)]
+
+
+def test_hardware_that_is_taken_out_is_taken_out_of_private_clusters_too() -> None:
+    """Half of it goes after an hour: what ran on it goes on when there is room, and nothing is late."""
+    shrinks = (*nodes(4, 4), NodeState(HOUR, 1, 0, 0, 0))
+    jobs = [
+        job(1, A, 0, turn(0, 3 * HOUR, 0), gpus=2),
+        job(2, B, 0, turn(0, 3 * HOUR, 0), gpus=2),
+        job(3, A, 60, turn(60, HOUR, 1), turn(3 * HOUR, 5 * HOUR, 0), gpus=2),
+        job(4, B, 60, turn(60, HOUR, 1), turn(3 * HOUR, 5 * HOUR, 0), gpus=2),
+    ]
+    findings = analyse(past(jobs, machines=shrinks))
+    assert [(some.anomalies, some.judged) for some in findings] == [((), 2), ((), 2)]
+    late = tuple(
+        replace(one, ended=9 * HOUR, turns=(*one.turns[:-1], turn(7 * HOUR, 9 * HOUR, 0))) for one in jobs[2:]
+    )
+    found = analyse(past([*jobs[:2], *late], machines=shrinks))
+    assert [(one.key, one.late) for some in found for one in some.anomalies] == [(3, 4 * HOUR), (4, 4 * HOUR)]
+
+
+def test_a_gang_for_which_hardware_is_too_little_by_now_waits_for_hardware() -> None:
+    """B's private cluster would have had it done before the second node was taken out."""
+    shrinks = (*nodes(4, 4), NodeState(20 * HOUR, 1, 0, 0, 0))
+    jobs = [
+        job(1, A, 0, turn(0, 20 * HOUR, 0, 1), workers=2),
+        job(2, B, HOUR, ended=None),
+        job(3, A, 20 * HOUR, turn(20 * HOUR, WEEK, 0), gpus=2, ended=None),
+    ]
+    (found,) = analyse(past(jobs, machines=shrinks))[B].anomalies
+    assert (found.key, found.private_start, found.cause) == (2, HOUR, Cause.HARDWARE)
+    assert {cause for cause, _ in found.causes} == {Cause.HARDWARE, Cause.OVER_BORROWING}
 
 
 def test_speeds_are_guessed_from_jobs_that_were_measured_on_both() -> None:
@@ -229,9 +343,13 @@ def test_speeds_are_guessed_from_jobs_that_were_measured_on_both() -> None:
 
 
 wanted = st.builds(
-    lambda jobs, tickets, cost, draw: past(
+    lambda jobs, tickets, cost, draw, moved: past(
         [replace(one, key=i, user=min(one.user, len(tickets[one.tenant]) - 1)) for i, one in enumerate(jobs)],
-        machines=(*nodes(4, 4, 4), *nodes(4, 4, generation=1, first=3)),
+        machines=(
+            *nodes(4, 4, 4),
+            *nodes(4, 4, generation=1, first=3),
+            *(NodeState(at, 2, 0, 4 * (n % 2), 4 * (n % 2)) for n, at in enumerate(sorted(moved))),
+        ),
         generations=2,
         user_tickets=tuple(tuple(some) for some in tickets),
         rules=Rules(switch_cost=float(cost), draw=draw),
@@ -254,6 +372,7 @@ wanted = st.builds(
     tickets=st.tuples(*[st.lists(st.sampled_from([50.0, 100.0]), min_size=1, max_size=3)] * 2),
     cost=st.sampled_from([0, 5]),
     draw=st.sampled_from(["stride", "lottery"]),
+    moved=st.lists(st.integers(1, 6000).map(float), max_size=3, unique=True),
 )
 
 

@@ -100,6 +100,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "share_anomalies?team=astro": ASTRO,
     "share_anomalies_file": NOWHERE | {ANONYMOUS: 302},  # nothing is analysed yet
     "share_analyse": OPERATORS_POSTED,
+    "share_analyse_again": OPERATORS_POSTED,
     "trades": PAGE,
     "trades?team=astro": ASTRO,
     "trades_file": PAGE,

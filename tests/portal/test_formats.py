@@ -123,6 +123,15 @@ def test_a_pdf_shows_figures_as_people_read_them():
         assert part in text
 
 
+def test_people_see_moments_to_the_second_where_a_column_is_of_such():
+    columns = [Column("at", "At", Kind.MOMENT), Column("to", "To", Kind.SECOND)]
+    at = datetime(2026, 3, 1, 12, 0, 7, tzinfo=UTC)
+    one = Document("Rounds", [Table("rounds", "Rounds", columns, [(at, at)])], zone=UTC)
+    text = text_of(pdf_of(one))
+    assert text.count("2026-03-01 12:00:07") == 1
+    assert text.count("2026-03-01 12:00") == 2
+
+
 def test_the_head_of_a_long_table_repeats_on_each_page():
     reader = PdfReader(io.BytesIO(pdf_of(document(*[ROW] * 200))))
     assert len(reader.pages) > 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 from django.test import Client
+from django.utils import timezone
 
 from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_trade, book_usage
@@ -162,6 +163,22 @@ def test_files_of_usage_begin_with_the_largest_and_name_the_label(
     document = document_of(olga, f"/usage.xlsx?by=label&label=project&{WIDE}")
     assert ("Label", "project") in document.facts
     assert document.tables[0].columns[0].heading == "project"
+
+
+def test_the_trade_book_tells_rounds_apart_that_are_seconds_apart(full: Scene, browser_of) -> None:
+    begins = full.trade.begins.replace(microsecond=0)
+    told = f"{timezone.localtime(begins):%Y-%m-%d %H:%M:%S}"
+    pdf = browser_of(full.people.olga).get("/trades.pdf").content
+    assert told in text_of(pdf)
+
+
+def test_each_page_says_what_it_calls_owed(full: Scene, browser_of) -> None:
+    olga = browser_of(full.people.olga)
+    share = olga.get("/share/?team=astro").content.decode()
+    assert "Owed now is the balance that the next rounds make good" in share
+    assert 'href="/usage/fairness/"' in share
+    fairness = olga.get(f"/usage/fairness/?{WIDE}").content.decode()
+    assert "tells as owed now the balance that the next rounds make good" in fairness
 
 
 def test_numbers_that_name_something_stand_as_they_are() -> None:

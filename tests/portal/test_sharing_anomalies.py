@@ -108,7 +108,8 @@ def test_operators_ask_and_see_how_far_it_is(scene: Scene, browser_of) -> None:
     while continue_analyses(seconds=60, at_once=1):
         pass
     html = olga.get(PAGE).content.decode()
-    assert "No anomalies" in html or "Held its GPUs" in html
+    # All of it came after the last full hour, unless one has begun meanwhile.
+    assert any(told in html for told in ("No jobs were compared", "No anomalies", "Held its GPUs"))
     assert "Progress" not in html
 
 
@@ -151,6 +152,29 @@ def test_a_team_of_which_nothing_can_be_said_is_named(
     analysis.parts.filter(tenant=scene.people.astro).update(trouble="ValueError: no sense")
     assert "ValueError: no sense" in browser_of(scene.people.bob).get(PAGE).content.decode()
     assert "ValueError" not in browser_of(scene.people.charlie).get(PAGE).content.decode()
+
+
+def test_operators_have_it_analysed_again_and_others_read_when_it_is(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    cast = scene.people
+    analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
+    SharingAnomaly.objects.filter(part__tenant=cast.astro).delete()
+    html = browser_of(cast.bob).get(PAGE).content.decode()
+    assert "No jobs were compared" in html
+    assert "tried again the next night" in html
+    told = browser_of(cast.bob).get(API).json()["nothing_said"]
+    assert told == [{"team": cast.astro.name, "why": "ValueError: no sense"}]
+    assert browser_of(cast.charlie).get(API).json()["nothing_said"] == []
+    olga = browser_of(cast.olga)
+    assert "Analyse it again" in olga.get(PAGE).content.decode()
+    asked = {"analysis": analysis.pk}
+    assert browser_of(cast.alice).post(f"{PAGE}again/", asked).status_code == 404
+    assert olga.post(f"{PAGE}again/", asked)["Location"] == PAGE
+    assert analysis.parts.get(tenant=cast.astro).done_at is None
+    assert analysis.parts.get(tenant=cast.bio).done_at is not None
+    assert olga.post(f"{PAGE}again/", asked).status_code == 422  # it is asked for already
+    assert olga.post(f"{PAGE}again/", {"analysis": "12345"}).status_code in {404, 422}
 
 
 def test_more_anomalies_need_no_more_queries(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:

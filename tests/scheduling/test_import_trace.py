@@ -15,13 +15,27 @@ from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.actions import create_generation, set_price
+from accounting.actions import create_generation, create_tenant, set_price
 from accounting.capacity_report import capacity_report
-from accounting.models import Tenant, UsageSegment
+from accounting.clock import now_from_database
+from accounting.models import (
+    AuditEvent,
+    ClosedBook,
+    Generation,
+    Membership,
+    Tenant,
+    UsageSegment,
+    User,
+)
 from accounting.reports import By, usage_report
-from scheduling.models import Cluster, HeldGpu, Job, Lease
+from scheduling.actions import close_hours, imports
+from scheduling.actions.imports import hours_to_close
+from scheduling.management.commands import import_trace
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, NodeChange
+from scheduling.past import read_past
 from scheduling.traces import BadTrace, TraceJob, gang, read_trace, replay
 from tests import make
+from tests.scheduling.world import world
 
 BEGINS = datetime(2026, 4, 30, 22, tzinfo=UTC)
 HEADER = "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval"
@@ -113,14 +127,123 @@ def test_every_worker_had_its_gpus_and_no_job_overtook_another(tmp_path: Path) -
 def test_a_trace_comes_in_once(tmp_path: Path) -> None:
     path = written(tmp_path, rows(10, seed=7))
     imported(path)
-    before = UsageSegment.objects.count()
+    before = everything()
+    for more in ((), ("--name", "Later"), ("--nodes", "7")):
+        with pytest.raises(CommandError, match="was imported before, as Philly"):
+            imported(path, *more)
+    path.write_text(path.read_text().replace("resnet", "vgg").replace("\n", "\r\n"))  # says the same of jobs
+    with pytest.raises(CommandError, match="was imported before, as Philly"):
+        imported(path)
+    path = written(tmp_path, rows(10, seed=8))
     with pytest.raises(CommandError, match="a cluster Philly already"):
         imported(path)
     with pytest.raises(CommandError, match="over by now"):
         imported(path, "--name", "Later", "--begins", "2996-01-01T00:00Z")
     with pytest.raises(CommandError, match="no full hour"):
         imported(path, "--name", "Later", "--begins", "2026-04-01T00:30Z")
-    assert UsageSegment.objects.count() == before
+    create_tenant(actor=None, name="Later")
+    with pytest.raises(CommandError, match="a team of this name already"):
+        imported(path, "--name", "Later")
+    assert everything() == before + 2  # the team and the line of the trail that tells of it
+
+
+class Killed(BaseException):
+    """As a process that is killed: nothing of its own is done any more."""
+
+
+def everything() -> int:
+    """How many rows there are of what an import writes."""
+    models = (
+        Tenant, User, Membership, Generation, Cluster, Node, NodeChange, Job, JobEvent, Lease, HeldGpu, UsageSegment,
+        AuditEvent, ClosedBook,
+    )  # fmt: skip
+    return sum(model.objects.count() for model in models)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("step", ["add_within", "_create_nodes", "bill", "archive_within"])
+def test_a_kill_in_the_middle_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path, before = written(tmp_path, rows(40, seed=9)), everything()
+    real, calls = getattr(imports, step), []
+
+    def killed(*args: object, **fields: object) -> object:
+        calls.append(step)
+        real(*args, **fields)
+        raise Killed
+
+    monkeypatch.setattr(imports, step, killed)
+    with pytest.raises(Killed):
+        imported(path)
+    assert calls == [step]
+    assert everything() == before
+    monkeypatch.undo()
+    imported(path)
+    assert Job.objects.count() == sum(1 for _, _, gpus, _, lasts in rows(40, seed=9) if gpus and lasts)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hours_that_a_kill_left_open_are_closed_when_the_command_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, rows(60, seed=10))
+
+    def killed(*, cluster_id: int, at_most: int) -> int:
+        close_hours(cluster_id=cluster_id, at_most=3)
+        raise Killed
+
+    monkeypatch.setattr(import_trace, "close_hours", killed)
+    with pytest.raises(Killed):
+        imported(path)
+    monkeypatch.undo()
+    cluster = Cluster.objects.get(name="Philly")
+    left, bills = hours_to_close(cluster), UsageSegment.objects.count()
+    assert left > 0
+    assert f"closed {left} of {left} hours" in imported(path)
+    assert hours_to_close(cluster) == 0
+    assert UsageSegment.objects.count() == bills
+    assert cluster.detached_at is not None
+    assert capacity_report(BEGINS, cluster.detached_at, book=cluster.pk).classes_close
+    call_command("verify_ledger", stdout=StringIO())
+    with pytest.raises(CommandError, match="was imported before"):
+        imported(path)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_bad_line_at_the_end_leaves_nothing_behind(tmp_path: Path) -> None:
+    path, before = written(tmp_path, rows(20, seed=11)), everything()
+    good = path.read_bytes()
+    for bad, why in (
+        (b"99,vc_0,1,5,0,m,many,0\n", "line 22: invalid literal"),
+        (b"99,vc_0,1,5,0,m\xff,9,0\n", "line 22: no UTF-8"),
+        (b"99,vc_0,999,5,0,m,9,0\n", "line 22: job 99 wants 999 GPUs; 6 x 8 are too few"),
+        (b"99,vc_0,1,5,0,m,99999999999,0\n", "line 22: .*says nothing that can be"),
+        (b'99,"vc_0,1,5,0,m,9,0\n', "line 22: unexpected end of data"),
+        (b"99," + b"v" * 51 + b",1,5,0,m,9,0\n", "line 22: .*says nothing that can be"),
+    ):
+        path.write_bytes(good + bad)
+        with pytest.raises(CommandError, match=why):
+            imported(path)
+    with pytest.raises(CommandError, match="at least one node"):
+        imported(path, "--gpus-per-node", "0")
+    with pytest.raises(CommandError, match="No such file"):
+        imported(tmp_path / "nothing.csv")
+    assert everything() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_imported_teams_take_no_share_from_those_that_are_there(tmp_path: Path) -> None:
+    lab = world()
+    imported(written(tmp_path, rows(20, seed=12)))
+    assert (
+        not Tenant.objects.filter(path__startswith=Tenant.objects.get(name="Philly").path).active().exists()
+    )
+    now = now_from_database()
+    seen = read_past(lab.cluster, now, now + timedelta(hours=1))
+    assert dict(zip(seen.tenants, seen.past.parts, strict=True)) == {
+        lab.people.uni.pk: 0, lab.people.astro.pk: 0.5, lab.people.bio.pk: 0.5,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -131,6 +254,8 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
         (f"{HEADER}\n1,a,1,-5,0,m,5,0\n", "line 2: .*says nothing that can be"),
         (f"{HEADER}\n1,a,1,5,0,m,5,0\n1,b,1,5,0,m,5,0\n", "line 3: job 1 comes twice"),
         (f"{HEADER}\n1,a,1\n", "line 2"),
+        (f'{HEADER}\n1,"a,1,5,0,m,5,0\n2,b,1,5,0,m,5,0\n', "line 2: unexpected end of data"),
+        ("num_gpu,submit_time,duration,user,job_id\n1,1,1,a\n", "line 2: .*says nothing that can be"),
     ],
 )
 def test_what_is_no_trace_is_refused_by_line(text: str, why: str) -> None:

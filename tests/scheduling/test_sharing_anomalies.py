@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -15,19 +16,21 @@ from accounting.models import AuditEvent, Membership, Quota, QuotaChange, Ticket
 from accounting.periods import period_of
 from accounting.sums import start_of_day
 from scheduling import tasks
-from scheduling.actions import continue_analyses, prune, request_analysis, request_nightly
+from scheduling.actions import continue_analyses, prune, repeat_analysis, request_analysis, request_nightly
 from scheduling.actions.anomalies import AnalysisSteps, finish_analysis
 from scheduling.models import (
     AnomalyHolder,
     Job,
     JobSpeed,
     Lease,
+    NodeChange,
     SharingAnalysis,
     SharingAnomaly,
     SharingPart,
 )
 from scheduling.past import read_past
 from scheduling.spent_hours import SpentHours, spent_hours, when_spent
+from tests.ledger_guard import without_triggers
 from tests.scheduling.bygone import backdated, changed, hours, newest, ran, there_since, waited
 from tests.scheduling.world import World, world
 
@@ -110,6 +113,29 @@ def test_a_quota_in_the_way_is_found(lab: World, begins: datetime) -> None:
     job = waited(lab, cast.alice, cast.astro, begins + hours(1), gpus=2)
     ran(job, begins + hours(5), begins + hours(6), node)
     assert found(analyse(lab, begins)) == [(job, C.QUOTA)]
+
+
+def test_a_limit_that_left_a_job_to_idle_gpus_is_found(lab: World, begins: datetime) -> None:
+    """Of GPUs at once, or of hours that were spent; the private cluster has neither."""
+    cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
+    for kind, period, limit in ((Quota.Kind.GPUS, "", 2), (Quota.Kind.GPU_HOURS, "month", 0)):
+        quota = accounting_actions.set_quota(
+            actor=cast.ada, tenant=cast.astro, kind=kind, period=period, limit=limit, at_limit="idle"
+        )
+        backdated(newest(QuotaChange), begins + hours(0 if kind == Quota.Kind.GPUS else 12))
+        accounting_actions.remove_quota(actor=cast.ada, quota=quota)
+        backdated(newest(QuotaChange), begins + hours(12 if kind == Quota.Kind.GPUS else 24))
+    late = []
+    for hour in (0, 13):
+        for who, tenant, gpus, node in (
+            (cast.charlie, cast.bio, 4, one), (cast.charlie, cast.bio, 2, other), (cast.bob, cast.astro, 2, other),
+        ):  # fmt: skip
+            job = waited(lab, who, tenant, begins + hours(hour), gpus=gpus)
+            ran(job, begins + hours(hour), begins + hours(hour + 5), node)
+        job = waited(lab, cast.bob, cast.astro, begins + hours(hour + 1), gpus=2)
+        ran(job, begins + hours(hour + 5), begins + hours(hour + 6), other)
+        late.append(job)
+    assert found(analyse(lab, begins)) == [(job, C.IDLE_LIMIT) for job in late]
 
 
 def test_a_quota_counts_as_it_was_then(lab: World, begins: datetime) -> None:
@@ -286,7 +312,7 @@ def test_a_job_has_hours_left_as_long_as_one_of_its_generations_has(begins: date
     ]
 
 
-def test_starts_that_fail_and_nodes_that_are_down_are_failures(lab: World, begins: datetime) -> None:
+def test_starts_that_fail_and_nodes_that_are_down_are_found(lab: World, begins: datetime) -> None:
     cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
     ran(waited(lab, cast.charlie, cast.bio, begins), begins, begins + hours(5), one)
     changed(other, begins + hours(1), state="down")
@@ -298,7 +324,35 @@ def test_starts_that_fail_and_nodes_that_are_down_are_failures(lab: World, begin
         at = begins + hours(6 + i)
         ran(tried, at, at + hours(0.9), other, why="start_failed", running_from=None)
     ran(tried, begins + hours(8), begins + hours(9), other)
-    assert found(analyse(lab, begins)) == [(late, C.FAILURE), (tried, C.FAILURE)]
+    assert found(analyse(lab, begins)) == [(late, C.HARDWARE), (tried, C.FAILURE)]
+
+
+def test_work_that_was_lost_with_a_node_and_done_again_is_found(lab: World, begins: datetime) -> None:
+    node = lab.cluster.nodes.first()
+    job = waited(lab, lab.people.bob, lab.people.astro, begins)
+    ran(job, begins, begins + hours(3), node, why="lost", lost_from=begins + hours(1))
+    ran(job, begins + hours(3), begins + hours(6), node)
+    analysis = analyse(lab, begins)
+    assert found(analysis) == [(job, C.LOST_WORK)]
+    (anomaly,) = SharingAnomaly.objects.filter(part__analysis=analysis)
+    assert (anomaly.late_seconds, anomaly.private_ended_at) == (2 * 3600, begins + hours(4))
+
+
+def test_the_private_cluster_follows_the_hardware(lab: World, begins: datetime) -> None:
+    """A node came after five hours and another went for good after seventeen: waiting for either is no anomaly."""
+    cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.filter(node_id=other.pk).update(at=begins + hours(5))
+    changed(one, begins + hours(17), gpus=0)
+    for who, tenant in ((cast.charlie, cast.bio), (cast.bob, cast.astro)):
+        ran(waited(lab, who, tenant, begins, gpus=2), begins, begins + hours(9), one)
+        late = waited(lab, who, tenant, begins + hours(1), gpus=2)
+        ran(late, begins + hours(5), begins + hours(18), other)
+        last = waited(lab, who, tenant, begins + hours(17.5), gpus=2)
+        ran(last, begins + hours(18), begins + hours(19), other)
+    analysis = analyse(lab, begins)
+    assert found(analysis) == []
+    assert [part.judged for part in analysis.parts.all()] == [3, 3]
 
 
 def test_a_pause_is_found(lab: World, begins: datetime) -> None:
@@ -417,6 +471,119 @@ def test_a_team_that_cannot_be_analysed_says_so_and_the_others_are(
     assert analysis.parts.get(tenant=bio).trouble == "ValueError: the numbers make no sense"
     assert "could not be analysed" in caplog.text
     assert found(analysis) == [(job, C.OVER_BORROWING)]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What goes wrong in analyses for as long as it is named here: reading the past, or replaying it."""
+    from scheduling.actions import anomalies  # noqa: PLC0415 - what is replaced
+
+    wrong = set()
+    read, replayed = anomalies.read_past, anomalies.Analysis.of
+
+    def read_past(*period: Any) -> Any:
+        if "reading" in wrong:
+            raise TypeError("a row makes no sense")
+        return read(*period)
+
+    def of(self: anomalies.Analysis, tenant: int) -> anomalies.Findings:
+        if "replaying" in wrong:
+            raise AssertionError("a job makes no sense")
+        return replayed(self, tenant)
+
+    monkeypatch.setattr(anomalies, "read_past", read_past)
+    monkeypatch.setattr(anomalies.Analysis, "of", of)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [("reading", "TypeError: a row makes no sense"), ("replaying", "AssertionError: a job makes no sense")],
+)
+def test_whatever_goes_wrong_the_teams_say_so_and_are_analysed_again_when_asked(
+    lab: World, begins: datetime, failing: set[str], what: str, why: str
+) -> None:
+    small = waited(lab, lab.people.charlie, lab.people.bio, begins)
+    ran(small, begins, begins + hours(5), lab.cluster.nodes.first())
+    job = waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
+    ran(job, begins + hours(5), begins + hours(6), lab.cluster.nodes.first())
+    failing.add(what)
+    analysis = analyse(lab, begins)
+    assert [(part.trouble, part.has_failed) for part in analysis.parts.all()] == [(why, True)] * 2
+    failing.clear()
+    repeat_analysis(actor=lab.people.olga, analysis=analysis)
+    assert SharingAnalysis.objects.unfinished().get() == analysis
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    analysis.refresh_from_db()
+    assert analysis.finished_at is not None
+    assert found(analysis) == [(job, C.UNEXPLAINED)]
+    assert not analysis.parts.troubled().exists()
+    with pytest.raises(Refused):
+        repeat_analysis(actor=lab.people.olga, analysis=analysis)
+    with pytest.raises(NotAllowed):
+        repeat_analysis(actor=lab.people.alice, analysis=analysis)
+
+
+def test_who_asks_for_the_same_period_has_teams_that_failed_analysed_again_and_no_others(
+    lab: World, begins: datetime, failing: set[str]
+) -> None:
+    hog(lab, begins)
+    waited(lab, lab.people.bob, lab.people.astro, begins + hours(1))
+    failing.add("replaying")
+    analysis = analyse(lab, begins)
+    analysis.parts.filter(tenant=lab.people.bio).update(trouble="", gpus={"V100": 4}, judged=7)
+    failing.clear()
+    assert analyse(lab, begins) == analysis
+    judged = dict(analysis.parts.values_list("tenant", "judged"))
+    assert judged == {lab.people.bio.pk: 7, lab.people.astro.pk: 1}
+
+
+def test_the_next_night_analyses_again_of_what_nothing_could_be_said(
+    lab: World, begins: datetime, failing: set[str]
+) -> None:
+    small = waited(lab, lab.people.charlie, lab.people.bio, begins)
+    ran(small, begins, begins + hours(5), lab.cluster.nodes.first())
+    failing.add("replaying")
+    (last_night,) = request_nightly()
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    earlier = {"begins": last_night.begins - hours(24), "ends": last_night.ends - hours(24)}
+    SharingAnalysis.objects.filter(pk=last_night.pk).update(**earlier)
+    failing.clear()
+    (tonight,) = request_nightly()
+    assert set(SharingAnalysis.objects.unfinished()) == {last_night, tonight}
+    while continue_analyses(seconds=60, at_once=1):
+        pass
+    assert not SharingAnalysis.objects.unfinished().exists()
+    assert not SharingPart.objects.troubled().exists()
+
+
+def test_a_team_without_jobs_that_can_be_compared_is_told_why(lab: World, begins: datetime) -> None:
+    cast, (one, other) = lab.people, lab.cluster.nodes.order_by("name")
+    ran(waited(lab, cast.bob, cast.astro, begins - hours(1)), begins - hours(1), begins + hours(2), one)
+    ran(waited(lab, cast.bob, cast.astro, begins, gpus=1, only_idle=True), begins, begins + hours(2), other)
+    ran(
+        waited(lab, cast.charlie, cast.bio, begins + hours(2), workers=2),
+        begins + hours(2),
+        begins + hours(3),
+        one,
+        other,
+    )
+    troubles = dict(analyse(lab, begins).parts.values_list("tenant", "trouble"))
+    assert troubles == {
+        cast.astro.pk: "none of its jobs can be compared: 1 from before the period, which may be too short,"
+        " 1 without a part in the sharing",
+        cast.bio.pk: "none of its jobs can be compared: 1 larger than the team's own cluster",
+    }
+
+
+def test_where_nothing_is_known_of_nodes_nothing_can_be_said(lab: World, begins: datetime) -> None:
+    waited(lab, lab.people.bob, lab.people.astro, begins)
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.all().delete()
+    (part,) = analyse(lab, begins).parts.all()
+    assert part.trouble == "nothing is known of the cluster's nodes in this time"
 
 
 def test_of_one_period_there_is_one_analysis_and_only_operators_ask(lab: World, begins: datetime) -> None:

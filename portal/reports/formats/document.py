@@ -26,6 +26,7 @@ class Kind(StrEnum):
     MONEY = "money"  # Decimal; the currency is a column of its own, as a table may have several
     DATE = "date"
     MOMENT = "moment"  # aware datetime
+    SECOND = "second"  # the same, which people see to the second
 
 
 NUMERIC = {Kind.NUMBER, Kind.GPU_TIME, Kind.MINUTES, Kind.MONEY}
@@ -86,7 +87,8 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
     if cell is None:
         return ""
     if isinstance(cell, datetime):
-        return f"{cell.astimezone(zone):%Y-%m-%d %H:%M}"
+        pattern = "%Y-%m-%d %H:%M:%S" if column.kind == Kind.SECOND else "%Y-%m-%d %H:%M"
+        return format(cell.astimezone(zone), pattern)
     if isinstance(cell, date):
         return cell.isoformat()
     if isinstance(cell, str) or column.kind == Kind.ID:

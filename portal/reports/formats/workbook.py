@@ -23,6 +23,7 @@ WIDTHS = {
     Kind.MONEY: 16,
     Kind.DATE: 12,
     Kind.MOMENT: 18,
+    Kind.SECOND: 20,
 }
 # Not in the name of a sheet.
 FORBIDDEN = str.maketrans(dict.fromkeys("[]:*?/\\'", " "))
@@ -102,7 +103,8 @@ class _Writer:
             sheet.write_string(line, place, cell[:MOST_TEXT], style("@", strong=strong))
         elif isinstance(cell, datetime):
             local = cell.astimezone(self._zone).replace(tzinfo=None)  # sheets know no zones
-            sheet.write_datetime(line, place, local, style("yyyy-mm-dd hh:mm", strong=strong))
+            pattern = "yyyy-mm-dd hh:mm:ss" if column.kind == Kind.SECOND else "yyyy-mm-dd hh:mm"
+            sheet.write_datetime(line, place, local, style(pattern, strong=strong))
         elif isinstance(cell, date):
             sheet.write_datetime(line, place, cell, style("yyyy-mm-dd", strong=strong))
         else:

@@ -9,14 +9,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounting.actions import create_generation, create_tenant
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import Generation, Tenant
-from accounting.sums import start_of_day
-from scheduling.actions import close_hours, create_past_tenants, import_history
-from scheduling.actions.imports import PastCluster
-from scheduling.traces import BadTrace, PastJob, TraceJob, read_trace, replay
+from scheduling.actions import close_hours, import_history
+from scheduling.actions.imports import PastCluster, hours_to_close, imported_before
+from scheduling.models import Cluster
+from scheduling.traces import BadTrace, PastJob, TraceJob, decoded, fingerprint_of, read_trace, replay
 
 HOUR = 3600
 
@@ -38,7 +36,7 @@ class Command(BaseCommand):
         options["name"] = options["name"] or options["path"].stem
         try:
             self._import(**options)
-        except (BadTrace, Refused) as error:
+        except (BadTrace, Refused, OSError) as error:
             raise CommandError(str(error)) from None
 
     def _import(
@@ -52,39 +50,44 @@ class Command(BaseCommand):
         begins: str | None,
         **_: Any,
     ) -> None:
-        with path.open(newline="") as lines:
-            traced = read_trace(lines)
+        if min(nodes, gpus_per_node) < 1:
+            raise BadTrace("a cluster has at least one node with at least one GPU")
+        with path.open("rb") as lines:
+            traced = read_trace(decoded(lines))
+        fingerprint = fingerprint_of(traced)
+        before = imported_before(fingerprint)
+        if before is not None and before.name == name and hours_to_close(before):
+            self.stdout.write(f"{name} is there already; what was left of its hours is closed")
+            self._close(before)
+            return
         jobs = replay(traced, nodes=nodes, gpus_per_node=gpus_per_node)
         if not jobs:
             raise BadTrace("no job of it wants GPUs")
         self._tell(traced, jobs)
         hours = math.ceil(max(job.held.ends for job in jobs) / HOUR)
         since = _full_hour(begins) if begins else _hours_ago(hours)
-        parent = Tenant.objects.filter(name=name, parent=None).first() or create_tenant(actor=None, name=name)
-        owners = create_past_tenants(
-            actor=None, parent=parent, names=sorted({job.traced.tenant for job in jobs})
-        )
-        kind = Generation.objects.filter(name=generation).first()
         past = PastCluster(
             name=name,
-            generation=kind or create_generation(actor=None, name=generation),
+            generation=generation,
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             begins=since,
             ends=since + timedelta(hours=hours),
         )
-        cluster = import_history(actor=None, past=past, jobs=jobs, owners=owners)
-        closed, to_close = (
-            0,
-            (past.ends - start_of_day(past.begins)) // timedelta(hours=1),
-        )  # books begin with a day
+        cluster = import_history(actor=None, past=past, jobs=jobs, fingerprint=fingerprint)
+        teams = len({job.traced.tenant for job in jobs})
+        self.stdout.write(
+            f"{len(jobs)} jobs of {teams} teams on {name}, {past.begins:%Y-%m-%d %H:%M} to "
+            f"{past.ends:%Y-%m-%d %H:%M} UTC"
+        )
+        self._close(cluster)
+
+    def _close(self, cluster: Cluster) -> None:
+        """What a kill leaves of it is done when the command is repeated, or by the tasks that close hours."""
+        closed, to_close = 0, hours_to_close(cluster)
         while some := close_hours(cluster_id=cluster.pk, at_most=min(24, to_close - closed)):
             closed += some
             self.stdout.write(f"closed {closed} of {to_close} hours")
-        self.stdout.write(
-            f"{len(jobs)} jobs of {len(owners)} teams on {name}, {past.begins:%Y-%m-%d %H:%M} to "
-            f"{past.ends:%Y-%m-%d %H:%M} UTC, {closed} hours closed"
-        )
 
     def _tell(self, traced: list[TraceJob], jobs: list[PastJob]) -> None:
         left_out = len(traced) - len(jobs)
