@@ -94,7 +94,7 @@ def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
             INSERT INTO scheduling_nodechange (
                 cluster_id, node_id, name, generation_id, gpus, state, failed_gpus, others_gpus, at)
             SELECT cluster_id, id, name, generation_id, CASE WHEN %s OR gone_at IS NOT NULL THEN 0 ELSE gpus END,
-                   state, failed_gpus, others_gpus, clock_timestamp()
+                   state, failed_gpus, others_gpus, scheduling_moment_of_change(cluster_id, id)
               FROM scheduling_node WHERE cluster_id = %s ORDER BY id
             """,
             [gone, cluster.pk],

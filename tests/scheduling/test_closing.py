@@ -26,7 +26,7 @@ from scheduling.actions import (
     remove_node,
     return_node,
 )
-from scheduling.actions.closing import LATE, keeping_open, note_all_nodes
+from scheduling.actions.closing import LATE, changes_of_nodes, keeping_open, note_all_nodes
 from scheduling.actions.leases import close_never_started
 from scheduling.backends.base import End, Phase
 from scheduling.models import Cluster, Job, Lease, Node, NodeChange
@@ -94,6 +94,23 @@ def test_every_change_of_a_node_is_written_down_and_kept(lab: World) -> None:
     for change in ("UPDATE scheduling_nodechange SET gpus = 9", "DELETE FROM scheduling_nodechange"):
         with pytest.raises(IntegrityError, match="append-only"), connection.cursor() as cursor:
             cursor.execute(change)
+
+
+def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
+    """The last one that was written is what the node is, in whatever hour that is closed later."""
+    node = Node.objects.get(name="a100-0")
+    ahead = now_from_database() + 5 * HOUR
+    changed(node, ahead, state="drained")
+    Node.objects.filter(pk=node.pk).update(failed_gpus=1)
+    note_all_nodes(lab.cluster, gone=True)
+    told = NodeChange.objects.filter(node_id=node.pk, at__gte=ahead).order_by("pk")
+    assert list(told.values_list("at", "state", "failed_gpus", "gpus")) == [
+        (ahead, "drained", 0, 8),
+        (ahead, "ready", 1, 8),
+        (ahead, "ready", 1, 0),
+    ]
+    last = changes_of_nodes(lab.cluster.pk, ahead + HOUR, ahead + 2 * HOUR)
+    assert [one.gpus for one in last if one.node_id == node.pk] == [0]
 
 
 def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) -> None:
