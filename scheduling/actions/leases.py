@@ -18,7 +18,7 @@ from accounting.ledger import Usage, book_usage_many
 from accounting.sums import start_of_hour
 from scheduling.actions.gpu_use import end_with, unused_of
 from scheduling.actions.promises import advance, withdraw, write_times
-from scheduling.actions.shares import Closing, take_back
+from scheduling.actions.shares import Heard, correct_rounds
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.history import History
 from scheduling.lifecycle import Event, IllegalTransition
@@ -230,7 +230,7 @@ class _Desk:
         self._progress: list[tuple[Lease, float, float]] = []
         self._switches: list[float] = []
         self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
-        self._closed: list[Closing] = []
+        self._closed: list[Lease] = []
         self._resumed: dict[Lease, float] = {}  # at which steps turns were first seen
 
     # --- what was seen ---------------------------------------------------------------------------
@@ -433,13 +433,14 @@ class _Desk:
             self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
             if lease.running_from is None and lease.held_from < at:
                 lease.lost_from = lease.held_from
-        self._closed.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
+        self._closed.append(lease)
+        self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         lease.last_seen_at = at
         self._touched[lease.pk] = lease
 
     def save(self) -> None:
         """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
-        closed = [closing.lease for closing in self._closed]
+        closed = self._closed
         if closed:
             bill(closed, until=None)
             end_with(closed)
@@ -447,9 +448,13 @@ class _Desk:
         write_lost_work(self._resumed)
         self._save_progress()
         self._save_switch_cost()
+        heard = [
+            Heard(one, self._last_seen[pk]) for pk, one in self._touched.items() if pk in self._last_seen
+        ]
+        if heard:
+            correct_rounds(heard[0].lease.cluster, heard)
         if closed:
             write_times(lease.pk for lease in closed)
-            take_back(closed[0].cluster, self._closed)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
             _withdraw_promises([lease.job for lease in closed], now=self.now)

@@ -1,5 +1,7 @@
 """What a clock that was ahead, and set back, has left behind: gangs within closed hours, changes of nodes out of order.
 
+And trades that run on clusters that are detached; these end where they began, as nothing was booked of them.
+
 What is held within closed hours cannot be billed any more, so such gangs hold their GPUs from their end on. Of a node
 the last change that was written is what it is, so none is of an earlier time than one that was written before it.
 """
@@ -30,6 +32,11 @@ UPDATE scheduling_nodechange change SET at = ordered.at
    AND change.cluster_id NOT IN (
        SELECT id FROM scheduling_cluster WHERE backend = 'local' AND detached_at IS NOT NULL);
 ALTER TABLE scheduling_nodechange ENABLE ALWAYS TRIGGER append_only;
+"""
+TRADES = """
+UPDATE scheduling_trade trade SET ends = begins
+  FROM scheduling_round round JOIN scheduling_cluster cluster ON cluster.id = round.cluster_id
+ WHERE round.id = trade.round_id AND trade.ends IS NULL AND cluster.detached_at IS NOT NULL;
 """
 MOMENT = """
 CREATE FUNCTION scheduling_moment_of_change(of_cluster bigint, of_node bigint) RETURNS timestamptz LANGUAGE sql AS $$
@@ -74,5 +81,6 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunSQL(LEASES, migrations.RunSQL.noop),
         migrations.RunSQL(CHANGES, migrations.RunSQL.noop),
+        migrations.RunSQL(TRADES, migrations.RunSQL.noop),
         migrations.RunSQL(MOMENT + NOTE_IN_ORDER, UNDO),
     ]

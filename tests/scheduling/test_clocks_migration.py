@@ -65,6 +65,8 @@ def test_what_a_clock_set_back_has_left_is_mended() -> None:
         changes(make, of["cluster"], generation)
         imported = make("scheduling", "Cluster", name="imported", detached_at=EARLY)
         changes(make, imported, generation)
+        for cluster in (of["cluster"], imported):
+            running_trade(make, cluster, of["tenant"], generation)
         executor.loader.build_graph()
         executor.migrate([AFTER])
         apps = executor.loader.project_state([AFTER]).apps
@@ -80,11 +82,27 @@ def test_what_a_clock_set_back_has_left_is_mended() -> None:
             pk: list(told.filter(cluster=pk).values_list("at", flat=True))
             for pk in (of["cluster"].pk, imported.pk)
         }
+        trades = apps.get_model("scheduling", "Trade").objects.using(ALIAS)
+        ends = dict(trades.values_list("round__cluster__name", "ends"))
+    assert ends == {"lab": None, "imported": EARLY}
     assert found == {name: (row, row[1]) for name, row in MENDED.items()}
     assert order == {
         of["cluster"].pk: [EARLY, LATER, LATER, LATER + HOUR, EARLY - HOUR],
         imported.pk: [EARLY, LATER, CLOSED, LATER + HOUR, EARLY - HOUR],
     }
+
+
+def running_trade(make: Any, cluster: Any, seller: Any, fast: Any) -> None:
+    name = f"of {cluster.name}"
+    made = make(
+        "scheduling", "Round", cluster=cluster, number=1, kind="quantum", at=EARLY, draw="stride", seed=1, gpus_up=8,
+        gpus_given=0, jobs_considered=0, started=0, stopped=0, read_ms=0, decide_ms=0,
+    )  # fmt: skip
+    make(
+        "scheduling", "Trade", round=made, seller=seller, fast=fast, begins=EARLY, fast_gpus=1, slow_gpus=2, price=2,
+        buyer=make("accounting", "Tenant", name=name, slug=name[3:], path=f"{cluster.pk + 8}/"), seller_speedup=1,
+        slow=make("accounting", "Generation", name=name), buyer_speedup=3,
+    )  # fmt: skip
 
 
 def changes(make: Any, cluster: Any, generation: Any) -> None:
