@@ -11,6 +11,7 @@ from django.db.models import Sum
 
 from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
+from accounting.sums import hours_beginning_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,13 @@ class IdleRow:
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:
-    """Of teams that `viewer` may see and that held something idle between two full hours (UTC); most idle first.
+    """Of teams that `viewer` may see and that held something idle in full UTC hours that begin in [begins, ends).
 
-    `tenant` narrows it down to a tenant with all below it.
+    Most idle first.     `tenant` narrows it down to a tenant with all below it.
     """
+    first, last = hours_beginning_in(begins, ends)
     sums: dict[tuple[int, str], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
-    sources = Sources(Scope(viewer, begins, ends, tenant=tenant), Row(None, "UTC"), by_job=False)
+    sources = Sources(Scope(viewer, first, last, tenant=tenant), Row(None, "UTC"), by_job=False)
     for part in [*sources.sums(), *sources.segments()]:
         grouped = part.values_list("tenant__pk", "tenant__name")
         for pk, name, idle, held in grouped.annotate(unused=Sum("idle"), time=Sum("gpu_seconds")):

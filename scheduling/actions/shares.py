@@ -198,10 +198,10 @@ def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: date
             cursor.execute(
                 """
                 SELECT seen, coalesce((SELECT max(at) FROM scheduling_round
-                                        WHERE cluster_id = %s AND at > seen AND at <= seen + %s), seen)
+                                        WHERE cluster_id = %s AND at > seen AND at <= seen + %s * interval '1 second'), seen)
                   FROM unnest(%s::timestamptz[]) AS heard (seen)
                 """,
-                [cluster.pk, silence, silent],
+                [cluster.pk, SILENCE_SECONDS, silent],
             )
             counted = dict(cursor.fetchall())
     return [counted.get(at, last) for at in seen]
