@@ -197,8 +197,9 @@ def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: date
         with connection.cursor() as cursor:
             cursor.execute(
                 """
-                SELECT seen, coalesce((SELECT max(at) FROM scheduling_round
-                                        WHERE cluster_id = %s AND at > seen AND at <= seen + %s * interval '1 second'), seen)
+                SELECT seen, coalesce((
+                           SELECT max(at) FROM scheduling_round
+                            WHERE cluster_id = %s AND at > seen AND at <= seen + %s * interval '1 second'), seen)
                   FROM unnest(%s::timestamptz[]) AS heard (seen)
                 """,
                 [cluster.pk, SILENCE_SECONDS, silent],
