@@ -11,8 +11,7 @@ from django.db.models import Q, Sum
 
 from accounting.models import ClosedBook, Tenant
 from accounting.sources import closed_sums
-from accounting.sums import HOUR, start_of_hour
-from accounting.tariff import MICROSECOND
+from accounting.sums import hours_beginning_in
 from accounting.waived import waived
 
 Place = tuple[int, str, str]  # tenant, generation, currency
@@ -45,8 +44,11 @@ class Charge:
 
 
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
-    """Of the full UTC hours in [begins, ends) that are closed, by the tenants' paths. For operators. Seven queries."""
-    first, last = start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends)
+    """Of the full UTC hours that begin in [begins, ends) and are closed, by the tenants' paths.
+
+    For operators. Seven queries.
+    """
+    first, last = hours_beginning_in(begins, ends)
     of_book = Q() if book is None else Q(book=book)
     names = ("tenant_id", "generation__name", "currency")
     found: dict[Place, Sequence[Decimal]] = {}

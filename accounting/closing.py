@@ -76,7 +76,10 @@ def close_hour(*, book: int, hour: datetime, nodes: Sequence[NodeStory]) -> Ledg
     booked = closing.book_it()
     by = booked.pk if booked else 0
     write_usage_hours(transaction_id=by, book=book, hour=hour)
-    ClosedBook.objects.filter(book=book).update(until=hour + HOUR)
+    try:
+        ClosedBook.objects.filter(book=book).update(until=hour + HOUR)
+    except IntegrityError as error:
+        raise BookedOtherwise(f"the hour from {hour} on is not closed: {error}") from error
     day = start_of_day(hour)
     if hour + HOUR == day + DAY and held.since <= day:
         write_days(transaction_id=by, book=book, day=day)

@@ -12,6 +12,7 @@ from django.db.models.functions import NullIf
 
 from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
+from accounting.sums import hours_beginning_in
 from accounting.usage_rows import Groups, each_row
 
 AMOUNTS = ("gpu_seconds", "idle", "cost")
@@ -42,12 +43,12 @@ class IdleRow:
 def idle_report(
     viewer: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None
 ) -> list[IdleRow]:
-    """Of teams that `viewer` may see and that held something idle in [begins, ends); most idle first.
+    """Of teams that `viewer` may see and that held something idle in full UTC hours that begin in [begins, ends).
 
-    `tenant` narrows it down to a tenant with all below it.
+    Most idle first. `tenant` narrows it down to a tenant with all below it.
     """
     sums: dict[tuple[int, str, str, str], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 4)
-    scope = Scope(viewer, begins, ends, tenant=tenant)
+    scope = Scope(viewer, *hours_beginning_in(begins, ends), tenant=tenant)
     columns = {"tenant_id": F("tenant__pk"), "tenant": F("tenant__name"), "slug": F("tenant__slug")}
     groups = Groups(columns, (), None, "UTC")
     part = ExpressionWrapper(

@@ -152,3 +152,16 @@ def start_of_hour(moment: datetime) -> datetime:
 
 def start_of_day(moment: datetime) -> datetime:
     return start_of_hour(moment).replace(hour=0)
+
+
+def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
+    """From when to when the full UTC hours last that begin in [begins, ends).
+
+    On clocks of half hours a period ends within an hour; so each is of exactly one of two adjoining periods.
+    """
+    return _first_hour(begins), _first_hour(ends)
+
+
+def _first_hour(moment: datetime) -> datetime:
+    """The first hour that does not begin before the moment."""
+    return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR

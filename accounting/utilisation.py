@@ -13,6 +13,7 @@ from django.db.models import Min
 
 from accounting.models import ClosedBook
 from accounting.months import first_of_month
+from accounting.sums import hours_beginning_in
 
 # An hour is a reader's hour by when it began: clocks that differ from UTC by half hours have it in their first half.
 WEEK = """
@@ -72,14 +73,15 @@ def use_by_hour(begins: datetime, ends: datetime, *, book: int | None = None) ->
 def _rows(
     statement: str, begins: datetime, ends: datetime, book: int | None, zone: str
 ) -> list[tuple[Any, ...]]:
+    first, last = hours_beginning_in(begins, ends)
     with connection.cursor() as cursor:
         cursor.execute(
             statement.format(sums=SUMS, closed=CLOSED),
             {
-                "begins": begins,
-                "ends": ends,
-                "first": first_of_month(begins),
-                "last": first_of_month(ends),
+                "begins": first,
+                "ends": last,
+                "first": first_of_month(first),
+                "last": first_of_month(last),
                 "book": book,
                 "zone": zone,
             },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 
 import numpy as np
@@ -11,7 +11,7 @@ from django.db import connection
 
 from accounting.clock import now_from_database
 from accounting.packed import MICROSECONDS, Ints, as_number, ints, packed_ints, packed_moments
-from accounting.sums import HOUR, start_of_hour
+from accounting.sums import HOUR, hours_beginning_in, start_of_hour
 from accounting.tariff import MICROSECOND
 from scheduling.models import Cluster
 
@@ -36,10 +36,8 @@ def wanted_by_hour(
     begins: datetime, ends: datetime, *, cluster: Cluster | None = None
 ) -> Mapping[datetime, Decimal]:
     """GPU-seconds wanted in each full UTC hour that begins in [begins, ends) and is over. Two queries."""
-    # In UTC: on clocks of half hours the last hour reaches beyond the period, and no moment comes twice.
-    begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
-    first = start_of_hour(begins - MICROSECOND) + HOUR
-    last = min(start_of_hour(ends - MICROSECOND) + HOUR, start_of_hour(now_from_database()))
+    first, last = hours_beginning_in(begins, ends)
+    last = min(last, start_of_hour(now_from_database()))
     if first >= last:
         return {}
     with connection.cursor() as cursor:

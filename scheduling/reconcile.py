@@ -15,6 +15,7 @@ from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.actions.offers import apply_offers
 from scheduling.actions.remarks import note_remarks
+from scheduling.actions.shares import Heard, correct_rounds
 from scheduling.backends import backend_for
 from scheduling.backends.base import Backend, BackendError, End, Observation, Phase
 from scheduling.locks import lock_schedule
@@ -111,7 +112,7 @@ def _repeat_orders(
     now = now_from_database()
     never_started: list[int] = []
     lost: list[Observation] = []
-    missed: list[Lease] = []
+    missed: list[Heard] = []
     leases = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
     for lease in leases.select_related("job").prefetch_related("operations"):
         operations = {operation.verb: operation for operation in lease.operations.all()}
@@ -126,7 +127,8 @@ def _repeat_orders(
                 never_started.append(lease.pk)
             continue
         if lease.missing_since is None:
-            missed.append(_miss(lease, heard=cluster.last_observed_at, now=now))
+            missed.append(Heard(lease, lease.last_seen_at))
+            _miss(lease, heard=cluster.last_observed_at, now=now)
         known = max(filter(None, [begin.done_at, lease.last_seen_at]), default=None)
         if begin.done_at is None or known is None or looked_at - known < PATIENCE:
             continue
@@ -134,16 +136,17 @@ def _repeat_orders(
             Operation.objects.filter(pk=begin.pk).update(done_at=None, not_before=now)
         else:
             lost.append(_lost(lease, now))
-    update_rows(missed, ["missing_since", "last_seen_at"])
+    update_rows([one.lease for one in missed], ["missing_since", "last_seen_at"])
+    if missed:
+        correct_rounds(Cluster.objects.get(pk=cluster.pk), missed)
     return never_started, lost
 
 
-def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> Lease:
+def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
     """It was there, if it ever was, as long as everything was `heard`: its end would have been news."""
     lease.missing_since = now
     if heard is not None and lease.last_seen_at is not None:
         lease.last_seen_at = max(heard, lease.last_seen_at)
-    return lease
 
 
 def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetime) -> None:

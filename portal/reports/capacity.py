@@ -17,7 +17,7 @@ from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
-from scheduling.actions.closing import keeping_open
+from scheduling.actions.closing import keeping_open, may_be_closed_until
 from scheduling.models import Cluster, Lease
 
 WORDS = {
@@ -46,6 +46,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
         "rows": [(row, list(_parts(row, most))) for row in report.rows],
         "identities": [(one, list(_lines(one))) for one in report.identities],
         "held_up": list(_held_up(cluster, report)),
+        "open_until": report.until and report.until + HOUR,
         **by_mail(request.user, ReportSubscription.Report.CAPACITY),
     }
     return render(request, "reports/capacity.html", context)
@@ -155,9 +156,11 @@ def _lines(identity: Identity) -> Iterator[tuple[str, Decimal]]:
 
 
 def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]:
-    """Leases of which too little is known to close the books any further, though the hour is over."""
-    now = now_from_database()
-    if report.until is None or now < report.until + HOUR:
+    """Leases that keep the next hour open though it is over: nothing is heard of them, or the ledger refuses them."""
+    over = may_be_closed_until(now_from_database())
+    if report.until is None or over < report.until + HOUR:
         return
     for one in [cluster] if cluster else Cluster.objects.order_by("name"):
-        yield from keeping_open(one.pk, report.until + HOUR).select_related("job", "cluster")[:5]
+        yield from (
+            keeping_open(one.pk, report.until + HOUR).select_related("job", "cluster").order_by("pk")[:5]
+        )

@@ -18,6 +18,7 @@ from accounting.models import User
 from accounting.permissions import require_admin
 from scheduling import live
 from scheduling.actions.closing import note_all_nodes
+from scheduling.actions.shares import end_shares
 from scheduling.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.sealing import SealError, seal, unseal
@@ -210,7 +211,7 @@ def _set(actor: User | None, access: ClusterAccess, field: str, value: object, *
 def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
     """Forgets the kubeconfig; the cluster stays for its history, and may be attached again by its name.
 
-    Refused while jobs have not ended there.
+    What teams were entitled to there, and what they traded, ends now. Refused while jobs have not ended there.
     """
     require_admin(actor)
     lock_schedule(cluster.pk)
@@ -220,7 +221,9 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
     leases = Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).count()
     if jobs or leases:
         raise Refused(f"{_counted(cluster, jobs, leases)}. Pause it, and wait for them or cancel them.")
-    Cluster.objects.filter(pk=cluster.pk).update(detached_at=now_from_database())
+    now, last = now_from_database(), Cluster.objects.get(pk=cluster.pk)
+    end_shares(last, since=last.last_round_at, now=now)
+    Cluster.objects.filter(pk=cluster.pk).update(detached_at=now, last_round_at=now)
     note_all_nodes(cluster, gone=True)
     before = {"server": access.server, "user": access.user}
     access.delete()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 from django.db.models import Count, Min, Q
@@ -25,6 +25,13 @@ STANDINGS = {
     Node.State.CLOSED: Standing.DRAINED,
     Node.State.DOWN: Standing.DOWN,
 }
+# What happened in an hour's last seconds may be written down a little later, so the hour waits for it.
+LATE = timedelta(minutes=1)
+
+
+def may_be_closed_until(now: datetime) -> datetime:
+    """Hours that end by then are over, and what happened in them is written down."""
+    return now - LATE
 
 
 def clusters_to_close() -> list[int]:
@@ -55,14 +62,14 @@ def close_next_hour(*, cluster_id: int) -> bool:
     if _skip_days_without_cluster(cluster_id, begins):
         return True
     ends = begins + HOUR
-    if now_from_database() < ends or keeping_open(cluster_id, ends).exists():
+    if may_be_closed_until(now_from_database()) < ends or keeping_open(cluster_id, ends).exists():
         return False
     close_hour(book=cluster_id, hour=begins, nodes=list(_stories(cluster_id, begins, ends)))
     return True
 
 
 def _skip_days_without_cluster(cluster_id: int, begins: datetime) -> bool:
-    today = start_of_day(now_from_database())
+    today = start_of_day(may_be_closed_until(now_from_database()))
     detached = Cluster.objects.filter(pk=cluster_id, detached_at__lte=begins).exists()
     if not detached or begins != start_of_day(begins) or begins >= today:
         return False
@@ -87,7 +94,7 @@ def note_all_nodes(cluster: Cluster, *, gone: bool) -> None:
             INSERT INTO scheduling_nodechange (
                 cluster_id, node_id, name, generation_id, gpus, state, failed_gpus, others_gpus, at)
             SELECT cluster_id, id, name, generation_id, CASE WHEN %s OR gone_at IS NOT NULL THEN 0 ELSE gpus END,
-                   state, failed_gpus, others_gpus, clock_timestamp()
+                   state, failed_gpus, others_gpus, scheduling_moment_of_change(cluster_id, id)
               FROM scheduling_node WHERE cluster_id = %s ORDER BY id
             """,
             [gone, cluster.pk],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import DataError, IntegrityError, models, transaction
 from django.db.models import Prefetch
@@ -15,19 +15,22 @@ from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
+from accounting.sums import start_of_hour
 from scheduling.actions.gpu_use import end_with, unused_of
 from scheduling.actions.promises import advance, withdraw, write_times
-from scheduling.actions.shares import Closing, take_back
+from scheduling.actions.shares import Heard, correct_rounds
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.history import History
 from scheduling.lifecycle import Event, IllegalTransition
 from scheduling.locks import lock_schedule
 from scheduling.lost_work import write_lost_work
 from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
-from scheduling.models.leases import FROZEN
+from scheduling.models.leases import FROZEN, LeaseQuerySet
 from scheduling.wake import wake_operations, wake_rounds
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_FAILED_STARTS = 3
 # Machines die without a job's fault, so it is given up later for starts that vanished.
@@ -61,15 +64,22 @@ def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) 
     Any observation may come twice, late or never: only what changes an open lease has an effect. What
     cannot be written down is logged and left out, so that it does not keep the others waiting.
     """
+    return _apart(observations, lambda some: _apply(cluster_id, some))
+
+
+def _apart(items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
+    """Does it for all items at once; where one of them is refused, in halves, so that it holds up no other.
+
+    `do` is a transaction of its own.
+    """
     try:
-        return _apply(cluster_id, observations)
+        return list(do(items))
     except UNFIT:
-        if len(observations) == 1:
-            logger.exception("what was seen cannot be written down: %s", observations[0])
+        if len(items) == 1:
+            logger.exception("cannot be written down: %s", items[0])
             return []
-    middle = len(observations) // 2
-    parts = observations[:middle], observations[middle:]
-    return [lease for part in parts for lease in apply_observations(cluster_id=cluster_id, observations=part)]
+    middle = len(items) // 2
+    return [*_apart(items[:middle], do), *_apart(items[middle:], do)]
 
 
 @transaction.atomic(durable=True)
@@ -102,16 +112,20 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
     return gone
 
 
-@transaction.atomic(durable=True)
 def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
     """Closes leases that were told to stop before anything of them had been started; returns which."""
+    return set(_apart(list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
+
+
+@transaction.atomic(durable=True)
+def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
     lock_schedule(cluster_id)
     now = now_from_database()
     desk = _Desk(cluster_id, now)
     leases = list(
-        Lease.objects.filter(
-            pk__in=list(lease_ids), cluster=cluster_id, state=Lease.State.STOPPING
-        ).select_related("job__owner", "job__tenant", "generation", "cluster")
+        Lease.objects.filter(pk__in=lease_ids, cluster=cluster_id, state=Lease.State.STOPPING).select_related(
+            "job__owner", "job__tenant", "generation", "cluster"
+        )
     )
     # Waits for a worker that is claiming the start just now, and lets nobody claim it afterwards.
     begins = Operation.objects.select_for_update().filter(lease__in=leases, verb__in=BEGIN).order_by("id")
@@ -127,24 +141,36 @@ def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int
     return {lease.pk for lease in closed}
 
 
-@transaction.atomic(durable=True)
 def bill_running(*, cluster_id: int) -> int:
-    """Books the full hours of leases that still run; returns how many leases had some."""
+    """Books the full hours of leases that still run; returns how many leases had some.
+
+    What the ledger refuses of one is logged, and holds up no other; it keeps its hours open.
+    """
+    due = list(_to_bill(cluster_id, now_from_database()).order_by("pk").values_list("pk", flat=True))
+    return len(_apart(due, lambda some: _bill_running(cluster_id, some))) if due else 0
+
+
+@transaction.atomic(durable=True)
+def _bill_running(cluster_id: int, lease_ids: Sequence[int]) -> list[Lease]:
     lock_schedule(cluster_id)
     now = now_from_database()
-    hour = now.replace(minute=0, second=0, microsecond=0)
-    leases = list(
-        # Only what was seen alive since: what died unseen is billed to the moment when it was last seen.
-        Lease.objects.filter(
-            cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=hour, last_seen_at__gte=hour
-        )
-        .exclude(billed_until__gte=hour)
-        .exclude(pk__in=_being_measured(hour, now))
-        .select_related("job__owner", "job__tenant", "generation")
-    )
-    bill(leases, until=hour)
+    due = _to_bill(cluster_id, now).filter(pk__in=lease_ids)
+    leases = list(due.select_related("job__owner", "job__tenant", "generation"))
+    bill(leases, until=start_of_hour(now))
     update_rows(leases, ["billed_until"])
-    return len(leases)
+    return leases
+
+
+def _to_bill(cluster_id: int, now: datetime) -> LeaseQuerySet:
+    """Leases of which a full hour is not billed, and all is known that its bill has.
+
+    Only what was seen alive since: what died unseen is billed to the moment when it was last seen.
+    """
+    hour = start_of_hour(now)
+    held = Lease.objects.filter(
+        cluster=cluster_id, state__in=Lease.HOLDING, held_from__lt=hour, last_seen_at__gte=hour
+    )
+    return held.exclude(billed_until__gte=hour).exclude(pk__in=_being_measured(hour, now))
 
 
 def _being_measured(hour: datetime, now: datetime) -> models.QuerySet[GpuUse, int]:
@@ -204,7 +230,7 @@ class _Desk:
         self._progress: list[tuple[Lease, float, float]] = []
         self._switches: list[float] = []
         self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
-        self._closed: list[Closing] = []
+        self._closed: list[Lease] = []
         self._resumed: dict[Lease, float] = {}  # at which steps turns were first seen
 
     # --- what was seen ---------------------------------------------------------------------------
@@ -407,13 +433,14 @@ class _Desk:
             self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
             if lease.running_from is None and lease.held_from < at:
                 lease.lost_from = lease.held_from
-        self._closed.append(Closing(lease, self._last_seen.get(lease.pk, lease.last_seen_at)))
+        self._closed.append(lease)
+        self._last_seen.setdefault(lease.pk, lease.last_seen_at)
         lease.last_seen_at = at
         self._touched[lease.pk] = lease
 
     def save(self) -> None:
         """Writes leases, GPUs, history, progress and the ledger; hands freed GPUs on."""
-        closed = [closing.lease for closing in self._closed]
+        closed = self._closed
         if closed:
             bill(closed, until=None)
             end_with(closed)
@@ -421,9 +448,13 @@ class _Desk:
         write_lost_work(self._resumed)
         self._save_progress()
         self._save_switch_cost()
+        heard = [
+            Heard(one, self._last_seen[pk]) for pk, one in self._touched.items() if pk in self._last_seen
+        ]
+        if heard:
+            correct_rounds(heard[0].lease.cluster, heard)
         if closed:
             write_times(lease.pk for lease in closed)
-            take_back(closed[0].cluster, self._closed)
             # Jobs are saved first, as the hand-over may move one of them again.
             self.history.save()
             _withdraw_promises([lease.job for lease in closed], now=self.now)

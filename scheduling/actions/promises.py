@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.bulk import array, insert_rows, number_rows, update_rows
+from accounting.closing import closed_until
 from scheduling.held_at_once import that_fit
 from scheduling.history import History
 from scheduling.lifecycle import Event
@@ -129,14 +130,21 @@ def write_times(lease_ids: Iterable[int]) -> None:
 
 
 def _begin(begun: Sequence[Promise], *, now: datetime, history: History) -> list[Operation]:
-    """The GPUs are the gangs' own from `now`; returns the orders to start their processes."""
+    """The GPUs are the gangs' own from `now`, or from where their cluster's book is open.
+
+    Returns the orders to start their processes.
+    """
+    if not begun:
+        return []
     nodes = {place.node for one in begun for place in one.places}
     names = dict(Node.objects.filter(pk__in=nodes).values_list("id", "name"))
+    # A clock that was ahead may have closed hours that are still to come: what is held in them cannot be billed.
+    earliest = max(now, closed_until(begun[0].lease.cluster_id) or now)
     free_from = _free_from(nodes, now)
     operations = []
     for one in begun:
         lease, job = one.lease, one.lease.job
-        at = max([now, *(free_from.get((place.node, place.gpu), now) for place in one.places)])
+        at = max([earliest, *(free_from.get((place.node, place.gpu), now) for place in one.places)])
         lease.state, lease.held_from, lease.last_seen_at = Lease.State.STARTING, at, at
         verb = Operation.Verb.THAW if job.frozen else Operation.Verb.START
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))

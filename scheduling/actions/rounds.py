@@ -24,11 +24,11 @@ from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.preemptible import note_preemptible
 from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
-from scheduling.actions.shares import describe_shares, save_shares, settle_shares
+from scheduling.actions.shares import describe_shares, end_shares, save_shares, settle_shares
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round, RoundRecord, ShareBalance, Trade
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round, RoundRecord, Trade
 from scheduling.snapshot import Legend, read_snapshot
 
 
@@ -64,13 +64,12 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
     if kind == Round.Kind.QUANTUM:
         cluster.last_quantum_at = now
     cluster.round_wanted_at = None
-    settle_shares(cluster, since=previous, now=now)
     if _anyone_there(cluster):
+        settle_shares(cluster, since=previous, now=now)
         round_ = _decide_and_commit(cluster, kind, now)
     else:
         round_ = None
-        # Nobody has a share now, so that the next settling takes everybody for new.
-        ShareBalance.objects.filter(cluster=cluster).update(share=0.0)
+        end_shares(cluster, since=previous, now=now)
     cluster.save(update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "round_number"])
     live.publish(f"cluster:{cluster.pk}")
     return round_

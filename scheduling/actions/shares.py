@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -138,43 +138,81 @@ def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) ->
     _settle_balances(cluster, received, seconds=(now - since).total_seconds())
 
 
+def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
+    """Ends what the last round decided, its trades too, where no other round will come or nobody is there."""
+    settle_shares(cluster, since=since, now=now)
+    # Nobody has a share now, so that the next settling takes everybody for new.
+    ShareBalance.objects.filter(cluster=cluster).update(share=0.0)
+
+
 @dataclass(frozen=True, slots=True)
-class Closing:
-    """A lease that is closed now, and when it had last been heard of before."""
+class Heard:
+    """A lease that is heard of, or closed, now; and when it had last been heard of before."""
 
     lease: Lease
     last_seen_at: datetime | None
 
+    @property
+    def known_until(self) -> datetime | None:
+        """Until when it is known now to have held its GPUs."""
+        return self.lease.held_until or self.lease.last_seen_at
 
-def take_back(cluster: Cluster, closings: Iterable[Closing]) -> None:
-    """Corrects what rounds have counted of leases beyond their ends, of which nobody had told them yet.
 
-    The lease rows are stored; the caller holds the cluster's lock.
+def correct_rounds(cluster: Cluster, heard: Iterable[Heard]) -> None:
+    """Corrects what rounds have counted of leases without knowing what is known of them now.
+
+    They counted those too long that had ended, and left out what was held in a silence. The lease rows are stored;
+    the caller holds the cluster's lock.
     """
     last = cluster.last_round_at
     if last is None:
         return
-    over = []
-    for closing in closings:
-        lease, seen = closing.lease, closing.last_seen_at
-        silent = seen is not None and (last - seen).total_seconds() > SILENCE_SECONDS
-        counted = seen if silent and seen is not None else last
-        ended = lease.held_until
-        if lease.held_from is not None and ended is not None and max(ended, lease.held_from) < counted:
-            over.append((lease.pk, max(ended, lease.held_from), counted))
-    if not over:
+    told = [
+        (one, begins, known)
+        for one in heard
+        if (begins := one.lease.held_from) and (known := one.known_until)
+    ]
+    counts = _counted_until(cluster, [one.last_seen_at for one, _, _ in told], last)
+    wrong: list[tuple[int, datetime, datetime, int]] = []  # what was counted too much, or (-1) too little
+    for (one, begins, known), counted in zip(told, counts, strict=True):
+        if one.lease.held_until is not None and max(known, begins) < counted:
+            wrong.append((one.lease.pk, max(known, begins), counted, 1))
+        elif max(counted, begins) < min(known, last):
+            wrong.append((one.lease.pk, max(counted, begins), min(known, last), -1))
+    if not wrong:
         return
-    columns = [[row[i] for row in over] for i in range(3)]
+    columns = [[row[i] for row in wrong] for i in range(4)]
     with connection.cursor() as cursor:
-        for statement in (TAKE_BACK_FROM_BALANCES, TAKE_BACK_FROM_INTERVALS):
+        for statement in (CORRECT_BALANCES, CORRECT_INTERVALS):
             cursor.execute(statement, columns)
-    write_hours_again(cluster.pk, since=min(end for _, end, _ in over), until=last)
+    write_hours_again(cluster.pk, since=min(begins for _, begins, _, _ in wrong), until=last)
+
+
+def _counted_until(cluster: Cluster, seen: Sequence[datetime | None], last: datetime) -> list[datetime]:
+    """Until when rounds counted leases that were heard of at these moments: the last that did not find them silent."""
+    silence = timedelta(seconds=SILENCE_SECONDS)
+    silent = sorted({at for at in seen if at is not None and last - at > silence})
+    counted: dict[datetime | None, datetime] = {}
+    if silent:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                SELECT seen, coalesce((
+                           SELECT max(at) FROM scheduling_round
+                            WHERE cluster_id = %s AND at > seen AND at <= seen + %s * interval '1 second'), seen)
+                  FROM unnest(%s::timestamptz[]) AS heard (seen)
+                """,
+                [cluster.pk, SILENCE_SECONDS, silent],
+            )
+            counted = dict(cursor.fetchall())
+    return [counted.get(at, last) for at in seen]
 
 
 _OVER = """
     SELECT over.lease, job.tenant_id, job.owner_id, lease.cluster_id, lease.generation_id, lease.gpus,
-           over.ended, over.counted
-      FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS over (lease, ended, counted)
+           over.ended, over.counted, over.sign
+      FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[])
+        AS over (lease, ended, counted, sign)
       JOIN scheduling_lease AS lease ON lease.id = over.lease
       JOIN scheduling_job AS job ON job.id = lease.job_id
 """
@@ -185,10 +223,10 @@ _PREEMPTIBLE = """
       FROM scheduling_preemptibletime
      WHERE lease_id = over.lease AND during && tstzrange({begins}, greatest({begins}, {ends}))
 """
-TAKE_BACK_FROM_BALANCES = f"""
+CORRECT_BALANCES = f"""
     UPDATE scheduling_sharebalance AS balance SET owed = balance.owed + back.seconds
       FROM (SELECT tenant_id, owner_id, cluster_id, generation_id,
-                   sum(gpus * (extract(epoch FROM counted - ended) - idle.seconds))::float8 AS seconds
+                   sum(sign * gpus * (extract(epoch FROM counted - ended) - idle.seconds))::float8 AS seconds
               FROM ({_OVER}) AS over,
                    LATERAL ({_PREEMPTIBLE.format(begins="ended", ends="counted")}) AS idle (seconds)
              GROUP BY 1, 2, 3, 4) AS back
@@ -196,9 +234,11 @@ TAKE_BACK_FROM_BALANCES = f"""
          = (back.tenant_id, back.owner_id, back.cluster_id, back.generation_id) AND balance.share > 0
 """  # noqa: S608 - of constants
 _BEGINS, _ENDS = "greatest(past.begins, over.ended)", "least(past.ends, over.counted)"
-TAKE_BACK_FROM_INTERVALS = f"""
+CORRECT_INTERVALS = f"""
     UPDATE scheduling_shareinterval AS closed SET received = greatest(closed.received - back.seconds, 0)
-      FROM (SELECT past.id, sum(over.gpus * (extract(epoch FROM {_ENDS} - {_BEGINS}) - idle.seconds))::float8 AS seconds
+      FROM (SELECT past.id,
+                   sum(over.sign * over.gpus * (extract(epoch FROM {_ENDS} - {_BEGINS}) - idle.seconds))::float8
+                       AS seconds
               FROM ({_OVER}) AS over JOIN scheduling_shareinterval AS past
                 ON past.cluster_id = over.cluster_id AND past.tenant_id = over.tenant_id
                AND past.generation_id = over.generation_id

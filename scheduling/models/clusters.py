@@ -199,7 +199,8 @@ class NodeChange(models.Model):
     """What a node was from a moment on, until its next change.
 
     The database itself adds a row whenever a node changes in what counts for accounting, and lets none be
-    changed (scheduling/migrations/0026). A node that is gone has no GPUs.
+    changed (scheduling/migrations/0026); none is of an earlier time than one before it (0039). A node that is gone
+    has no GPUs.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.capacity_report import capacity_report
+from accounting.chargeback import chargeback
+from accounting.idle_report import idle_report
 from accounting.ledger import Payer, correct_usage
 from accounting.models import Price
+from accounting.sums import start_of_hour
+from accounting.utilisation import use_by_hour, use_by_hour_of_week
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
-from tests.make import Cast
+from tests.make import LONG_AGO, Cast
 
 
 def test_tenants_and_what_nobody_held_bear_what_capacity_was_worth(cast: Cast) -> None:
@@ -51,8 +57,46 @@ def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) ->
     assert [(row.generation, row.capacity / 3600) for row in one.rows] == [("A100", 1000)]
     assert both.rows[0].capacity / 3600 == 3000
     assert all(report.identities[0].closes for report in (one, both))
-    part = capacity_report(NOON + minutes(1), NOON + 2 * HOUR - minutes(1))
-    assert (part.begins, part.ends, list(part.rows)) == (NOON + HOUR, NOON + HOUR, [])
+    part = capacity_report(NOON + minutes(1), NOON + 2 * HOUR - minutes(1), book=2)
+    assert (part.begins, part.ends) == (NOON + HOUR, NOON + 2 * HOUR)
+    assert [row.capacity / 3600 for row in part.rows] == [1000]
+
+
+def test_an_hour_is_of_one_of_two_adjoining_periods_on_every_clock(cast: Cast) -> None:
+    """On the clocks of Kolkata days begin and end in the middle of an hour of UTC."""
+    kolkata = ZoneInfo("Asia/Kolkata")
+    days = [datetime(2026, 5, day, tzinfo=kolkata) for day in (4, 5, 6)]
+    edge = start_of_hour(days[1])
+    assert days[1] - edge == minutes(30)
+    Price.objects.filter(generation=cast.a100).update(valid=DateTimeTZRange(LONG_AGO, edge + minutes(45)))
+    Price.objects.create(
+        generation=cast.a100, per_gpu_hour=7, valid=DateTimeTZRange(edge + minutes(45), None)
+    )
+    book(cast, begins=edge, ends=edge + HOUR, unused=[(edge, edge + HOUR)])
+    close_hours(cast, edge - 9 * HOUR, edge + 9 * HOUR)
+    book(cast, lease_id=2, begins=edge + 9 * HOUR, ends=edge + 10 * HOUR, unused=[(edge, edge + 10 * HOUR)])
+    periods = [(days[0], days[1]), (days[1], days[2]), (days[0], days[2])]
+
+    def capacity(begins: datetime, ends: datetime) -> Decimal:
+        return sum((row.capacity for row in capacity_report(begins, ends).rows), Decimal(0)) / 3600
+
+    def charged(begins: datetime, ends: datetime) -> Decimal:
+        return sum((row.cost for row in chargeback(begins, ends)), Decimal(0))
+
+    def idle(begins: datetime, ends: datetime) -> Decimal:
+        return sum((row.idle for row in idle_report(cast.olga, begins, ends)), Decimal(0)) / 3600
+
+    def used(begins: datetime, ends: datetime) -> Decimal:
+        of_week = use_by_hour_of_week(begins, ends, zone="Asia/Kolkata").values()
+        by_hour = use_by_hour(begins, ends).values()
+        assert sum(one.busy for one in of_week) == sum(one.busy for one in by_hour)
+        return sum((one.capacity for one in by_hour), Decimal(0)) / 3600
+
+    # The hour of the edge is of the day in which it begins.
+    assert [capacity(*one) for one in periods] == [10_000, 8_000, 18_000]
+    assert [used(*one) for one in periods] == [10_000, 8_000, 18_000]
+    assert [charged(*one) for one in periods] == [16, 0, 16]
+    assert [idle(*one) for one in periods] == [4, 4, 8]
 
 
 def test_of_nothing_there_is_nothing_to_tell(cast: Cast) -> None:

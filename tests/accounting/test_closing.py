@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.actions import set_price
-from accounting.classes import Condition, Holding, Standing
+from accounting.classes import NAMES, Condition, Holding, Standing
 from accounting.closing import NodeStory, close_hour, open_book
 from accounting.errors import BookedOtherwise, Refused
 from accounting.ledger import Payer, Usage, book_usage_many, correct_usage
@@ -29,6 +29,7 @@ from accounting.models import (
     UsageHour,
     UsageSegment,
 )
+from accounting.months import first_of_month
 from tests.accounting.booking import NOON, book, minutes, usage
 from tests.make import Cast
 
@@ -187,6 +188,29 @@ def test_the_database_refuses_a_closing_that_does_not_close(
     close(NOON, story(cast))
     with pytest.raises(IntegrityError, match=why), transaction.atomic():
         forged(cast, **changes)
+
+
+def test_no_hour_passes_as_closed_while_something_is_missing_of_it(cast: Cast) -> None:
+    """A closing is asked for what it says; what it leaves out nobody would ask for."""
+    book(cast)
+    book(cast, lease_id=2, generation=cast.v100)
+    with pytest.raises(BookedOtherwise, match="not what was billed"):
+        close(NOON, story(cast, held(cast, gpus=4, ends=30)))
+    assert not LedgerTransaction.objects.filter(kind="closing").exists()
+    with transaction.atomic():
+        open_book(book=1, since=NOON)
+    with pytest.raises(IntegrityError, match="not what was billed"), transaction.atomic():
+        ClosedBook.objects.update(until=NOON + HOUR)
+
+
+def test_no_hour_passes_as_closed_of_which_the_nodes_sum_to_something_else(cast: Cast) -> None:
+    NodeHour.objects.create(
+        book=1, month=first_of_month(NOON), hour=NOON, node_id=9, node_name="forged", generation=cast.a100,
+        **dict.fromkeys(NAMES, Decimal(0)) | {"free": Decimal("0.000001")},
+    )  # fmt: skip
+    with pytest.raises(BookedOtherwise, match="the nodes do not sum"):
+        close(NOON, story(cast))
+    assert not ClosedBook.objects.filter(until__gt=NOON).exists()
 
 
 def test_corrections_in_closed_hours_change_what_tenants_pay_and_nothing_else(cast: Cast) -> None:

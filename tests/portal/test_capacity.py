@@ -12,6 +12,7 @@ import pytest
 from accounting.clock import now_from_database
 from accounting.sums import HOUR, start_of_hour
 from portal.wording import money
+from scheduling.actions import bill_running
 from scheduling.models import Lease
 from tests.accounting.booking import close_hours
 from tests.portal.scene import Scene
@@ -72,6 +73,24 @@ def test_what_keeps_an_hour_open_is_named(scene: Scene, browser_of) -> None:
     html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
     assert "stays open" in html
     assert scene.job.name in html
+
+
+def test_what_the_ledger_refuses_is_named_as_well(scene: Scene, browser_of) -> None:
+    """A gang that is heard of and yet not billed, as what it held begins within a closed hour."""
+    hour = start_of_hour(now_from_database()) - 3 * HOUR
+    book = scene.world.cluster.pk
+    close_hours(scene.people, hour - HOUR, hour, book=book)
+    lease = scene.world.lease(scene.job)
+    Lease.objects.filter(cluster=book).exclude(pk=lease.pk).update(billed_until=now_from_database() + HOUR)
+    Lease.objects.filter(pk=lease.pk).update(
+        held_from=hour - HOUR / 2, last_seen_at=now_from_database(), billed_until=None
+    )
+    assert bill_running(cluster_id=book) == 0
+    html = browser_of(scene.people.olga).get("/usage/capacity/").content.decode()
+    assert (
+        f"{scene.job.name}</a> on {scene.world.cluster.name} held GPUs in it and is heard of, but the ledger"
+        in html
+    )
 
 
 def test_only_operators_are_shown_the_way_there(scene: Scene, browser_of) -> None:

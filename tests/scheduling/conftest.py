@@ -22,3 +22,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
 
     set_to(NOON - DAY + HOUR)
     return set_to
+
+
+@pytest.fixture
+def books_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
+    """Sets the moment at which the closing of hours believes to be, whenever the test runs."""
+    from scheduling.actions import closing  # noqa: PLC0415 - it imports models
+
+    def set_to(moment: datetime) -> None:
+        monkeypatch.setattr(closing, "now_from_database", lambda: moment)
+
+    return set_to

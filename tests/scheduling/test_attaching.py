@@ -11,8 +11,10 @@ import pytest
 from django.db import connection, connections
 
 from accounting.errors import NotAllowed, Refused
+from accounting.models import LedgerTransaction
 from scheduling.actions import attach_cluster, check_cluster, detach_cluster, replace_kubeconfig, submit_job
-from scheduling.models import Cluster, ClusterAccess, Job
+from scheduling.backends.base import End, Phase
+from scheduling.models import Cluster, ClusterAccess, Job, Round, ShareBalance, ShareInterval, Trade
 from scheduling.sealing import seal
 from scheduling.spec import JobSpec
 from scheduling.tasks import check_clusters, run_due_rounds
@@ -242,6 +244,29 @@ def test_a_cluster_with_jobs_stays_and_says_how_many(lab: World) -> None:
     assert Cluster.objects.attached().exists()
     assert ClusterAccess.objects.exists()
     assert running.pk
+
+
+def test_trades_end_when_their_cluster_is_detached(lab: World) -> None:
+    """No round comes there any more that would end and book them, and what teams were entitled to."""
+    people = lab.people
+    job = lab.submit(people.bob, people.astro, gpus=4, environment="example/train")
+    lab.fill()
+    lab.carry_out()
+    lab.pass_time(30)
+    lab.see(lab.lease(job), Phase.ENDED, end=End.SUCCEEDED, exit_code=0, ended_age=0.0)
+    made = Round.objects.get()
+    trade = Trade.objects.create(
+        round=made, seller=people.astro, buyer=people.bio, slow=people.v100, fast=people.a100, fast_gpus=1.0,
+        slow_gpus=2.0, price=2.0, seller_speedup=1.5, buyer_speedup=3.0, begins=made.at,
+    )  # fmt: skip
+    detach_cluster(actor=people.ada, cluster=lab.cluster)
+    trade.refresh_from_db()
+    lab.cluster.refresh_from_db()
+    assert trade.ends == lab.cluster.detached_at
+    booked = LedgerTransaction.objects.get(key=f"trade:{trade.pk}")
+    assert (booked.period.lower, booked.period.upper) == (trade.begins, trade.ends)
+    assert set(ShareInterval.objects.values_list("ends", flat=True)) == {trade.ends}
+    assert not ShareBalance.objects.exclude(share=0).exists()
 
 
 def test_a_detached_cluster_takes_no_jobs_and_has_no_rounds(lab: World) -> None:

@@ -1,5 +1,6 @@
 """Every second of every GPU is in one class, and the classes sum to capacity: whatever history is observed, billed
-and closed, across a change of clocks and the end of a month, the books say what counting GPU by GPU says.
+and closed, across a change of clocks and the end of a month, with a clock that is set ahead and back over closed
+hours, the books say what counting GPU by GPU says.
 """
 
 from __future__ import annotations
@@ -38,17 +39,10 @@ from accounting.models import (
 )
 from accounting.months import add_months, first_of_month
 from accounting.reports import By, usage_report
-from scheduling.actions import (
-    bill_running,
-    close_hours,
-    closing,
-    gpu_use,
-    leases,
-    note_gpu_use,
-    price_classes,
-)
+from scheduling.actions import bill_running, close_hours, note_gpu_use, price_classes
+from scheduling.actions.leases import hand_over
 from scheduling.backends.base import End, Phase, Use
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, NodeChange, ShareHour
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, ShareHour
 from tests.make import LONG_AGO
 from tests.scheduling.world import World, world
 
@@ -121,13 +115,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class Look:
-    """When the observer comes by, and what he does then."""
+    """When the observer comes by, what he does then, and by how much the clock is wrong from then on."""
 
     at: float
+    off: float = 0
     bills_first: bool = False
     sees: bool = True  # those that still run
     measures: bool = True
     twice: bool = False
+    tells_all: bool = False  # however late ends are told otherwise
 
 
 @dataclass(frozen=True)
@@ -159,23 +155,24 @@ class Held:
 
     turn: Turn
     lease: Lease
+    really_begins: datetime  # whatever the clock said
     begins: datetime
+    last_seen: datetime
     running: datetime | None = None
     ends: datetime | None = None
     idle: list[tuple[datetime, datetime]] = field(default_factory=list)
     billed: datetime | None = None
-    last_seen: datetime | None = None
 
     def not_billed(self, moment: datetime) -> datetime:
         return max(moment, self.begins, self.billed or self.begins)
 
     @property
     def really_ends(self) -> datetime:
-        return self.begins + timedelta(seconds=self.turn.lasts)
+        return self.really_begins + timedelta(seconds=self.turn.lasts)
 
     @property
     def really_runs(self) -> datetime:
-        return self.begins + timedelta(seconds=self.turn.assembles)
+        return self.really_begins + timedelta(seconds=self.turn.assembles)
 
     @property
     def tenant(self) -> int:
@@ -196,30 +193,42 @@ class Held:
 
 
 class Clock:
-    """What the database says the time is."""
+    """The database's own: whoever asks it, actions and triggers alike, is told what is set here."""
 
-    now = SPRING.begins
+    FAKE = """
+        CREATE SCHEMA clock;
+        CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$
+            SELECT current_setting('clock.now')::timestamptz
+        $$;
+        SET LOCAL search_path = public, clock, pg_catalog;
+    """
 
-    def __call__(self) -> datetime:
-        return self.now
+    def __init__(self, now: datetime) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(self.FAKE)
+        self.set(now)
+
+    def set(self, now: datetime) -> None:
+        self.now = now
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('clock.now', %s, true)", [now.isoformat()])
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    set_by_hand = Clock()
-    for module in (leases, closing, gpu_use):
-        monkeypatch.setattr(module, "now_from_database", set_by_hand)
-    return set_by_hand
+def clock(db: None) -> Clock:
+    return Clock(AUTUMN.begins - 24 * HOUR)
 
 
 @pytest.fixture
-def lab(db: None) -> World:
+def lab(clock: Clock) -> World:
+    """Its nodes were there before all histories, but for the last one."""
     lab = world(v100=0)
     people = lab.people
     for name, generation in (
         ("fast", people.a100), ("also-fast", people.a100), ("slow", people.v100), ("late", people.v100)
     ):  # fmt: skip
         lab.node(name, generation, GPUS)
+    Node.objects.filter(name="late").update(gone_at=clock.now)
     # As if the shares of all hours were known.
     Cluster.objects.update(last_round_at=AUTUMN.ends + timedelta(days=9999))
     # All histories have these months, so that none has to make them anew.
@@ -237,6 +246,15 @@ def undone() -> Iterator[None]:
         transaction.savepoint_rollback(before)
 
 
+def in_order(*some: Sequence[Any]) -> list[Any]:
+    """All that happens, by when it does; of what happens at once, that of the first ones first."""
+    return sorted((one for each in some for one in each), key=when)
+
+
+def when(one: Change | Turn | Look) -> float:
+    return one.begins if isinstance(one, Turn) else one.at
+
+
 class Observer:
     """Lets a history happen: has it written down, billed and closed as it comes to be known."""
 
@@ -246,7 +264,13 @@ class Observer:
         self.nodes = list(Node.objects.order_by("pk"))
         self.jobs = [self._job(number) for number in range(JOBS)]
         self.held: list[Held] = []
-        self.waiting = sorted(history.turns, key=lambda one: one.begins)
+        # What nodes were, from when on in hours that were still open.
+        self.noted = [
+            (self.stretch.at(-1800), Change(-1800, node, slow=node == SLOW))
+            for node in (FAST, ALSO_FAST, SLOW)
+        ]
+        self.really = self.stretch.begins  # what a clock that is never wrong says
+        self.off = timedelta(0)
 
     def _job(self, number: int) -> Job:
         people = self.people
@@ -263,16 +287,17 @@ class Observer:
         with transaction.atomic():
             open_book(book=self.book, since=self.stretch.begins)
         self._note_prices()
-        for node in (FAST, ALSO_FAST, SLOW):
-            self._note(Change(-1800, node, slow=node == SLOW))
-        for change in self.history.changes:
-            self._note(change)
         length = self.stretch.hours * 3600
-        for look in sorted(self.history.looks, key=lambda one: one.at):
-            if look.at <= length:
-                self._look(look)
+        looks = [one for one in self.history.looks if one.at <= length]
         # Once more when all is over, when what ended late is known, too.
-        self._look(Look(length + 7500))
+        looks.append(Look(length + 7500, tells_all=True))
+        for one in in_order(self.history.changes, self.history.turns, looks):
+            if isinstance(one, Change):
+                self._note(one)
+            elif isinstance(one, Turn):
+                self._begin(one)
+            else:
+                self._look(one)
         for trade in self.history.trades:
             self._trade(trade)
         price_classes(cluster_id=self.book)
@@ -287,17 +312,26 @@ class Observer:
                 **self.history.class_prices,
             )  # fmt: skip
 
+    def _it_is(self, at: float) -> None:
+        self.really = self.stretch.at(at)
+        self.clock.set(self.really + self.off)
+
+    def _closed_until(self) -> datetime:
+        return ClosedBook.objects.get(book=self.book).until
+
     def _note(self, change: Change) -> None:
-        node = self.nodes[change.node]
-        NodeChange.objects.create(
-            cluster=self.lab.cluster, node_id=node.pk, name=node.name, at=self.stretch.at(change.at),
-            generation=self.generation(change.slow), gpus=change.gpus, state=change.state,
-            failed_gpus=change.failed, others_gpus=change.others,
+        """The node changes; in closed hours that changes nothing any more."""
+        self._it_is(change.at)
+        Node.objects.filter(pk=self.nodes[change.node].pk).update(
+            generation=self.generation(change.slow), gpus=change.gpus or GPUS, state=change.state,
+            failed_gpus=change.failed, others_gpus=change.others, gone_at=None if change.gpus else self.clock.now,
         )  # fmt: skip
+        before = [at for at, one in self.noted if one.node == change.node]
+        self.noted.append((max([self.clock.now, self._closed_until(), *before]), change))
 
     def _look(self, look: Look) -> None:
-        self.clock.now = self.stretch.at(look.at)
-        self._begin_turns()
+        self.off = timedelta(seconds=look.off)
+        self._it_is(look.at)
         if look.bills_first:
             self._bill()
         for _ in range(1 + look.twice):
@@ -307,53 +341,63 @@ class Observer:
         self._bill()
         close_hours(cluster_id=self.book)
 
-    def _begin_turns(self) -> None:
-        while self.waiting and (begins := self.stretch.at(self.waiting[0].begins)) <= self.clock.now:
-            turn = self.waiting.pop(0)
-            taken = [one.turn for one in self.held if one.ends is None]
-            gpus = {gpu for one in taken for gpu in PLACES[one.place]}
-            if begins < self.stretch.ends and not (
-                gpus & set(PLACES[turn.place]) or turn.job in {one.job for one in taken}
-            ):
-                self.held.append(self._begin(turn, begins))
+    def _begin(self, turn: Turn) -> None:
+        """Its gang gets what it was promised, if that is free and it holds nothing else."""
+        self._it_is(turn.begins)
+        taken = [one.turn for one in self.held if one.ends is None]
+        gpus = {gpu for one in taken for gpu in PLACES[one.place]}
+        if (
+            self.really >= self.stretch.ends
+            or gpus & set(PLACES[turn.place])
+            or turn.job in {one.job for one in taken}
+        ):
+            return
+        lease = self._promise(turn)
+        assert hand_over(cluster_id=self.book) == 1
+        begins = max([self.clock.now, self._closed_until(), *self._free_from(turn)])
+        lease.refresh_from_db()
+        assert lease.held_from == begins
+        self.held.append(Held(turn, lease, self.really, begins, last_seen=begins))
 
-    def _begin(self, turn: Turn, begins: datetime) -> Held:
+    def _promise(self, turn: Turn) -> Lease:
         job, place = self.jobs[turn.job], PLACES[turn.place]
         job.refresh_from_db()
-        job.state, job.failed_starts, job.not_before, job.ended_at = Job.State.STARTING, 0, None, None
+        job.state, job.failed_starts, job.not_before, job.ended_at = Job.State.QUEUED, 0, None, None
         job.epoch += 1
-        generation = self.generation(turn.place in SLOW_PLACES)
-        job.first_started_at = job.first_started_at or begins
-        job.first_generation = job.first_generation or generation
         job.save()
         lease = Lease.objects.create(
-            job=job, cluster=self.lab.cluster, epoch=job.epoch, gpus=len(place), held_from=begins,
-            generation=generation, state=Lease.State.STARTING, decided_at=begins,
+            job=job, cluster=self.lab.cluster, epoch=job.epoch, gpus=len(place), decided_at=self.clock.now,
+            generation=self.generation(turn.place in SLOW_PLACES), state=Lease.State.PROMISED,
         )  # fmt: skip
         HeldGpu.objects.bulk_create(
-            HeldGpu(
-                lease=lease, node=self.nodes[node], rank=0, gpu_index=index, during=DateTimeTZRange(begins, None)
-            )
-            for node, index in place
-        )  # fmt: skip
-        return Held(turn, lease, begins)
+            HeldGpu(lease=lease, node=self.nodes[node], rank=0, gpu_index=index) for node, index in place
+        )
+        return lease
+
+    def _free_from(self, turn: Turn) -> Iterator[datetime]:
+        """Ends of what held its GPUs before; a clock that was ahead has some of them still to come."""
+        for one in self.held:
+            if one.ends and one.begins < one.ends and set(PLACES[one.turn.place]) & set(PLACES[turn.place]):
+                yield one.ends
 
     def _tell(self, held: Held, look: Look) -> None:
-        now = self.clock.now
-        if now >= held.really_ends + timedelta(seconds=held.turn.told_late):
+        late = timedelta(seconds=0 if look.tells_all else held.turn.told_late)
+        if self.really >= held.really_ends + late:
             self._tell_the_end(held)
-        elif now < held.really_ends and look.sees:
+        elif self.really < held.really_ends and look.sees:
             self._tell_that_it_is_there(held)
         if look.measures and held.running is not None and held.turn.idle and held.ends is None:
             self._tell_its_use(held, held.turn.idle)
 
+    def _age(self, moment: datetime) -> float:
+        return (self.really - moment).total_seconds()
+
     def _tell_the_end(self, held: Held) -> None:
-        now = self.clock.now
         ran = held.really_runs < held.really_ends
         if held.ends is None:
-            held.ends = held.not_billed(held.really_ends)
+            held.ends = held.not_billed(held.really_ends + self.off)
             if held.running is None and ran:
-                held.running = min(held.not_billed(held.really_runs), held.ends)
+                held.running = min(held.not_billed(held.really_runs + self.off), held.ends)
             held.idle = [(begins, min(ends, held.ends)) for begins, ends in held.idle if begins < held.ends]
             if held.turn.stopped:
                 Lease.objects.filter(pk=held.lease.pk).update(state=Lease.State.STOPPING)
@@ -362,23 +406,21 @@ class Observer:
             held.lease,
             Phase.ENDED,
             end=End.STOPPED if held.turn.stopped else End.LOST,
-            ended_age=(now - held.really_ends).total_seconds(),
-            running_age=(now - held.really_runs).total_seconds() if ran else None,
+            ended_age=self._age(held.really_ends),
+            running_age=self._age(held.really_runs) if ran else None,
         )
 
     def _tell_that_it_is_there(self, held: Held) -> None:
-        now = self.clock.now
-        held.last_seen = now
-        if now < held.really_runs:
+        held.last_seen = max(held.last_seen, held.not_billed(self.clock.now))
+        if self.really < held.really_runs:
             self.lab.see(held.lease, Phase.STARTING)
             return
-        held.running = held.running or held.not_billed(held.really_runs)
-        self.lab.see(held.lease, Phase.RUNNING, running_age=(now - held.really_runs).total_seconds())
+        held.running = held.running or held.not_billed(held.really_runs + self.off)
+        self.lab.see(held.lease, Phase.RUNNING, running_age=self._age(held.really_runs))
 
     def _tell_its_use(self, held: Held, idle: tuple[float, float]) -> None:
-        now = self.clock.now
-        since = held.begins + timedelta(seconds=idle[0])
-        until = min(now, held.begins + timedelta(seconds=idle[1]))
+        since = held.really_begins + timedelta(seconds=idle[0])
+        until = min(self.really, held.really_begins + timedelta(seconds=idle[1]))
         if since >= until:
             return
         use = Use(
@@ -386,12 +428,12 @@ class Observer:
             unused_for=(until - since).total_seconds(),
             percent=0,
             by_gpus=True,
-            age=(now - until).total_seconds(),
+            age=self._age(until),
         )
-        note_gpu_use(cluster_id=self.book, uses=[use], seen_at=now)
-        begins = max(held.not_billed(since), held.running or since)
-        if begins < until:
-            held.idle.append((begins, until))
+        note_gpu_use(cluster_id=self.book, uses=[use], seen_at=self.clock.now)
+        begins = max(held.not_billed(since + self.off), held.running or since)
+        if begins < until + self.off:
+            held.idle.append((begins, until + self.off))
 
     def _bill(self) -> None:
         """Late enough after the full hour that nobody waits for measurements any more."""
@@ -400,8 +442,8 @@ class Observer:
             return
         bill_running(cluster_id=self.book)
         for held in self.held:
-            if held.ends is None and held.begins < hour and held.last_seen and held.last_seen >= hour:
-                held.billed = hour
+            if held.ends is None and held.begins < hour <= held.last_seen:
+                held.billed = max(held.billed or hour, hour)
 
     def _trade(self, trade: Trade) -> None:
         hour = self.stretch.begins + trade.hour * HOUR
@@ -427,11 +469,10 @@ class Count:
     def __init__(self, observer: Observer) -> None:
         self.observer, self.stretch = observer, observer.stretch
         self.held = observer.held
-        first = [Change(-1800, node, slow=node == SLOW) for node in (FAST, ALSO_FAST, SLOW)]
-        self.changes = sorted([*first, *observer.history.changes], key=lambda one: one.at)
+        self.changes = sorted(observer.noted, key=lambda one: one[0])
         self.pieces: list[tuple[datetime, Counter[tuple[str, str]], Counter[str]]] = []
         moments = {self.stretch.begins + count * HOUR for count in range(self.stretch.hours + 1)}
-        moments |= {self.stretch.at(one.at) for one in self.changes}
+        moments |= {at for at, _ in self.changes}
         moments |= {self.stretch.at(observer.history.price_changes)}
         moments |= {edge for held in self.held for edge in held.edges()}
         within = sorted(one for one in moments if self.stretch.begins <= one <= self.stretch.ends)
@@ -458,7 +499,7 @@ class Count:
                     if place == node:
                         there += 1
                         yield held.lease.generation.name, held.class_at(at)
-        was = [one for one in self.changes if one.node == node and self.stretch.at(one.at) <= at]
+        was = [one for since, one in self.changes if one.node == node and since <= at]
         if not was:
             return
         now = was[-1]
@@ -665,6 +706,7 @@ turns = st.builds(
 looks = st.builds(
     Look,
     at=st.integers(0, LONGEST // 10).map(lambda tens: 10.0 * tens),
+    off=st.just(0) | st.integers(-4 * 360, 4 * 360).map(lambda tens: 10 * tens),
     bills_first=st.booleans(),
     sees=st.sampled_from([True, True, False]),
     measures=st.booleans(),
@@ -738,6 +780,23 @@ COMES_AND_GOES = History(
     turns=[Turn(3, 5, 7200, 99 * 3600), HELD],
     looks=[Look(9 * 3600 + 200, sees=False), Look(15 * 3600 + 130, bills_first=True, twice=True)],
 )
+# The clock is five hours ahead for two hours, and then two hours behind for two, before it is right again.
+WRONG_CLOCK = History(
+    SPRING,
+    changes=[
+        Change(6 * 3600 + 5, FAST, "drained"), Change(8 * 3600 + 5, FAST),
+        Change(8 * 3600 + 6, SLOW, failed=1, slow=True),
+        Change(11 * 3600, ALSO_FAST, "down"), Change(12 * 3600, LATE, slow=True),
+    ],
+    turns=[
+        HELD, Turn(1, 2, 6 * 3600 + 600, 5400, idle=(600, 3600)), Turn(1, 2, 8 * 3600 + 900, 7200),
+        Turn(3, 4, 8 * 3600 + 1200, 1200), Turn(3, 4, 10 * 3600 + 1800, 4 * 3600, assembles=1000, idle=(2000, 9000)),
+    ],
+    looks=[
+        replace(one, off=5 * 3600 if 6 <= one.at // 3600 < 8 else -2 * 3600 if 8 <= one.at // 3600 < 10 else 0)
+        for one in HOURLY
+    ],
+)  # fmt: skip
 
 
 @settings(max_examples=12, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -747,6 +806,7 @@ COMES_AND_GOES = History(
 @example(MIGRATION)
 @example(TRADED)
 @example(COMES_AND_GOES)
+@example(WRONG_CLOCK)
 def test_every_second_of_every_gpu_is_in_one_class_and_the_classes_sum_to_capacity(
     lab: World, clock: Clock, history: History
 ) -> None:
@@ -766,6 +826,8 @@ def what_happens(observer: Observer) -> Iterator[str]:
         yield f"a node becomes {name}"
     if history.trades:
         yield "a trade"
+    if any(held.begins > held.really_begins and held.turn.begins for held in observer.held):
+        yield "a gang begins when its hour is closed already, or by a clock that is ahead"
     places: dict[int, set[int]] = {}
     for held in observer.held:
         places.setdefault(held.turn.job, set()).add(held.turn.place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -15,6 +16,7 @@ from accounting.closing import open_book
 from accounting.models import ClassCharge, Price, Quota, UsageHour
 from accounting.sums import HOUR, start_of_hour
 from scheduling.actions import bill_running, close_hours, price_classes, price_next_hour, sum_share_hours
+from scheduling.actions.closing import LATE
 from scheduling.models import Cluster, Lease, NodeChange, PreemptibleTime, ShareInterval
 from tests.ledger_guard import without_triggers
 from tests.make import LONG_AGO
@@ -76,9 +78,10 @@ class TestRounds:
 
 
 @pytest.fixture
-def hour(lab: World) -> datetime:
+def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
     """The last full hour, in which all nodes have been there and classes had prices."""
     last = start_of_hour(now_from_database()) - HOUR
+    books_at(last + HOUR + LATE)
     with without_triggers("scheduling_nodechange"):
         NodeChange.objects.update(at=last - HOUR)
     with transaction.atomic():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -12,10 +13,12 @@ from django.db.models import Sum
 
 from accounting.clock import now_from_database
 from accounting.closing import open_book
-from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour
+from accounting.ledger import Usage, book_usage
+from accounting.models import CapacitySegment, ClosedBook, NodeHour, UsageHour, UsageSegment
 from accounting.sums import start_of_day, start_of_hour
 from scheduling.actions import (
     bill_running,
+    cancel_job,
     close_hours,
     close_next_hour,
     clusters_to_close,
@@ -23,9 +26,10 @@ from scheduling.actions import (
     remove_node,
     return_node,
 )
-from scheduling.actions.closing import keeping_open, note_all_nodes
+from scheduling.actions.closing import LATE, changes_of_nodes, keeping_open, note_all_nodes
+from scheduling.actions.leases import close_never_started
 from scheduling.backends.base import End, Phase
-from scheduling.models import Cluster, Lease, Node, NodeChange
+from scheduling.models import Cluster, Job, Lease, Node, NodeChange
 from tests.ledger_guard import without_triggers
 from tests.scheduling.world import World, start, world
 
@@ -39,9 +43,10 @@ def lab(transactional_db: None) -> World:
 
 
 @pytest.fixture
-def hour(lab: World) -> datetime:
+def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
     """The last full hour, in which the nodes have been there all the time."""
     last = start_of_hour(now_from_database()) - HOUR
+    books_at(last + HOUR + LATE)
     there_since(last - HOUR)
     with transaction.atomic():
         open_book(book=lab.cluster.pk, since=last)
@@ -91,6 +96,23 @@ def test_every_change_of_a_node_is_written_down_and_kept(lab: World) -> None:
             cursor.execute(change)
 
 
+def test_changes_of_a_node_stay_in_order_when_the_clock_is_set_back(lab: World) -> None:
+    """The last one that was written is what the node is, in whatever hour that is closed later."""
+    node = Node.objects.get(name="a100-0")
+    ahead = now_from_database() + 5 * HOUR
+    changed(node, ahead, state="drained")
+    Node.objects.filter(pk=node.pk).update(failed_gpus=1)
+    note_all_nodes(lab.cluster, gone=True)
+    told = NodeChange.objects.filter(node_id=node.pk, at__gte=ahead).order_by("pk")
+    assert list(told.values_list("at", "state", "failed_gpus", "gpus")) == [
+        (ahead, "drained", 0, 8),
+        (ahead, "ready", 1, 8),
+        (ahead, "ready", 1, 0),
+    ]
+    last = changes_of_nodes(lab.cluster.pk, ahead + HOUR, ahead + 2 * HOUR)
+    assert [one.gpus for one in last if one.node_id == node.pk] == [0]
+
+
 def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) -> None:
     fast, slow = Node.objects.get(name="a100-0"), Node.objects.get(name="v100-0")
     changed(fast, hour + HOUR / 4, failed_gpus=1, others_gpus=2)
@@ -101,6 +123,75 @@ def test_an_hour_is_closed_with_what_its_nodes_were(lab: World, hour: datetime) 
     assert hours("v100-0") == {"free": 2, "drained": 1, "down": 1}
     assert not close_next_hour(cluster_id=lab.cluster.pk)  # this one is not over
     call_command("verify_ledger")
+
+
+def test_an_hour_stays_open_for_a_minute_for_what_is_told_late(
+    lab: World, hour: datetime, books_at: Callable[[datetime], None]
+) -> None:
+    """A node that fails in the last second of an hour is written down after the hour's end."""
+    books_at(hour + HOUR + LATE - timedelta(microseconds=1))
+    assert close_hours(cluster_id=lab.cluster.pk) == 0
+    changed(Node.objects.get(name="a100-0"), hour + HOUR - timedelta(seconds=1), state="down")
+    books_at(hour + HOUR + LATE)
+    assert close_hours(cluster_id=lab.cluster.pk) == 1
+    assert NodeHour.objects.get(node_name="a100-0").down == 8
+
+
+def closed_ahead(lab: World) -> datetime:
+    """As if a clock that was ahead, and is set back now, had closed hours that are still to come."""
+    until = start_of_hour(now_from_database()) + 3 * HOUR
+    with transaction.atomic():
+        open_book(book=lab.cluster.pk, since=until - 9 * HOUR)
+    ClosedBook.objects.update(until=until, priced_until=until)
+    return until
+
+
+def test_a_gang_begins_no_earlier_than_what_is_closed(lab: World) -> None:
+    """What it holds before nobody is billed for; else its end could never be booked, and it would never go on."""
+    until = closed_ahead(lab)
+    job = start(lab)
+    lease = lab.lease(job)
+    assert (lease.held_from, lease.running_from) == (until, until)
+    assert [gpu.during.lower for gpu in lease.held_gpus.all()] == [until]
+    lab.see(lease, Phase.ENDED, end=End.SUCCEEDED, exit_code=0, ended_age=0.0)
+    assert lab.states([job]) == [Job.State.SUCCEEDED]
+    assert not UsageSegment.objects.exists()
+
+
+def test_what_the_ledger_refuses_of_one_gang_holds_up_no_other(lab: World, hour: datetime) -> None:
+    leases = [lab.lease(start(lab, gpus=1)) for _ in range(3)]
+    for lease in leases:
+        ran(lease, hour + HOUR / 2)
+    refused = leases[1]
+    with transaction.atomic():  # other time of it is billed than what it says
+        book_usage(usage_of(refused, hour + HOUR / 2, hour + HOUR * 3 / 4))
+    assert bill_running(cluster_id=lab.cluster.pk) == 2
+    billed = Lease.objects.filter(billed_until__gte=hour + HOUR)
+    assert set(billed) == {leases[0], leases[2]}
+    assert list(keeping_open(lab.cluster.pk, hour + HOUR)) == [refused]
+
+
+def test_a_start_that_cannot_be_taken_back_holds_up_no_other(lab: World, hour: datetime) -> None:
+    jobs = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(3)]
+    lab.fill()
+    leases = [lab.lease(job) for job in jobs]
+    for job, lease in zip(jobs, leases, strict=True):
+        ran(lease, hour + HOUR / 2)
+        cancel_job(actor=lab.people.bob, job=job)
+    with transaction.atomic():
+        book_usage(usage_of(leases[1], hour + HOUR / 2, hour + HOUR * 3 / 4))
+    told = [lease.pk for lease in leases]
+    closed = close_never_started(cluster_id=lab.cluster.pk, lease_ids=told)
+    assert closed == {leases[0].pk, leases[2].pk}
+    assert lab.states(jobs) == [Job.State.CANCELLED, Job.State.CANCELLING, Job.State.CANCELLED]
+
+
+def usage_of(lease: Lease, begins: datetime, ends: datetime) -> Usage:
+    job = lease.job
+    return Usage(
+        book=lease.cluster_id, lease_id=lease.pk, job_id=job.pk, job_name=job.name, tenant=job.tenant,
+        user=job.owner, generation=lease.generation, gpus=lease.gpus, begins=begins, ends=ends, running_from=begins,
+    )  # fmt: skip
 
 
 def test_what_gangs_held_is_assembling_until_all_their_workers_ran(lab: World, hour: datetime) -> None:
@@ -171,8 +262,11 @@ def test_hours_without_anybody_are_closed_one_after_the_other(lab: World, hour: 
     call_command("verify_ledger")
 
 
-def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_was_there(lab: World) -> None:
+def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_was_there(
+    lab: World, books_at: Callable[[datetime], None]
+) -> None:
     until = start_of_hour(now_from_database())
+    books_at(until + LATE)
     there_since(until - HOUR / 2)
     close_hours(cluster_id=lab.cluster.pk)
     book = ClosedBook.objects.get()
@@ -192,7 +286,7 @@ def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: d
     ClosedBook.objects.update(**dict.fromkeys(("since", "until", "priced_until"), detached_at - 10 * HOUR))
     assert clusters_to_close() == [lab.cluster.pk]
     steps = close_hours(cluster_id=lab.cluster.pk)
-    assert ClosedBook.objects.get().until == start_of_hour(now_from_database())
+    assert ClosedBook.objects.get().until == hour + HOUR
     assert 11 <= steps <= 10 + 24 + 1 + 24
     assert CapacitySegment.objects.aggregate(Sum("capacity")) == {"capacity__sum": 10 * 12 * 3600}
     assert not close_next_hour(cluster_id=lab.cluster.pk)

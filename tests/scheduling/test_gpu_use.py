@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -29,6 +29,7 @@ from scheduling.actions import (
     snooze_idle,
     step_idle,
 )
+from scheduling.actions.closing import LATE
 from scheduling.actions.gpu_use import end_with
 from scheduling.actions.idle_gpus import idle_to_step
 from scheduling.actions.leases import MEASURE_PATIENCE, _being_measured, bill
@@ -49,9 +50,10 @@ def lab(transactional_db: None) -> World:
 
 
 @pytest.fixture
-def hour(lab: World) -> datetime:
+def hour(lab: World, books_at: Callable[[datetime], None]) -> datetime:
     """The last full hour but one; the nodes have been there all the time, and nothing is closed since it began."""
     last = start_of_hour(now_from_database()) - 2 * HOUR
+    books_at(last + 2 * HOUR + LATE)
     there_since(last - HOUR)
     with transaction.atomic():
         open_book(book=lab.cluster.pk, since=last)
@@ -430,9 +432,10 @@ def _seconds(begins: datetime, ends: datetime) -> Decimal:
     return Decimal((ends - begins) // timedelta(microseconds=1)).scaleb(-6)
 
 
-def test_the_books_close_over_random_tellings(lab: World) -> None:
+def test_the_books_close_over_random_tellings(lab: World, books_at: Callable[[datetime], None]) -> None:
     """Several gangs at once, of two generations, some of them ended: the database takes the closing."""
     first = start_of_hour(now_from_database()) - 2 * HOUR
+    books_at(first + 2 * HOUR + LATE)
     there_since(first - HOUR)
     with transaction.atomic():
         open_book(book=lab.cluster.pk, since=first)

@@ -15,9 +15,23 @@ from accounting.clock import now_from_database
 from accounting.sums import HOUR, start_of_hour
 from scheduling.actions import sum_share_hours
 from scheduling.actions.share_hours import sum_next_share_hour
-from scheduling.actions.shares import Closing, take_back
+from scheduling.actions.shares import Heard, correct_rounds
 from scheduling.amounts import MEASURES, Amounts
-from scheduling.models import Cluster, FinishTime, Job, Lease, Round, ShareBook, ShareHour, ShareInterval
+from scheduling.backends.base import End
+from scheduling.backends.base import Phase as BackendPhase
+from scheduling.models import (
+    Cluster,
+    FinishTime,
+    Job,
+    Lease,
+    Operation,
+    Round,
+    ShareBalance,
+    ShareBook,
+    ShareHour,
+    ShareInterval,
+)
+from scheduling.reconcile import _repeat_orders
 from scheduling.share_hours import read_sums, write_hours_again
 from tests.scheduling.world import World, world
 
@@ -181,9 +195,67 @@ def test_what_is_taken_back_of_a_summed_hour_is_taken_back_of_its_sum(lab: World
     )
     lease.refresh_from_db()
     with transaction.atomic():
-        take_back(Cluster.objects.get(pk=lab.cluster.pk), [Closing(lease, hour + 2 * HOUR)])
+        correct_rounds(Cluster.objects.get(pk=lab.cluster.pk), [Heard(lease, hour + 2 * HOUR)])
     assert ShareInterval.objects.get(begins=hour).received == pytest.approx(900)
     assert ShareHour.objects.get(hour=hour).received == pytest.approx(900)
+
+
+@pytest.fixture
+def silent(lab: World) -> tuple[datetime, Lease]:
+    """A gang with one GPU, last heard of ten seconds before the second round of an hour; and when that began.
+
+    The rounds of two summed hours did not count what nobody knew of.
+    """
+    lab.submit(lab.people.bob, lab.people.astro, gpus=1)
+    lab.fill()
+    lab.carry_out()
+    hour = start_of_hour(now_from_database()) - 4 * HOUR
+    lease = Lease.objects.get()
+    for begins, ends, received in ((0, 10, 600), (10, 60, 0), (60, 120, 0)):
+        interval(lab, hour + begins * MINUTE, hour + ends * MINUTE, of=lease.generation, received=received)
+    rounds_until(lab, hour + 2 * HOUR)
+    assert sum_share_hours(cluster_id=lab.cluster.pk) == 2
+    Lease.objects.filter(pk=lease.pk).update(
+        held_from=hour, running_from=hour, last_seen_at=hour + 10 * MINUTE - MINUTE / 6
+    )
+    ShareBalance.objects.update(owed=0.0, share=1.0)
+    return hour, lease
+
+
+def received(of: type[ShareInterval] | type[ShareHour], by: str) -> list[float]:
+    return [round(one, 3) for one in of.objects.order_by(by).values_list("received", flat=True)]
+
+
+def test_what_was_held_in_a_silence_counts_once_it_is_heard_of_again(
+    lab: World, silent: tuple[datetime, Lease]
+) -> None:
+    hour, lease = silent
+    for _ in range(2):
+        lab.see(lease, BackendPhase.RUNNING, running_age=(now_from_database() - hour).total_seconds())
+        assert received(ShareInterval, "begins") == [600, 3000, 3600]
+        assert received(ShareHour, "hour") == [3600, 3600]
+    balance = ShareBalance.objects.get(tenant=lab.people.astro, generation=lease.generation)
+    assert balance.owed == pytest.approx(-6600)
+
+
+def test_what_ended_in_a_silence_counts_until_its_end(lab: World, silent: tuple[datetime, Lease]) -> None:
+    hour, lease = silent
+    age = (now_from_database() - hour - 40 * MINUTE).total_seconds()
+    lab.see(lease, BackendPhase.ENDED, end=End.SUCCEEDED, exit_code=0, ended_age=age)
+    assert received(ShareInterval, "begins") == [600, pytest.approx(1800, abs=5), 0]
+    assert received(ShareHour, "hour") == [pytest.approx(2400, abs=5), 0]
+
+
+def test_what_was_missed_and_yet_there_while_all_was_heard_counts(
+    lab: World, silent: tuple[datetime, Lease]
+) -> None:
+    hour, _ = silent
+    Operation.objects.update(attempts=1, done_at=now_from_database())
+    Cluster.objects.update(last_observed_at=hour + 70 * MINUTE)
+    lab.cluster.refresh_from_db()
+    _repeat_orders(lab.cluster, {}, now_from_database())
+    assert received(ShareInterval, "begins") == [600, 3000, 600]
+    assert received(ShareHour, "hour") == [3600, 600]
 
 
 def test_two_workers_sum_an_hour_once(lab: World, in_two_threads) -> None:

@@ -297,6 +297,7 @@ CHECKS = {
             UNION ALL VALUES
                 ('accounting_ledgeraccount'::regclass, 'append_only'),
                 ('accounting_ledgeraccount'::regclass, 'check_unit'),
+                ('accounting_closedbook'::regclass, 'check_closed'),
                 ('accounting_ledgerseal'::regclass, 'append_only'),
                 ('accounting_auditevent'::regclass, 'append_only')
         )
