@@ -249,10 +249,21 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
 @pytest.fixture
 def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
     """As an earlier release did, which sealed nothing with it."""
-    archive_month(actor=None, month=MAY, folder=tmp_path)
-    forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
+    archive_month(actor=None, month=MAY, folder=tmp_path / "may")
+    seal_as_a_former_release(1, whole_only=True)
     forge("UPDATE accounting_auditevent SET after = after - 'seals' WHERE verb = 'ledger.archive'")
     return past
+
+
+def seal_as_a_former_release(book_id: int, *, whole_only: bool = False) -> None:
+    """Makes the chain of a book anew with leaves of the former form; vouchers must be what they were, or never sealed."""
+    links = list(LedgerSeal.objects.filter(book=book_id, month=None).order_by("number"))
+    kept = [] if whole_only else list(LedgerSeal.objects.filter(book=book_id).exclude(month=None))
+    assert not kept, "what is archived has other leaves in the former form"
+    with without_guards():
+        sql(f"DELETE FROM accounting_ledgerseal WHERE book = {book_id}")  # noqa: S608
+        sql(f"DELETE FROM accounting_sealedbook WHERE book = {book_id}")  # noqa: S608
+    former_chain(links)
 
 
 def archive_june(cast: Cast, folder: Path) -> None:
