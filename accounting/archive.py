@@ -105,7 +105,9 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     with _whole(folder / SUMS_FILE) as opened:
         opened.write(sums.encode())
-    _drop(month, unsealed_remains(month, {one: files_of(one) for one in archived_months()} | {month: digests}))
+    _drop(
+        month, unsealed_remains(month, {one: files_of(one) for one in archived_months()} | {month: digests})
+    )
     ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
     seals = LedgerSeal.objects.filter(month=month).order_by().values_list("book").annotate(Max("number"))
     told = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}
@@ -252,9 +254,13 @@ def _digest(file: Path) -> str:
 def _sealed_files_of(month: date) -> dict[str, str]:
     """As `files_of`, refused where any book's seals have others."""
     digests = files_of(month)
-    for book in LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True).distinct():
+    for book in (
+        LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True).distinct()
+    ):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
-            raise Refused(f"The files of {month:%Y-%m} of which the audit trail tells are not those that were sealed.")
+            raise Refused(
+                f"The files of {month:%Y-%m} of which the audit trail tells are not those that were sealed."
+            )
     return digests
 
 
@@ -263,7 +269,9 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Pa
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
         if _digest(file) != digests.get(file.name):
-            raise Refused(f"{file} is not the file that was written when the month was archived last.", "folder")
+            raise Refused(
+                f"{file} is not the file that was written when the month was archived last.", "folder"
+            )
         yield name, file
 
 

@@ -29,7 +29,9 @@ AT_ONCE = 1000
 LAST_OF_ALL = 2**63 - 1
 
 # Forms of leaves. Whoever seals uses the newest; what was sealed in a former one says what it said.
-WHOLE = 1  # one for each transaction, its vouchers included; neither whose the accounts are nor hours of nodes
+WHOLE = (
+    1  # one for each transaction, its vouchers included; neither whose the accounts are nor hours of nodes
+)
 APART = 2  # one of what stays in the database of each transaction, then one of its vouchers that may leave it
 
 # What transactions say, as text that is the same on every server: amounts with their scale, moments in microseconds
@@ -235,12 +237,16 @@ def leaves_of_sums(book: int, month: date) -> bytes:
 
 def leaf_of_files(digests: Mapping[str, str]) -> bytes:
     """A digest of the files' digests, by their names."""
-    return hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()).digest()
+    return hashlib.sha256(
+        "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()
+    ).digest()
 
 
 def sealed_files(book: int, month: date) -> bytes | None:
     """The leaf of the files to which vouchers of the month were archived last; None where no seal has one."""
-    seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by("-number")
+    seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
+        "-number"
+    )
     leaves = seals.values_list("leaves", flat=True).first()
     return None if leaves is None else bytes(leaves)[2 * LEAF_BYTES :]
 
