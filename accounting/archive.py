@@ -2,9 +2,9 @@
 
 A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
 hour, day and job stay, so balances, the identity of closed books and reports of whole hours (by job: whole days, UTC)
-say what they said. Only the files that were written last come back, and the seals cover the vouchers in them. What stays
-has leaves of its own, so that it is verified without the vouchers, and the seals tell of the files: no month that was not
-archived passes for one that was.
+say what they said. Only the files that were written last come back, and the seals cover the vouchers in them. What
+stays has leaves of its own, so that it is verified without the vouchers, and the seals tell of the files: no month that
+was not archived passes for one that was.
 """
 
 from __future__ import annotations

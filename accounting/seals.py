@@ -105,7 +105,7 @@ CHARGES = """
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month
 """
 HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
-# By form: id, key, leaf or leaves, and whether the vouchers are archived; then these do not say any more what was sealed.
+# By form: id, key, leaf or leaves, and whether the vouchers are archived; then these do not say what was sealed.
 _LEAVES = """
     SELECT booked.id, booked.key, {leaves} AS leaves,
            {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
@@ -121,7 +121,7 @@ LEAVES = {
                 booked.id, booked.book, booked.key, booked.kind, {HEAD}, {ENTRIES}, {SEGMENTS}, {CAPACITY}, {CORRECTED}
             ) || coalesce((SELECT jsonb_build_array(told) FROM ({CHARGES} HAVING count(*) > 0) charges), '[]'::jsonb)
             )::text, 'UTF8'))
-        """,
+        """,  # noqa: S608 - own names
     ),
     APART: _LEAVES.format(
         has_vouchers=HAS_VOUCHERS,
@@ -134,7 +134,7 @@ LEAVES = {
         """,
     ),
 }
-# What stays of a month's transactions when their vouchers are archived; of what was sealed whole nothing else tells that.
+# What stays of a month's transactions when their vouchers are archived; no leaf of what was sealed whole tells that.
 REMAINS = f"""
     SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
         'remains', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM}

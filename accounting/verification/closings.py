@@ -70,8 +70,8 @@ def more_is_summed_than_was_held() -> Found | None:
         FROM (
             SELECT book, hour, generation_id, gpu_seconds, assembling, idle FROM accounting_usagehour
             UNION ALL
-            SELECT book, date_trunc('hour', lower(period), 'UTC'), generation_id, -busy - idle - assembling, -assembling,
-                   -idle
+            SELECT book, date_trunc('hour', lower(period), 'UTC'), generation_id, -busy - idle - assembling,
+                   -assembling, -idle
             FROM accounting_capacitysegment
         ) both_sides
         GROUP BY book, hour, generation_id

@@ -1,4 +1,4 @@
-"""Transactions, their entries and their vouchers: balances of all accounts, counted again from what they are made of."""
+"""Transactions, their entries and their vouchers: balances of all accounts, counted again from their vouchers."""
 
 from __future__ import annotations
 
@@ -101,8 +101,12 @@ def a_voucher_belongs_nowhere() -> Found | None:
                 "LEFT JOIN accounting_usagesegment segment"
                 " ON segment.id = voucher.segment_id AND segment.month = voucher.month"
             )
-        # Who books a segment anew brings its charge along.
-        kinds = "('pricing', 'usage')" if name == "classcharge" else f"('{kind}')"
+        kinds, astray = f"('{kind}')", "false"
+        if name == "classcharge":  # who books a segment anew brings its charge along
+            kinds, astray = (
+                "('pricing', 'usage')",
+                "booked.kind = 'usage' AND segment.transaction_id <> booked.id",
+            )
         number = "voucher.segment_id" if name in of_segment else "voucher.id"
         queries.append(
             f"""
@@ -111,8 +115,7 @@ def a_voucher_belongs_nowhere() -> Found | None:
             LEFT JOIN accounting_ledgertransaction booked
                 ON booked.id = voucher.transaction_id AND booked.month = voucher.month AND booked.kind IN {kinds}
                 AND booked.corrects_id IS NULL AND booked.book = {told}.book AND {told}.period <@ booked.period
-            WHERE booked.id IS NULL
-               OR {"booked.kind = 'usage' AND segment.transaction_id <> booked.id" if name == "classcharge" else "false"}
+            WHERE booked.id IS NULL OR {astray}
             """  # noqa: S608 - own names
         )
     return first_row(

@@ -18,7 +18,7 @@ def costs(amount: str, seconds: str) -> str:
 
 
 def _priced_otherwise(table: str) -> str:
-    """Rows of which the price, or a part of the time, is not that of one line of the price list; without any it is 0."""
+    """Rows of which the price, or a part of the time, is not that of one line of the list; without any it is 0."""
     return f"""
         FROM accounting_{table} voucher
         LEFT JOIN accounting_price price ON price.generation_id = voucher.generation_id
@@ -26,7 +26,7 @@ def _priced_otherwise(table: str) -> str:
         WHERE CASE WHEN price.id IS NULL THEN voucher.price_per_gpu_hour = 0
                    ELSE price.valid @> voucher.period AND voucher.price_per_gpu_hour = price.per_gpu_hour END
             IS NOT TRUE
-    """  # noqa: S608 - own names
+    """
 
 
 def a_segment_has_another_price() -> Found | None:
@@ -35,7 +35,7 @@ def a_segment_has_another_price() -> Found | None:
         f"""
         SELECT voucher.id, voucher.lease_id, voucher.period, voucher.price_per_gpu_hour
         {_priced_otherwise("usagesegment")} ORDER BY voucher.id LIMIT 1
-        """,  # noqa: S608 - own names
+        """,
     )
 
 
@@ -56,7 +56,7 @@ def a_closing_has_another_price() -> Found | None:
         f"""
         SELECT voucher.book, voucher.period, voucher.generation_id, voucher.price_per_gpu_hour
         {_priced_otherwise("capacitysegment")} ORDER BY voucher.id LIMIT 1
-        """,  # noqa: S608 - own names
+        """,
     )
 
 
@@ -82,7 +82,7 @@ def a_closing_is_worth_otherwise() -> Found | None:
 
 
 def a_charge_costs_otherwise() -> Found | None:
-    """Which part of it was preemptible or borrowed nothing in the books tells; at which price, and what was idle, does."""
+    """Which part was preemptible or borrowed nothing in the books tells; at which price, and what was idle, does."""
     worth = in_parts_of_cents(
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
         " + charge.borrowed * charge.borrowed_price"

@@ -195,7 +195,9 @@ def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, f
 def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_path: Path, what: str) -> None:
     archive_month(actor=None, month=MAY, folder=tmp_path)
     forge(FORGERIES[what])
-    with pytest.raises(CommandError, match="book 1, seal 1: .* was changed, removed or put in after it was sealed"):
+    with pytest.raises(
+        CommandError, match=r"book 1, seal 1: .* was changed, removed or put in after it was sealed"
+    ):
         call_command("verify_ledger")
 
 
@@ -226,7 +228,7 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
         "UPDATE accounting_ledgertransaction SET description = 'none'"
         " WHERE id = (SELECT max(id) FROM accounting_ledgertransaction WHERE kind = 'correction')"
     )
-    with pytest.raises(CommandError, match="correction:usage:.* was changed"):
+    with pytest.raises(CommandError, match=r"correction:usage:.* was changed"):
         call_command("verify_ledger")
 
 
@@ -614,6 +616,14 @@ def test_what_is_not_sealed_stays(cast: Cast, tmp_path: Path) -> None:
         archive_month(actor=None, month=MAY, folder=tmp_path)
 
 
+def tell_of_another_file(digest: str) -> None:
+    path = "{digests,usagesegment.csv.gz}"
+    forge(
+        f"UPDATE accounting_auditevent SET after = jsonb_set(after, '{path}', '\"{digest}\"')"  # noqa: S608
+        " WHERE verb = 'ledger.archive'"
+    )
+
+
 def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_path: Path) -> None:
     archive_month(actor=None, month=MAY, folder=tmp_path)
     file = tmp_path / "usagesegment.csv.gz"
@@ -630,10 +640,7 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
     (tmp_path / "SHA256SUMS").write_text(f"{digest}  {file.name}\n")
     with pytest.raises(Refused, match="not the file that was written"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
-    forge(
-        "UPDATE accounting_auditevent SET after = jsonb_set(after, '{digests,usagesegment.csv.gz}', '\"%s\"')"
-        " WHERE verb = 'ledger.archive'" % digest  # noqa: S608, UP031
-    )
+    tell_of_another_file(digest)
     with pytest.raises(Refused, match="not those that were sealed"):
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(
@@ -650,10 +657,7 @@ def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_th
     forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
     file.write_bytes(forged)
     digest = hashlib.sha256(forged).hexdigest()
-    forge(
-        "UPDATE accounting_auditevent SET after = jsonb_set(after, '{digests,usagesegment.csv.gz}', '\"%s\"')"
-        " WHERE verb = 'ledger.archive'" % digest  # noqa: S608, UP031
-    )
+    tell_of_another_file(digest)
     bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(CommandError, match="was changed"):
         call_command("verify_ledger")
@@ -737,13 +741,11 @@ def test_an_archived_month_of_a_former_release_is_sealed_when_a_later_one_is(
     before = bytes(
         LedgerSeal.objects.filter(month=None).order_by("-number").values_list("digest", flat=True)[0]
     )
-    number = LedgerSeal.objects.filter(month=None).count()
-    for seal in june:  # the chain is made anew without them
-        number += 1
+    left = LedgerSeal.objects.filter(month=None).count()
+    for number, seal in enumerate(june, start=left + 1):  # the chain is made anew without them
         before = digest_of(seal, before)
-        forge(
-            f"UPDATE accounting_ledgerseal SET number = {number}, digest = '\\x{before.hex()}' WHERE id = {seal.pk}"
-        )  # noqa: S608
+        new = f"number = {number}, digest = '\\x{before.hex()}'"
+        forge(f"UPDATE accounting_ledgerseal SET {new} WHERE id = {seal.pk}")  # noqa: S608
     end_chains_where_they_end()
     with pytest.raises(
         CommandError, match="2026-05 lacks its vouchers, and no seal tells that it was archived"

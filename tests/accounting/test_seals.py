@@ -92,12 +92,17 @@ def test_a_chain_that_lost_its_end_is_found(sealed: Cast, forgery: str, seal: in
     with without_guards():
         sql(forgery.replace("digest = NULL", "digest = sha256('')"))
     assert first_broken() is None
-    with pytest.raises(CommandError, match=rf"book \d, seal {seal}: the chain does not end with the last seal"):
+    with pytest.raises(
+        CommandError, match=rf"book \d, seal {seal}: the chain does not end with the last seal"
+    ):
         call_command("verify_ledger")
 
 
 def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None:
-    for change in ("UPDATE accounting_sealedbook SET number = number - 1", "DELETE FROM accounting_sealedbook"):
+    for change in (
+        "UPDATE accounting_sealedbook SET number = number - 1",
+        "DELETE FROM accounting_sealedbook",
+    ):
         with pytest.raises(IntegrityError):
             sql(change)
 
@@ -107,7 +112,10 @@ def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
     book(sealed, lease_id=3)
     call_command("verify_ledger")
     with without_guards():
-        sql("UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h' WHERE key ~ '^usage:3'")
+        sql(
+            "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h'"
+            " WHERE key ~ '^usage:3'"
+        )
     with pytest.raises(CommandError, match="booked more than a day ago and has no seal: usage:3:"):
         call_command("verify_ledger")
 
