@@ -37,7 +37,6 @@ CHECKS: tuple[Check, ...] = (
     prices.a_charge_is_missing,
     prices.a_closing_has_another_price,
     prices.a_closing_is_worth_otherwise,
-    prices.archived_usage_costs_otherwise,
     closings.a_closing_differs_from_what_was_billed,
     closings.a_closing_is_of_an_open_hour,
     closings.nodes_differ_from_their_closing,
@@ -53,6 +52,7 @@ CHECKS: tuple[Check, ...] = (
     months.an_archived_transaction_was_not_sealed,
     months.archived_entries_differ_from_sums,
     months.archived_entries_differ_from_closings,
+    prices.archived_usage_costs_otherwise,
     guards.a_guard_is_off,
 )
 
