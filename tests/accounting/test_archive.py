@@ -339,6 +339,46 @@ def test_a_month_that_an_earlier_release_archived_is_compared_with_its_sums(
         call_command("verify_ledger")
 
 
+FORGERIES_THAT_FIT = {
+    "what the cluster earned": (
+        [
+            """
+            UPDATE accounting_ledgerentry entry SET account_id = waived.id
+              FROM accounting_ledgeraccount account, accounting_ledgeraccount waived,
+                   accounting_ledgertransaction booked
+             WHERE account.id = account_id AND account.kind = 'revenue' AND waived.kind = 'waived'
+               AND waived.unit = account.unit AND booked.id = transaction_id AND booked.kind = 'usage'
+               AND booked.month = '2026-05-01'
+            """
+        ],
+        "the entries of an archived month are not what its closings tell: 1, 2026-05-01, revenue",
+    ),
+    "how much was credited": (
+        [
+            f"UPDATE accounting_{name} SET {amount} = {amount} * 3 WHERE transaction_id IN"  # noqa: S608
+            " (SELECT id FROM accounting_ledgertransaction WHERE kind = 'pricing')"
+            for name, amount in (
+                ("ledgerentry", "amount"),
+                ("usagehour", "cost"),
+                ("usageday", "cost"),
+                ("jobday", "cost"),
+            )
+        ],
+        "the sums of an archived hour cost what no price of it makes: 1, 2026-05-04 12:",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "found"), FORGERIES_THAT_FIT.values(), ids=FORGERIES_THAT_FIT.keys())
+def test_what_no_seal_tells_of_must_fit_closings_and_prices(
+    archived_earlier: Cast, changes: list[str], found: str
+) -> None:
+    for change in changes:
+        forge(change)
+    with pytest.raises(CommandError, match=found):
+        call_command("verify_ledger")
+
+
 def test_what_stays_of_it_is_sealed_with_the_next_month(
     archived_earlier: Cast, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
