@@ -2,8 +2,9 @@
 
 A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
 hour, day and job stay, so balances, the identity of closed books and reports of whole hours (by job: whole days, UTC)
-say what they said. The seals cover the vouchers: whoever brings a month back and verifies the ledger sees whether its
-files are what was sealed. What stays is sealed once more, by itself, as it can be verified without the vouchers then.
+say what they said. Only the files that were written last come back, and the seals cover the vouchers in them. What
+stays has leaves of its own, so that it is verified without the vouchers, and the seals tell of the files: no month that
+was not archived passes for one that was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -26,7 +27,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
 from accounting.months import first_of_month, months_after, start_of_month
-from accounting.seals import Remains, seal_remains, unsealed_remains
+from accounting.seals import Remains, leaf_of_files, seal_remains, sealed_files, unsealed_remains
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
 
@@ -59,6 +60,12 @@ def told_when_archived(month: date) -> dict[str, Any] | None:
     )
     last = told.order_by("-pk").first()
     return last.after if last is not None and last.verb == "ledger.archive" else None
+
+
+def files_of(month: date) -> dict[str, str]:
+    """The digests of the files to which the month was archived last, by their names; empty where it is not archived."""
+    digests: dict[str, str] = (told_when_archived(month) or {}).get("digests", {})
+    return digests
 
 
 def months_with_vouchers() -> list[date]:
@@ -98,7 +105,9 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     with _whole(folder / SUMS_FILE) as opened:
         opened.write(sums.encode())
-    _drop(month, unsealed_remains(month, archived_months()))
+    _drop(
+        month, unsealed_remains(month, {one: files_of(one) for one in archived_months()} | {month: digests})
+    )
     ClosedBook.objects.update(details_since=start_of_month(months_after(month, 1)))
     seals = LedgerSeal.objects.filter(month=month).order_by().values_list("book").annotate(Max("number"))
     told = {"month": month, "rows": rows, "digests": digests, "seals": dict(seals)}
@@ -110,15 +119,15 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
 def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     """Reads the vouchers of an archived month back from its files; returns how many rows.
 
-    Refused unless it is the last that was archived, and the files are those that were written. Whether they say
-    what was sealed then `manage.py verify_ledger` tells afterwards.
+    Refused unless it is the last that was archived, and the files are, digest for digest, those that were written when
+    it was archived last. Whether they say what was sealed then `manage.py verify_ledger` tells afterwards.
     """
     books = list(ClosedBook.objects.select_for_update().order_by("book"))
     since = archived_until()
     if since is None or first_of_month(since) != months_after(month, 1):
         raise Refused(f"{month:%Y-%m} is not the last month that was archived.", "month")
     rows = 0
-    for name, file in _checked(folder):
+    for name, file in _checked(folder, _sealed_files_of(month)):
         rows += _load(name, month, file)
     ClosedBook.objects.update(details_since=_archived_until_before(month))
     audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
@@ -242,14 +251,27 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _checked(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Each table's file, after a look whether it is the one that was written."""
-    lines = (line.split("  ", maxsplit=1) for line in (folder / SUMS_FILE).read_text().splitlines())
-    listed = {name: digest for digest, name in lines}
+def _sealed_files_of(month: date) -> dict[str, str]:
+    """As `files_of`, refused where any book's seals have others."""
+    digests = files_of(month)
+    for book in (
+        LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True).distinct()
+    ):
+        if sealed_files(book, month) not in (None, leaf_of_files(digests)):
+            raise Refused(
+                f"The files of {month:%Y-%m} of which the audit trail tells are not those that were sealed."
+            )
+    return digests
+
+
+def _checked(folder: Path, digests: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Each table's file, after a look whether it is the one with this digest."""
     for name in VOUCHERS:
         file = folder / f"{name}.csv.gz"
-        if _digest(file) != listed.get(file.name):
-            raise Refused(f"{file} is not the file that was written.", "folder")
+        if _digest(file) != digests.get(file.name):
+            raise Refused(
+                f"{file} is not the file that was written when the month was archived last.", "folder"
+            )
         yield name, file
 
 

@@ -1,12 +1,12 @@
 """The chain of seals: what every book said when it was sealed, so that a later change shows.
 
-A leaf is the SHA-256 of all that a transaction says, with its entries and vouchers. A seal has the leaves of
-the transactions since the seal before it, and a digest of these and of that seal's digest. Where it stands
-for all: whoever noted a digest can tell later whether anything before it has changed.
+A leaf is a SHA-256 of what a transaction says. It has two: of what stays in the database, that is itself, its entries,
+whose accounts they are in, and of a closing the capacity and the hours of nodes; and of its vouchers, which may be
+archived. A seal has the leaves of the transactions since the seal before it, and a digest of these and of that seal's
+digest. Where it stands for all: whoever noted a digest can tell later whether anything before it has changed.
 
-When the vouchers of a month are archived, the leaves of their transactions cannot be computed any more. So the chain
-gets links with leaves of what stays of these, the transactions with their entries, and one with a leaf of the month's
-sums, as these alone tell then what was held when, and by which job.
+When the vouchers of a month are archived, the chain gets links with leaves of what stays of their transactions, and one
+with leaves of the month's sums, as these alone tell then what was held when, and by which job, and of the files.
 """
 
 from __future__ import annotations
@@ -21,23 +21,42 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Max
 
-from accounting.models import LedgerSeal, LedgerTransaction
+from accounting.models import LedgerSeal, LedgerTransaction, SealedBook
 
 LEAF_BYTES = hashlib.sha256().digest_size
 # As many transactions as one seal tells of at most, and as are read at once to verify them.
 AT_ONCE = 1000
+LAST_OF_ALL = 2**63 - 1
 
-# What a transaction says, as text that is the same on every server: amounts with their scale, moments in
-# microseconds since 1970.
-LEAVES = """
-    SELECT booked.id, booked.key, sha256(convert_to((jsonb_build_array(
-        booked.id, booked.book, booked.key, booked.kind, (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
+# Forms of leaves. Whoever seals uses the newest; what was sealed in a former one says what it said.
+WHOLE = (
+    1  # one for each transaction, its vouchers included; neither whose the accounts are nor hours of nodes
+)
+APART = 2  # one of what stays in the database of each transaction, then one of its vouchers that may leave it
+
+# What transactions say, as text that is the same on every server: amounts with their scale, moments in microseconds
+# since 1970.
+HEAD = """
+        (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
         (extract(epoch FROM upper(booked.period)) * 1000000)::bigint,
         (extract(epoch FROM booked.recorded_at) * 1000000)::bigint,
-        booked.description, booked.actor_id, booked.corrects_id,
+        booked.description, booked.actor_id, booked.corrects_id
+"""
+ENTRIES = """
         (SELECT jsonb_agg(jsonb_build_array(entry.id, entry.account_id, entry.amount) ORDER BY entry.id)
            FROM accounting_ledgerentry entry
-          WHERE entry.transaction_id = booked.id AND entry.month = booked.month),
+          WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
+"""
+# With the accounts' parties, which only vouchers tell otherwise.
+ENTRIES_OF_WHOM = """
+        (SELECT jsonb_agg(jsonb_build_array(
+                    entry.id, entry.account_id, account.kind, account.unit, account.generation_id, account.tenant_id,
+                    account.user_id, entry.amount
+                ) ORDER BY entry.id)
+           FROM accounting_ledgerentry entry LEFT JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+          WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
+"""
+SEGMENTS = """
         (SELECT jsonb_agg(jsonb_build_array(
                     segment.id, segment.book, segment.lease_id, segment.version, segment.job_id, segment.job_name,
                     segment.tenant_id, segment.tenant_name, segment.user_id, segment.user_name,
@@ -48,7 +67,9 @@ LEAVES = """
                     segment.currency
                 ) ORDER BY segment.id)
            FROM accounting_usagesegment segment
-          WHERE segment.transaction_id = booked.id AND segment.month = booked.month),
+          WHERE segment.transaction_id = booked.id AND segment.month = booked.month)
+"""
+CAPACITY = """
         (SELECT jsonb_agg(jsonb_build_array(
                     closing.id, closing.book, closing.generation_id,
                     (extract(epoch FROM lower(closing.period)) * 1000000)::bigint,
@@ -59,45 +80,69 @@ LEAVES = """
                     closing.rounding, closing.value
                 ) ORDER BY closing.id)
            FROM accounting_capacitysegment closing
-          WHERE closing.transaction_id = booked.id AND closing.month = booked.month),
+          WHERE closing.transaction_id = booked.id AND closing.month = booked.month)
+"""
+HOURS_OF_NODES = """
+        (SELECT jsonb_agg(jsonb_build_array(
+                    node.id, node.node_id, node.node_name, node.generation_id, node.busy, node.idle, node.assembling,
+                    node.free, node.others, node.drained, node.down
+                ) ORDER BY node.id)
+           FROM accounting_nodehour node
+          WHERE booked.kind = 'closing' AND node.book = booked.book AND node.month = booked.month
+            AND node.hour = lower(booked.period))
+"""
+CORRECTED = """
         (SELECT jsonb_agg(corrected.segment_id ORDER BY corrected.segment_id)
            FROM accounting_correctedsegment corrected
           WHERE corrected.transaction_id = booked.id AND corrected.month = booked.month)
-    ) || coalesce((
-        -- Only where there are any: what was sealed before there were prices of classes says what it said.
-        SELECT jsonb_build_array(jsonb_agg(jsonb_build_array(
+"""
+CHARGES = """
+        SELECT jsonb_agg(jsonb_build_array(
                    charge.segment_id, charge.idle, charge.idle_price, charge.preemptible, charge.preemptible_price,
                    charge.borrowed, charge.borrowed_price, charge.amount
-               ) ORDER BY charge.segment_id))
+               ) ORDER BY charge.segment_id) AS told
           FROM accounting_classcharge charge
-         WHERE charge.transaction_id = booked.id AND charge.month = booked.month HAVING count(*) > 0
-    ), '[]'::jsonb))::text, 'UTF8')) AS leaf,
-    -- Whether its vouchers are archived; then it does not say any more what was sealed.
-    booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
-    AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
-    FROM accounting_ledgertransaction booked
+         WHERE charge.transaction_id = booked.id AND charge.month = booked.month
 """
-# What stays of a month's transactions when their vouchers are archived. With the accounts' parties, which only
-# vouchers tell otherwise.
-REMAINS = """
+HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
+# By form: id, key, leaf or leaves, and whether the vouchers are archived; then these do not say what was sealed.
+_LEAVES = """
+    SELECT booked.id, booked.key, {leaves} AS leaves,
+           {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
+    FROM accounting_ledgertransaction booked
+    WHERE booked.book = %s AND booked.id > %s AND booked.id <= %s ORDER BY booked.id LIMIT %s
+"""
+LEAVES = {
+    # Charges only where there are any: what was sealed before there were prices of classes says what it said.
+    WHOLE: _LEAVES.format(
+        has_vouchers=HAS_VOUCHERS,
+        leaves=f"""
+            sha256(convert_to((jsonb_build_array(
+                booked.id, booked.book, booked.key, booked.kind, {HEAD}, {ENTRIES}, {SEGMENTS}, {CAPACITY}, {CORRECTED}
+            ) || coalesce((SELECT jsonb_build_array(told) FROM ({CHARGES} HAVING count(*) > 0) charges), '[]'::jsonb)
+            )::text, 'UTF8'))
+        """,  # noqa: S608 - own names
+    ),
+    APART: _LEAVES.format(
+        has_vouchers=HAS_VOUCHERS,
+        leaves=f"""
+            sha256(convert_to(jsonb_build_array(
+                'stays', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM},
+                {CAPACITY}, {HOURS_OF_NODES}
+            )::text, 'UTF8'))
+            || sha256(convert_to(jsonb_build_array('vouchers', {SEGMENTS}, {CORRECTED}, ({CHARGES}))::text, 'UTF8'))
+        """,
+    ),
+}
+# What stays of a month's transactions when their vouchers are archived; no leaf of what was sealed whole tells that.
+REMAINS = f"""
     SELECT booked.id, booked.key, sha256(convert_to(jsonb_build_array(
-        'remains', booked.id, booked.book, booked.month, booked.key, booked.kind,
-        (extract(epoch FROM lower(booked.period)) * 1000000)::bigint,
-        (extract(epoch FROM upper(booked.period)) * 1000000)::bigint,
-        (extract(epoch FROM booked.recorded_at) * 1000000)::bigint,
-        booked.description, booked.actor_id, booked.corrects_id,
-        (SELECT jsonb_agg(jsonb_build_array(
-                    entry.id, entry.account_id, account.kind, account.unit, account.generation_id, account.tenant_id,
-                    account.user_id, entry.amount
-                ) ORDER BY entry.id)
-           FROM accounting_ledgerentry entry LEFT JOIN accounting_ledgeraccount account ON account.id = entry.account_id
-          WHERE entry.transaction_id = booked.id AND entry.month = booked.month)
+        'remains', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM}
     )::text, 'UTF8')) AS leaf
     FROM accounting_ledgertransaction booked
-    WHERE booked.book = %s AND booked.month = %s AND booked.id BETWEEN %s AND %s
-      AND booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
+    WHERE booked.book = %s AND booked.month = %s AND booked.id BETWEEN %s AND %s AND {HAS_VOUCHERS}
     ORDER BY booked.id
-"""
+"""  # noqa: S608 - own names
 USAGE = (
     "transaction_id, book, month, extract(epoch FROM hour), tenant_id, user_id, generation_id, gpu_seconds, assembling,"
     " idle, cost, currency, segments"
@@ -130,6 +175,7 @@ class Remains:
     last_id: int
     leaves: bytes
     of_sums: bool = False
+    form: int = APART
 
 
 def hold_books(books: Iterable[int]) -> None:
@@ -151,10 +197,7 @@ def seal_book(book: int) -> int:
 def _seal_some(book: int) -> int:
     _have_alone(book)
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"{LEAVES} WHERE booked.book = %s AND booked.id > %s ORDER BY booked.id LIMIT %s",
-            [book, sealed_until(book), AT_ONCE],
-        )
+        cursor.execute(LEAVES[APART], [book, sealed_until(book), LAST_OF_ALL, AT_ONCE])
         rows = cursor.fetchall()
     if not rows:
         return 0
@@ -169,25 +212,43 @@ def sealed_until(book: int) -> int:
     return last.values_list("last_id", flat=True).first() or 0
 
 
-def unsealed_remains(month: date, earlier: Iterable[date]) -> list[Remains]:
+def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> list[Remains]:
     """What is to be sealed of a month whose vouchers are archived, and of earlier ones that never were sealed so.
 
-    It must be sealed as a whole before. Nothing of it changes any more, so nobody need be kept from booking.
+    `files` has the digests of the files of all these months. They must be sealed as a whole before. Nothing of them
+    changes any more, so nobody need be kept from booking.
     """
     found: list[Remains] = []
-    for one in [*earlier, month]:
+    for one, digests in sorted(files.items()):
         books = LedgerTransaction.objects.filter(month=one).order_by().values_list("book", flat=True)
         for book in sorted(set(books)):
             found += _unsealed_remains(book, one)
             # Of an earlier month only the first time: sums that were changed since are not to be sealed anew.
             if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
-                found.append(Remains(book, one, 0, 0, leaves_of_sums(book, one), of_sums=True))
+                leaves = leaves_of_sums(book, one) + leaf_of_files(digests)
+                found.append(Remains(book, one, 0, 0, leaves, of_sums=True))
     return found
 
 
 def leaves_of_sums(book: int, month: date) -> bytes:
     """Digests of all sums by hour and day of a month: of HELD, and of NODES."""
     return _leaf_of(HELD, book, month) + _leaf_of(NODES, book, month)
+
+
+def leaf_of_files(digests: Mapping[str, str]) -> bytes:
+    """A digest of the files' digests, by their names."""
+    return hashlib.sha256(
+        "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()
+    ).digest()
+
+
+def sealed_files(book: int, month: date) -> bytes | None:
+    """The leaf of the files to which vouchers of the month were archived last; None where no seal has one."""
+    seals = LedgerSeal.objects.filter(book=book, month=month, of_sums=True, form__gte=APART).order_by(
+        "-number"
+    )
+    leaves = seals.values_list("leaves", flat=True).first()
+    return None if leaves is None else bytes(leaves)[2 * LEAF_BYTES :]
 
 
 def _leaf_of(tables: Mapping[str, str], book: int, month: date) -> bytes:
@@ -240,20 +301,22 @@ def _have_alone(book: int) -> None:
 
 def _append(link: Remains) -> None:
     last = LedgerSeal.objects.filter(book=link.book).order_by("-number").only("number", "digest").first()
-    LedgerSeal.objects.create(
-        **asdict(link),
-        number=last.number + 1 if last else 1,
-        digest=digest_of(link, bytes(last.digest) if last else b""),
-    )
+    number = last.number + 1 if last else 1
+    digest = digest_of(link, bytes(last.digest) if last else b"")
+    LedgerSeal.objects.create(**asdict(link), number=number, digest=digest)
+    SealedBook.objects.update_or_create(book=link.book, defaults={"number": number, "digest": digest})
 
 
 def digest_of(link: Remains | LedgerSeal, before: bytes) -> bytes:
     """Of a link after one with the digest `before`; that is empty for the first.
 
-    A link of sums says whose they are: any other one that was made to look like it would not be compared any more.
+    A link says what it tells of, and in which form: any other one that was made to look like it would not be compared
+    any more. In the former form links of sums alone did.
     """
-    told = f"sums of {link.month} in {link.book}\n".encode() if link.of_sums else b""
-    return hashlib.sha256(before + told + bytes(link.leaves)).digest()
+    told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
+    if link.form != WHOLE:
+        told += f"form {link.form} of {link.month} in {link.book} from {link.first_id} to {link.last_id}\n"
+    return hashlib.sha256(before + told.encode() + bytes(link.leaves)).digest()
 
 
 def first_broken() -> Broken | None:
@@ -276,20 +339,47 @@ def first_broken() -> Broken | None:
     return None
 
 
+def first_lost_end() -> Broken | None:
+    """The first book whose chain does not end with the last seal that was made."""
+    made = {one.book: (one.number, bytes(one.digest)) for one in SealedBook.objects.all()}
+    last = {
+        one.book: (one.number, bytes(one.digest))
+        for one in LedgerSeal.objects.order_by("book", "-number").distinct("book")
+    }
+    for book in sorted(made.keys() | last.keys()):
+        if made.get(book) != last.get(book):
+            number, _ = made.get(book) or last[book]
+            return Broken(book, number, "the chain does not end with the last seal that was made")
+    return None
+
+
 def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
     if seal.number != (before.number + 1 if before else 1):
         return "seals before it are missing"
-    leaves = bytes(seal.leaves)
+    if seal.form not in LEAVES or (before is not None and seal.form < before.form):
+        return "it has leaves of a form that nobody sealed in any more"
     if digest_of(seal, bytes(before.digest) if before else b"") != bytes(seal.digest):
         return "the seal itself was changed, or one before it"
-    sealed = [leaves[at : at + LEAF_BYTES] for at in range(0, len(leaves), LEAF_BYTES)]
     if seal.of_sums:
         return None
     if seal.month is not None:
-        return _broken_remains(seal, seal.month, sealed)
-    now = list(_leaves(seal.book, whole_until, seal.last_id))
-    for (key, leaf, archived), was in zip(now, sealed, strict=False):
-        if leaf != was and not archived:
+        return _broken_remains(seal, seal.month, _cut(bytes(seal.leaves), LEAF_BYTES))
+    return _broken_transactions(seal, whole_until)
+
+
+def _cut(leaves: bytes, size: int) -> list[bytes]:
+    return [leaves[at : at + size] for at in range(0, len(leaves), size)]
+
+
+def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
+    """What is archived is compared as far as it stays, where that has a leaf of its own."""
+    stays = LEAF_BYTES if seal.form == APART else 0
+    sealed = _cut(bytes(seal.leaves), stays + LEAF_BYTES)
+    with connection.cursor() as cursor:
+        cursor.execute(LEAVES[seal.form], [seal.book, whole_until, seal.last_id, None])
+        now = [(key, bytes(leaves), archived) for _, key, leaves, archived in cursor.fetchall()]
+    for (key, leaves, archived), was in zip(now, sealed, strict=False):
+        if leaves[:stays] != was[:stays] or (leaves != was and not archived):
             return f"{key} was changed, removed or put in after it was sealed"
     if len(now) != len(sealed):
         return f"{len(sealed)} transactions were sealed, {len(now)} are there"
@@ -314,22 +404,11 @@ def _broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s = ANY(accounting_months_with_vouchers())", [month])
         (is_back,) = cursor.fetchone()
-    if _leaf_of(NODES, seal.book, month) != leaves[LEAF_BYTES:]:
+    if _leaf_of(NODES, seal.book, month) != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
         return f"hours of nodes of {month:%Y-%m} were changed after it was archived"
     if stands and not is_back and _leaf_of(HELD, seal.book, month) != leaves[:LEAF_BYTES]:
         return f"sums of hours or days of {month:%Y-%m} were changed after it was archived"
     return None
-
-
-def _leaves(book: int, after: int, until: int) -> Iterator[tuple[str, bytes, bool]]:
-    """Key, leaf, and whether its vouchers are archived."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"{LEAVES} WHERE booked.book = %s AND booked.id > %s AND booked.id <= %s ORDER BY booked.id",
-            [book, after, until],
-        )
-        for _, key, leaf, archived in cursor.fetchall():
-            yield key, bytes(leaf), archived
 
 
 def _lock(book: int) -> int:

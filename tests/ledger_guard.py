@@ -25,6 +25,7 @@ APPEND_ONLY = (
     "accounting_usageday",
     "accounting_jobday",
     "accounting_ledgerseal",
+    "accounting_sealedbook",
     "accounting_auditevent",
 )
 

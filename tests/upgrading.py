@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
@@ -49,3 +53,15 @@ def small_cluster(make: Callable[..., Any]) -> dict[str, Any]:
         "tenant": make("accounting", "Tenant", name="Astro", slug="astro", path="1/"),
         "owner": make("accounting", "User", username="bob"),
     }
+
+
+def manage(*command: str, returncode: int = 0) -> str:
+    """What `manage.py` says in that database; it must end with this code."""
+    url = urlsplit(os.environ["DATABASE_URL"])
+    name = f"/{connections.settings[ALIAS]['NAME']}"
+    env = os.environ | {"DATABASE_URL": urlunsplit(url._replace(path=name))}
+    done = subprocess.run(
+        [sys.executable, "manage.py", *command], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == returncode, done.stdout + done.stderr
+    return done.stdout + (done.stderr if returncode else "")

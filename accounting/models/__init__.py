@@ -5,7 +5,7 @@ from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
 from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageDay, UsageHour
 from accounting.models.hardware import Generation, Price
 from accounting.models.history import BudgetChange, QuotaChange, TicketChange
-from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction
+from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction, SealedBook
 from accounting.models.letters import Letter, LetterAttachment
 from accounting.models.quotas import Quota
 from accounting.models.requests import Request
@@ -38,6 +38,7 @@ __all__ = [
     "ReportDelivery",
     "ReportSubscription",
     "Request",
+    "SealedBook",
     "Tenant",
     "TicketChange",
     "UsageDay",

@@ -156,14 +156,14 @@ class LedgerEntry(models.Model):
 class LedgerSeal(models.Model):
     """A link of a book's chain: what its transactions from one id to another said when it was made.
 
-    `leaves` holds a SHA-256 for each of them, of the transaction with its entries and vouchers; `digest` is
-    the SHA-256 of the digest before it and these leaves. Whoever changes a row afterwards breaks the chain
-    there, and whoever mends the chain changes its last digest, which others may have noted.
+    `leaves` holds SHA-256 of each of them, in a form of accounting/seals.py; `digest` is the SHA-256 of the
+    digest before it and these leaves. Whoever changes a row afterwards breaks the chain there, and whoever mends
+    the chain changes its last digest, which others may have noted.
 
     With `month` set it is a link of the same chain that was made when this month was archived: its leaves are
     of what stays of those of the month's transactions whose vouchers leave, of the transaction with its entries;
-    or (`of_sums`) it has one leaf of all the month's sums by hour and day, of which its reports are made then. The
-    last one of these stands: a month may be brought back, corrected and archived again.
+    or (`of_sums`) it has leaves of all the month's sums by hour and day, of which its reports are made then, and of
+    the files. The last one of these stands: a month may be brought back, corrected and archived again.
     """
 
     book = models.BigIntegerField()
@@ -174,6 +174,7 @@ class LedgerSeal(models.Model):
         null=True, help_text="Of what stays of this archived month; else of all that is new."
     )
     of_sums = models.BooleanField(default=False, db_default=False)
+    form = models.PositiveSmallIntegerField(default=1, db_default=1, help_text="Of its leaves.")
     leaves = models.BinaryField()
     digest = models.BinaryField()
     sealed_at = models.DateTimeField(db_default=Now())
@@ -195,3 +196,14 @@ class LedgerSeal(models.Model):
                 name="sums_are_of_a_month", condition=models.Q(of_sums=False) | models.Q(month__isnull=False)
             ),
         ]
+
+
+class SealedBook(models.Model):
+    """The last seal that was made of a book, told apart from the chain: else its end could be cut off unseen."""
+
+    book = models.BigIntegerField(primary_key=True)
+    number = models.BigIntegerField()
+    digest = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"book {self.book} is sealed {self.number} times"

@@ -18,8 +18,15 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting import actions
-from accounting.archive import VOUCHERS, Archived, archive_month, bring_back_month, months_with_vouchers
+from accounting import actions, audit
+from accounting.archive import (
+    VOUCHERS,
+    Archived,
+    archive_month,
+    bring_back_month,
+    files_of,
+    months_with_vouchers,
+)
 from accounting.capacity_report import capacity_report
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.clock import now_from_database
@@ -27,10 +34,20 @@ from accounting.closing import close_empty_days, open_book
 from accounting.errors import BookedOtherwise, Refused
 from accounting.invoice import lines_of
 from accounting.ledger import correct_usage
-from accounting.models import AuditEvent, LedgerSeal, LedgerTransaction, Price, UsageSegment, User
+from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, Price, UsageSegment, User
 from accounting.months import first_of_month
 from accounting.reports import By, usage_report
-from accounting.seals import digest_of, leaves_of_sums, seal_book
+from accounting.seals import (
+    LAST_OF_ALL,
+    LEAVES,
+    WHOLE,
+    Remains,
+    digest_of,
+    leaf_of_files,
+    leaves_of_sums,
+    seal_book,
+    seal_remains,
+)
 from accounting.team_usage import TeamUsage, largest_jobs_of, usage_of_team
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
@@ -165,10 +182,22 @@ def forge(forgery: str) -> None:
 
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_what_stays_of_an_archived_month_is_sealed(past: Cast, tmp_path: Path, forgery: str) -> None:
+    """Once more, as its transactions have seals of a former release that tell of all or nothing."""
+    seal_formerly()
     archive_month(actor=past.ada, month=MAY, folder=tmp_path)
     call_command("verify_ledger")
     forge(forgery)
     with pytest.raises(CommandError, match=r"book 1, seal \d: .* after 2026-05 was archived"):
+        call_command("verify_ledger")
+
+
+@pytest.mark.parametrize("what", ["all entries of a bill", "who has an account"])
+def test_what_stays_of_an_archived_month_has_a_leaf_of_its_own(past: Cast, tmp_path: Path, what: str) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    forge(FORGERIES[what])
+    with pytest.raises(
+        CommandError, match=r"book 1, seal 1: .* was changed, removed or put in after it was sealed"
+    ):
         call_command("verify_ledger")
 
 
@@ -199,12 +228,13 @@ def test_the_chain_goes_on_after_what_stays_was_sealed(
         "UPDATE accounting_ledgertransaction SET description = 'none'"
         " WHERE id = (SELECT max(id) FROM accounting_ledgertransaction WHERE kind = 'correction')"
     )
-    with pytest.raises(CommandError, match="after 2026-05 was archived"):
+    with pytest.raises(CommandError, match=r"correction:usage:.* was changed"):
         call_command("verify_ledger")
 
 
 def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path) -> None:
     """Neither a seal of other leaves, nor none, nor one that is of another month passes."""
+    seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     seal = LedgerSeal.objects.get(month=MAY, of_sums=False)
     for change in (
@@ -224,9 +254,10 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
     # Who makes the chain anew from there on changes its last digest, which somebody may have noted.
     forge("UPDATE accounting_ledgertransaction SET description = 'nothing' WHERE kind = 'correction'")
     forge(f"DELETE FROM accounting_ledgerseal WHERE number >= {seal.number}")  # noqa: S608
-    with pytest.raises(
-        CommandError, match=f"seal {seal.number + 1}: it was made when 2026-05 was archived, and is gone"
-    ):
+    with pytest.raises(CommandError, match=f"seal {seal.number + 1}: the chain does not end with the last"):
+        call_command("verify_ledger")
+    end_chains_where_they_end()
+    with pytest.raises(CommandError, match=f"seal {seal.number + 1} was made when 2026-05 was archived"):
         call_command("verify_ledger")
     with pytest.raises(CommandError, match="made anew"):
         call_command("verify_ledger", noted=[f"1:{seal.number}:{bytes(seal.digest).hex()}"])
@@ -234,6 +265,7 @@ def test_what_stays_is_not_forged_along_with_its_seal(past: Cast, tmp_path: Path
 
 def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) -> None:
     """From a month whose vouchers are there, so that these need not fit any more."""
+    seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     late = LedgerTransaction.objects.get(month=JUNE, kind="usage")
     forge(f"UPDATE accounting_ledgerentry SET month = '2026-05-01' WHERE transaction_id = {late.pk}")  # noqa: S608
@@ -249,10 +281,37 @@ def test_nothing_is_smuggled_into_an_archived_month(past: Cast, tmp_path: Path) 
 @pytest.fixture
 def archived_earlier(past: Cast, tmp_path: Path) -> Cast:
     """As an earlier release did, which sealed nothing with it."""
+    seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
-    forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
-    forge("UPDATE accounting_auditevent SET after = after - 'seals' WHERE verb = 'ledger.archive'")
+    take_seals_of_may_away()
     return past
+
+
+def seal_formerly() -> None:
+    """Makes the first book's chain anew as releases did that sealed transactions whole, with their vouchers."""
+    forge("DELETE FROM accounting_ledgerseal")
+    forge("DELETE FROM accounting_sealedbook")
+    with connection.cursor() as cursor:
+        cursor.execute(LEAVES[WHOLE], [1, 0, LAST_OF_ALL, None])
+        rows = cursor.fetchall()
+    leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
+    with transaction.atomic():
+        seal_remains([Remains(1, None, rows[0][0], rows[-1][0], leaves, form=WHOLE)])
+
+
+def end_chains_where_they_end() -> None:
+    """As whoever cuts an end off has to have it, too."""
+    forge(
+        "UPDATE accounting_sealedbook made SET (number, digest) = (SELECT number, digest FROM accounting_ledgerseal"
+        " WHERE book = made.book ORDER BY number DESC LIMIT 1)"
+    )
+
+
+def take_seals_of_may_away() -> None:
+    """And with them all that tells that they ever were made."""
+    forge("DELETE FROM accounting_ledgerseal WHERE month IS NOT NULL")
+    end_chains_where_they_end()
+    forge("UPDATE accounting_auditevent SET after = after - 'seals' WHERE verb = 'ledger.archive'")
 
 
 def archive_june(cast: Cast, folder: Path) -> None:
@@ -277,6 +336,46 @@ def test_a_month_that_an_earlier_release_archived_is_compared_with_its_sums(
     with pytest.raises(
         CommandError, match="entries of an archived month are not the sums of its hours: 1, 2026-05-01"
     ):
+        call_command("verify_ledger")
+
+
+FORGERIES_THAT_FIT = {
+    "what the cluster earned": (
+        [
+            """
+            UPDATE accounting_ledgerentry entry SET account_id = waived.id
+              FROM accounting_ledgeraccount account, accounting_ledgeraccount waived,
+                   accounting_ledgertransaction booked
+             WHERE account.id = account_id AND account.kind = 'revenue' AND waived.kind = 'waived'
+               AND waived.unit = account.unit AND booked.id = transaction_id AND booked.kind = 'usage'
+               AND booked.month = '2026-05-01'
+            """
+        ],
+        "the entries of an archived month are not what its closings tell: 1, 2026-05-01, revenue",
+    ),
+    "how much was credited": (
+        [
+            f"UPDATE accounting_{name} SET {amount} = {amount} * 3 WHERE transaction_id IN"  # noqa: S608
+            " (SELECT id FROM accounting_ledgertransaction WHERE kind = 'pricing')"
+            for name, amount in (
+                ("ledgerentry", "amount"),
+                ("usagehour", "cost"),
+                ("usageday", "cost"),
+                ("jobday", "cost"),
+            )
+        ],
+        "the sums of an archived hour cost what no price of it makes: 1, 2026-05-04 12:",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "found"), FORGERIES_THAT_FIT.values(), ids=FORGERIES_THAT_FIT.keys())
+def test_what_no_seal_tells_of_must_fit_closings_and_prices(
+    archived_earlier: Cast, changes: list[str], found: str
+) -> None:
+    for change in changes:
+        forge(change)
+    with pytest.raises(CommandError, match=found):
         call_command("verify_ledger")
 
 
@@ -312,6 +411,8 @@ FORGERIES_OF_SUMS = {
 
 @pytest.mark.parametrize("forgery", FORGERIES_OF_SUMS.values(), ids=FORGERIES_OF_SUMS.keys())
 def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forgery: list[str]) -> None:
+    """Hours of nodes, too, of closings with seals of a former release, which tell nothing of them."""
+    seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     for change in forgery:
         forge(change)
@@ -332,6 +433,7 @@ def test_sums_by_job_are_compared_with_what_the_job_held_while_that_is_there(pas
 
 
 def test_what_became_of_nodes_is_compared_also_while_a_month_is_back(past: Cast, tmp_path: Path) -> None:
+    seal_formerly()
     archive_month(actor=None, month=MAY, folder=tmp_path)
     bring_back_month(actor=None, month=MAY, folder=tmp_path)
     call_command("verify_ledger")
@@ -360,12 +462,13 @@ def test_sums_that_were_forged_together_with_their_seal_do_not_fit_the_ledger(
     ):
         forge(change)
     last, before = LedgerSeal.objects.order_by("-number")[:2]
-    last.leaves = leaves_of_sums(1, MAY)
+    last.leaves = leaves_of_sums(1, MAY) + leaf_of_files(files_of(MAY))
     digest = digest_of(last, bytes(before.digest))
     forge(
         f"UPDATE accounting_ledgerseal SET leaves = '\\x{last.leaves.hex()}', digest = '\\x{digest.hex()}'"  # noqa: S608
         f" WHERE id = {last.pk}"
     )
+    end_chains_where_they_end()
     with pytest.raises(CommandError, match="entries of an archived month are not the sums of its hours"):
         call_command("verify_ledger")
 
@@ -556,6 +659,14 @@ def test_what_is_not_sealed_stays(cast: Cast, tmp_path: Path) -> None:
         archive_month(actor=None, month=MAY, folder=tmp_path)
 
 
+def tell_of_another_file(digest: str) -> None:
+    path = "{digests,usagesegment.csv.gz}"
+    forge(
+        f"UPDATE accounting_auditevent SET after = jsonb_set(after, '{path}', '\"{digest}\"')"  # noqa: S608
+        " WHERE verb = 'ledger.archive'"
+    )
+
+
 def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_path: Path) -> None:
     archive_month(actor=None, month=MAY, folder=tmp_path)
     file = tmp_path / "usagesegment.csv.gz"
@@ -565,15 +676,133 @@ def test_files_that_somebody_changed_are_refused_or_found_out(past: Cast, tmp_pa
         bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(Refused, match="not the last"):
         bring_back_month(actor=None, month=JUNE, folder=tmp_path)
-    # Who changes the list of digests, too, is found out by the seals.
-
+    # Nor one that the list next to it tells of, nor one that the audit trail was made to tell of.
     forged = gzip.compress(gzip.decompress(kept).replace(b"bob", b"eve"))
     file.write_bytes(forged)
-    sums = (tmp_path / "SHA256SUMS").read_text().splitlines()
-    sums[0] = f"{hashlib.sha256(forged).hexdigest()}  {file.name}"
-    (tmp_path / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    digest = hashlib.sha256(forged).hexdigest()
+    (tmp_path / "SHA256SUMS").write_text(f"{digest}  {file.name}\n")
+    with pytest.raises(Refused, match="not the file that was written"):
+        bring_back_month(actor=None, month=MAY, folder=tmp_path)
+    tell_of_another_file(digest)
+    with pytest.raises(Refused, match="not those that were sealed"):
+        bring_back_month(actor=None, month=MAY, folder=tmp_path)
+    with pytest.raises(
+        CommandError, match="2026-05 was archived to other files than the audit trail tells of"
+    ):
+        call_command("verify_ledger")
+
+
+def test_files_that_a_former_release_wrote_are_found_out_by_the_seals_of_what_they_say(
+    archived_earlier: Cast, tmp_path: Path
+) -> None:
+    """No seal has their digests: the audit trail can be made to tell of others."""
+    file = tmp_path / "usagesegment.csv.gz"
+    forged = gzip.compress(gzip.decompress(file.read_bytes()).replace(b"bob", b"eve"))
+    file.write_bytes(forged)
+    digest = hashlib.sha256(forged).hexdigest()
+    tell_of_another_file(digest)
     bring_back_month(actor=None, month=MAY, folder=tmp_path)
     with pytest.raises(CommandError, match="was changed"):
+        call_command("verify_ledger")
+
+
+def test_of_a_month_that_was_archived_twice_only_the_last_files_come_back(past: Cast, tmp_path: Path) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path / "first")
+    bring_back_month(actor=None, month=MAY, folder=tmp_path / "first")
+    with transaction.atomic():
+        wrong = UsageSegment.objects.filter(lease_id=7).select_related("generation")
+        correct_usage(actor=past.ada, segments=list(wrong), reason="a test")
+    seal_book(1)
+    archive_month(actor=None, month=MAY, folder=tmp_path / "second")
+    with pytest.raises(Refused, match="when the month was archived last"):
+        bring_back_month(actor=None, month=MAY, folder=tmp_path / "first")
+    assert MAY not in months_with_vouchers()
+    bring_back_month(actor=None, month=MAY, folder=tmp_path / "second")
+    call_command("verify_ledger")
+
+
+def drop_vouchers_of_may() -> None:
+    with connection.cursor() as cursor:
+        for name in VOUCHERS:
+            cursor.execute(f"DROP TABLE accounting_{name}_2026_05")
+        cursor.execute("UPDATE accounting_closedbook SET details_since = %s", [LAST])
+
+
+@pytest.mark.parametrize("tells_of_seals", [False, True])
+def test_a_month_that_was_not_archived_does_not_pass_for_one_that_was(
+    past: Cast, tells_of_seals: bool
+) -> None:
+    """Though the audit trail says so: the chain has no seal of it, neither now nor of a former release's."""
+    drop_vouchers_of_may()
+    told = {"month": MAY, "rows": 13, "digests": {}} | ({"seals": {"1": 1}} if tells_of_seals else {})
+    audit.record(actor=None, verb="ledger.archive", target=ClosedBook.objects.get(), after=told)
+    with pytest.raises(
+        CommandError,
+        match="seal 1 was made when 2026-05 was archived, and is gone"
+        if tells_of_seals
+        else "book 1: 2026-05 lacks its vouchers, and no seal tells that it was archived",
+    ):
+        call_command("verify_ledger")
+    put_may_back()
+
+
+def test_a_month_that_is_said_to_be_archived_is_compared_as_far_as_it_stays(past: Cast) -> None:
+    """Without its vouchers, which its seal has leaves of by themselves."""
+    drop_vouchers_of_may()
+    forge(FORGERIES["all entries of a bill"])
+    with pytest.raises(
+        CommandError, match=r"book 1, seal 1: usage:.* was changed, removed or put in after it was"
+    ):
+        call_command("verify_ledger")
+    put_may_back()
+
+
+def put_may_back() -> None:
+    """For the other tests."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounting_closedbook SET details_since = NULL")
+        cursor.execute("SELECT accounting_add_month('2026-05-01')")
+
+
+def test_an_archived_month_without_its_seals_is_found(past: Cast, tmp_path: Path) -> None:
+    """Even where nothing tells any more that it had any: who archived it sealed it, as of the others."""
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    take_seals_of_may_away()
+    with pytest.raises(
+        CommandError, match="2026-05 lacks its vouchers, and no seal tells that it was archived"
+    ):
+        call_command("verify_ledger")
+
+
+def test_an_archived_month_of_a_former_release_is_sealed_when_a_later_one_is(
+    archived_earlier: Cast, tmp_path: Path
+) -> None:
+    archive_june(archived_earlier, tmp_path)
+    call_command("verify_ledger")
+    june = LedgerSeal.objects.filter(month=JUNE).order_by("number")
+    forge("DELETE FROM accounting_ledgerseal WHERE month = '2026-05-01'")
+    before = bytes(
+        LedgerSeal.objects.filter(month=None).order_by("-number").values_list("digest", flat=True)[0]
+    )
+    left = LedgerSeal.objects.filter(month=None).count()
+    for number, seal in enumerate(june, start=left + 1):  # the chain is made anew without them
+        before = digest_of(seal, before)
+        new = f"number = {number}, digest = '\\x{before.hex()}'"
+        forge(f"UPDATE accounting_ledgerseal SET {new} WHERE id = {seal.pk}")  # noqa: S608
+    end_chains_where_they_end()
+    with pytest.raises(
+        CommandError, match="2026-05 lacks its vouchers, and no seal tells that it was archived"
+    ):
+        call_command("verify_ledger")
+
+
+@pytest.mark.parametrize("until", ["NULL", "'2026-07-01+0'"])
+def test_books_that_tell_of_another_last_archived_month_are_found(
+    past: Cast, tmp_path: Path, until: str
+) -> None:
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    sql(f"UPDATE accounting_closedbook SET details_since = {until}")  # noqa: S608
+    with pytest.raises(CommandError, match="books tell of another last month that was archived"):
         call_command("verify_ledger")
 
 

@@ -4,13 +4,13 @@ import threading
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from accounting.ledger import correct_usage
 from accounting.models import LedgerEntry, LedgerSeal, LedgerTransaction, UsageSegment
-from accounting.seals import LEAF_BYTES, first_broken, hold_books, seal_book
+from accounting.seals import LEAF_BYTES, LEAVES, WHOLE, digest_of, first_broken, hold_books, seal_book
 from tests import make
-from tests.accounting.booking import NOON, book, minutes, trade
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, trade
 from tests.ledger_guard import without_guards
 from tests.make import Cast
 
@@ -42,7 +42,9 @@ def sql(command: str, *values: object) -> None:
 
 
 def test_seals_follow_each_other_in_every_book(sealed: Cast) -> None:
-    chain = [(seal.book, seal.number, len(seal.leaves) // LEAF_BYTES) for seal in LedgerSeal.objects.all()]
+    chain = [
+        (seal.book, seal.number, len(seal.leaves) // LEAF_BYTES // 2) for seal in LedgerSeal.objects.all()
+    ]
     assert chain == [(1, 1, 2), (1, 2, 1), (2, 1, 1)]
     assert first_broken() is None
 
@@ -52,7 +54,7 @@ def test_of_many_transactions_each_is_sealed_once(cast: Cast, monkeypatch: pytes
     for lease in range(8):
         book(cast, lease_id=lease)
     assert seal_book(1) == 8
-    assert [len(seal.leaves) // LEAF_BYTES for seal in LedgerSeal.objects.all()] == [3, 3, 2]
+    assert [len(seal.leaves) // LEAF_BYTES // 2 for seal in LedgerSeal.objects.all()] == [3, 3, 2]
     assert first_broken() is None
 
 
@@ -75,6 +77,95 @@ def test_whatever_is_changed_after_it_was_sealed_is_found(sealed: Cast, forgery:
     assert first_broken() is not None
     with pytest.raises(CommandError, match=r"book 1, seal \d: "):
         call_command("verify_ledger")
+
+
+@pytest.mark.parametrize(
+    ("forgery", "seal"),
+    [
+        ("DELETE FROM accounting_ledgerseal WHERE book = 1 AND number = 2", 2),
+        ("DELETE FROM accounting_ledgerseal WHERE book = 2", 1),
+        ("DELETE FROM accounting_sealedbook WHERE book = 1", 2),
+        ("UPDATE accounting_sealedbook SET number = 1, digest = NULL WHERE book = 1", 1),
+    ],
+)
+def test_a_chain_that_lost_its_end_is_found(sealed: Cast, forgery: str, seal: int) -> None:
+    with without_guards():
+        sql(forgery.replace("digest = NULL", "digest = sha256('')"))
+    assert first_broken() is None
+    with pytest.raises(
+        CommandError, match=rf"book \d, seal {seal}: the chain does not end with the last seal"
+    ):
+        call_command("verify_ledger")
+
+
+def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None:
+    for change in (
+        "UPDATE accounting_sealedbook SET number = number - 1",
+        "DELETE FROM accounting_sealedbook",
+    ):
+        with pytest.raises(IntegrityError):
+            sql(change)
+
+
+def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
+    """As if its seal had gone, and the last seal of which is told with it."""
+    book(sealed, lease_id=3)
+    call_command("verify_ledger")
+    with without_guards():
+        sql(
+            "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h'"
+            " WHERE key ~ '^usage:3'"
+        )
+    with pytest.raises(CommandError, match="booked more than a day ago and has no seal: usage:3:"):
+        call_command("verify_ledger")
+
+
+@pytest.mark.parametrize(
+    ("forgery", "first"),
+    [
+        ("UPDATE accounting_ledgeraccount SET user_id = {charlie} WHERE kind = 'usage'", "usage:1:"),
+        (
+            "UPDATE accounting_nodehour SET node_name = 'another' WHERE hour = '2026-05-04 13:00+0'",
+            "closing:1:2026-05-04T13:",
+        ),
+        (
+            "UPDATE accounting_nodehour SET busy = busy - 1, free = free + 1 WHERE hour = '2026-05-04 12:00+0'",
+            "closing:1:2026-05-04T12:",
+        ),
+    ],
+)
+def test_accounts_and_hours_of_nodes_are_sealed(cast: Cast, forgery: str, first: str) -> None:
+    """Whose an account is, and what a node was: of which others only tell sums."""
+    book(cast)
+    close_hours(cast, NOON, NOON + 2 * HOUR)
+    seal_book(1)
+    assert first_broken() is None
+    with without_guards():
+        sql(forgery.format(charlie=cast.charlie.pk))
+    broken = first_broken()
+    assert broken is not None
+    assert broken.what.startswith(first)
+
+
+def test_no_seal_goes_back_to_the_former_leaves(sealed: Cast) -> None:
+    """Neither by itself nor with a digest that fits: what is sealed anew has leaves as good as those before."""
+    last = LedgerSeal.objects.filter(book=1).order_by("number").last()
+    assert last is not None
+    with connection.cursor() as cursor:
+        cursor.execute(LEAVES[WHOLE], [1, last.first_id - 1, last.last_id, None])
+        last.leaves = b"".join(bytes(leaf) for _, _, leaf, _ in cursor.fetchall())
+    last.form = WHOLE
+    digest = digest_of(last, bytes(LedgerSeal.objects.get(book=1, number=last.number - 1).digest))
+    with without_guards():
+        sql(
+            "UPDATE accounting_ledgerseal SET form = 1, leaves = %s, digest = %s WHERE id = %s",
+            last.leaves,
+            digest,
+            last.pk,
+        )
+    broken = first_broken()
+    assert broken is not None
+    assert broken.what == "it has leaves of a form that nobody sealed in any more"
 
 
 def test_the_first_bad_row_is_named(sealed: Cast) -> None:
@@ -114,6 +205,7 @@ def test_a_chain_that_was_made_anew_is_told_from_the_one_that_was_noted(sealed: 
     with without_guards():
         sql("UPDATE accounting_usagesegment SET user_name = 'nobody'")
         sql("DELETE FROM accounting_ledgerseal")
+        sql("DELETE FROM accounting_sealedbook")
     for book_id in (1, 2):
         seal_book(book_id)
     call_command("verify_ledger", stdout=io.StringIO())  # sound in itself

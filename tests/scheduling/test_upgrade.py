@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from django.db import connections, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from tests.upgrading import ALIAS, database_as_of
+from tests.upgrading import ALIAS, database_as_of, manage
 
 BEFORE = [("accounting", "0003_closed_books"), ("scheduling", "0025_bare_pods")]
 LAST_OF_APRIL = datetime(2026, 4, 30, 23, tzinfo=UTC)
@@ -47,6 +43,10 @@ class OldBooks:
         ]
         self.a100, self.v100 = (make(apps, "accounting.Generation", name=name) for name in ("A100", "V100"))
         self.cluster = make(apps, "scheduling.Cluster", name="here")
+        make(
+            apps, "accounting.Price", generation=self.a100, per_gpu_hour=3,
+            valid=DateTimeTZRange(LAST_OF_APRIL - HOUR, None),
+        )  # fmt: skip
         job = make(
             apps, "scheduling.Job", name="train", tenant=self.tenants[0], owner=self.bob, cluster=self.cluster,
             spec={}, workers=1, gpus_per_worker=2,
@@ -140,17 +140,6 @@ class OldBooks:
                 " JOIN accounting_ledgeraccount account ON account.id = account_id GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3"
             )
             return cursor.fetchall()
-
-
-def manage(*command: str) -> str:
-    url = urlsplit(os.environ["DATABASE_URL"])
-    name = f"/{connections.settings[ALIAS]['NAME']}"
-    env = os.environ | {"DATABASE_URL": urlunsplit(url._replace(path=name))}
-    done = subprocess.run(
-        [sys.executable, "manage.py", *command], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_the_books_of_before_are_kept_by_month_and_sealed(old_portal: Any) -> None:

@@ -1,0 +1,62 @@
+"""Verifying the ledger, independently of the triggers that guard it: a list of checks, each a function of its own.
+
+All are counted in the database. What they cannot know docs/accounting.md says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from accounting.verification import chain, closings, entries, guards, months, prices, sums
+from accounting.verification.found import Found
+
+Check: TypeAlias = Callable[[], Found | None]
+
+# In this order, the first that finds something counts: what others rest on comes first.
+CHECKS: tuple[Check, ...] = (
+    chain.a_seal_does_not_hold,
+    chain.a_chain_lost_its_end,
+    chain.a_transaction_was_never_sealed,
+    entries.a_transaction_lacks_entries,
+    entries.an_entry_belongs_nowhere,
+    entries.a_transaction_does_not_balance,
+    entries.an_account_has_another_unit,
+    entries.a_transaction_lacks_vouchers,
+    entries.a_voucher_belongs_nowhere,
+    entries.a_transaction_differs_from_its_vouchers,
+    entries.an_entry_is_of_an_account_of_another_kind,
+    entries.a_trade_is_no_exchange,
+    entries.a_trade_is_not_taken_back_as_it_was,
+    entries.a_segment_miscounts,
+    entries.a_lease_is_billed_twice,
+    entries.a_segment_was_never_taken_back,
+    months.a_month_was_not_archived,
+    months.a_book_is_told_to_be_archived_until_otherwise,
+    months.an_archived_transaction_was_not_sealed,
+    months.archived_entries_differ_from_sums,
+    months.archived_entries_differ_from_closings,
+    prices.a_segment_has_another_price,
+    prices.a_segment_costs_otherwise,
+    prices.a_charge_costs_otherwise,
+    prices.a_charge_is_missing,
+    prices.a_closing_has_another_price,
+    prices.a_closing_is_worth_otherwise,
+    prices.archived_usage_costs_otherwise,
+    closings.a_closing_differs_from_what_was_billed,
+    closings.a_closing_is_of_an_open_hour,
+    closings.nodes_differ_from_their_closing,
+    closings.more_is_summed_than_was_held,
+    sums.an_hour_differs_from_its_segments,
+    sums.a_day_differs_from_its_hours,
+    sums.days_of_jobs_differ_from_their_hours,
+    sums.a_jobs_day_differs_from_its_segments,
+    sums.a_jobs_day_has_another_name,
+    sums.a_sum_is_of_no_transaction,
+    guards.a_guard_is_off,
+)
+
+
+def first_found() -> Found | None:
+    """What the first check finds that finds anything; None where all is sound."""
+    return next((found for check in CHECKS if (found := check()) is not None), None)

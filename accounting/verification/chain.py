@@ -1,0 +1,35 @@
+"""The chain of seals, its end, and what should have been sealed by now."""
+
+from __future__ import annotations
+
+from accounting import seals
+from accounting.verification.found import Found, first_row
+
+
+def a_seal_does_not_hold() -> Found | None:
+    return _found(seals.first_broken())
+
+
+def a_chain_lost_its_end() -> Found | None:
+    return _found(seals.first_lost_end())
+
+
+def _found(broken: seals.Broken | None) -> Found | None:
+    if broken is None:
+        return None
+    return Found(f"book {broken.book}, seal {broken.seal}: {broken.what}")
+
+
+def a_transaction_was_never_sealed() -> Found | None:
+    """Beat seals every minute; after a day something is wrong with it, or somebody took seals away."""
+    return first_row(
+        "a transaction was booked more than a day ago and has no seal",
+        """
+        SELECT booked.key, booked.book, booked.recorded_at
+        FROM accounting_ledgertransaction booked
+        LEFT JOIN (SELECT book, max(last_id) AS last_id FROM accounting_ledgerseal WHERE month IS NULL GROUP BY book)
+            sealed ON sealed.book = booked.book
+        WHERE booked.id > coalesce(sealed.last_id, 0) AND booked.recorded_at < now() - interval '1 day'
+        ORDER BY booked.id LIMIT 1
+        """,
+    )

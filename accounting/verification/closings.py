@@ -1,0 +1,81 @@
+"""Closed hours: what all GPUs were, against what was billed, and against the hours of nodes."""
+
+from __future__ import annotations
+
+from accounting.verification.found import WITH_VOUCHERS, Found, first_row
+
+
+def a_closing_differs_from_what_was_billed() -> Found | None:
+    """Also one that is missing, or of which a price tells another part of the hour."""
+    return first_row(
+        "a closing differs from what was billed",
+        f"""
+        SELECT book, hour, generation_id
+        FROM (
+            SELECT book, date_trunc('hour', lower(period), 'UTC') AS hour, generation_id, price_per_gpu_hour, currency,
+                   busy + idle + assembling AS held, assembling, idle, charged
+            FROM accounting_capacitysegment WHERE month = {WITH_VOUCHERS}
+            UNION ALL
+            SELECT segment.book, date_trunc('hour', lower(period), 'UTC'), generation_id, price_per_gpu_hour, currency,
+                   -gpu_seconds, -assembling, -idle, -cost
+            FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
+            WHERE version = 0 AND lower(period) >= since AND lower(period) < until
+        ) both_sides
+        GROUP BY book, hour, generation_id, price_per_gpu_hour, currency
+        HAVING (sum(held), sum(assembling), sum(idle), sum(charged)) <> (0, 0, 0, 0)
+        ORDER BY hour, book, generation_id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def a_closing_is_of_an_open_hour() -> Found | None:
+    return first_row(
+        "an hour has a closing and is not closed",
+        """
+        SELECT closing.book, closing.period
+        FROM accounting_capacitysegment closing LEFT JOIN accounting_closedbook closed ON closed.book = closing.book
+        WHERE (lower(closing.period) >= since AND upper(closing.period) <= until) IS NOT TRUE
+        ORDER BY lower(closing.period), closing.id LIMIT 1
+        """,
+    )
+
+
+def nodes_differ_from_their_closing() -> Found | None:
+    return first_row(
+        "nodes do not sum to their closing",
+        """
+        SELECT book, hour, generation_id
+        FROM (
+            SELECT book, hour, generation_id, busy, idle, assembling, free, others, drained, down
+            FROM accounting_nodehour
+            UNION ALL
+            SELECT book, date_trunc('hour', lower(period), 'UTC'), generation_id, -busy, -idle, -assembling, -free,
+                   -others, -drained, -down
+            FROM accounting_capacitysegment
+        ) both_sides
+        GROUP BY book, hour, generation_id
+        HAVING (sum(busy), sum(idle), sum(assembling), sum(free), sum(others), sum(drained), sum(down))
+            <> (0, 0, 0, 0, 0, 0, 0)
+        ORDER BY hour, book, generation_id LIMIT 1
+        """,
+    )
+
+
+def more_is_summed_than_was_held() -> Found | None:
+    """Corrections only ever take away from what a closing says, and give what they took to another."""
+    return first_row(
+        "the sums of an hour are more than its closing says was held",
+        """
+        SELECT book, hour, generation_id
+        FROM (
+            SELECT book, hour, generation_id, gpu_seconds, assembling, idle FROM accounting_usagehour
+            UNION ALL
+            SELECT book, date_trunc('hour', lower(period), 'UTC'), generation_id, -busy - idle - assembling,
+                   -assembling, -idle
+            FROM accounting_capacitysegment
+        ) both_sides
+        GROUP BY book, hour, generation_id
+        HAVING sum(gpu_seconds) > 0 OR sum(assembling) > 0 OR sum(idle) > 0
+        ORDER BY hour, book, generation_id LIMIT 1
+        """,
+    )

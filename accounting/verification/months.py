@@ -1,0 +1,126 @@
+"""Archived months: that they were archived, with seals of what stays and of the files, and that what stays fits."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from django.db.models import Max, Min
+
+from accounting.archive import archived_months, files_of, told_when_archived
+from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction
+from accounting.months import months_after, start_of_month
+from accounting.seals import APART, leaf_of_files, sealed_files
+from accounting.verification.found import WITH_VOUCHERS, Found, first_row
+
+
+def a_month_was_not_archived() -> Found | None:
+    """And lacks its vouchers all the same: neither the audit trail nor the chains of its books say who took them."""
+    for month in archived_months():
+        told = told_when_archived(month)
+        if told is None:
+            return Found(f"the vouchers of {month:%Y-%m} are missing, and nobody archived them")
+        books = LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True)
+        for book in sorted(set(books)):
+            what = _unsealed(book, month, told)
+            if what is not None:
+                return Found(f"book {book}: {what}")
+    return None
+
+
+def _unsealed(book: int, month: date, told: dict[str, Any]) -> str | None:
+    """What is wrong with the seals that the book got when the month was archived."""
+    number = told.get("seals", {}).get(str(book))
+    of_month = LedgerSeal.objects.filter(book=book, month=month)
+    if number is not None and not of_month.filter(number=number).exists():
+        return f"seal {number} was made when {month:%Y-%m} was archived, and is gone"
+    files = sealed_files(book, month)
+    if files is not None and files != leaf_of_files(files_of(month)):
+        return f"{month:%Y-%m} was archived to other files than the audit trail tells of"
+    if files is None and not of_month.filter(of_sums=True).exists() and _must_be_sealed(month):
+        return f"{month:%Y-%m} lacks its vouchers, and no seal tells that it was archived"
+    return None
+
+
+def _must_be_sealed(month: date) -> bool:
+    """Whether it was archived by a release that sealed its sums with that, or another month was since."""
+    if LedgerSeal.objects.filter(of_sums=True, month__gte=month).exists():
+        return True
+    since = LedgerSeal.objects.filter(form__gte=APART).aggregate(at=Min("sealed_at"))["at"]
+    archived = AuditEvent.objects.filter(verb="ledger.archive", after__month=str(month)).order_by("pk").last()
+    return since is not None and archived is not None and archived.at >= since
+
+
+def a_book_is_told_to_be_archived_until_otherwise() -> Found | None:
+    months = archived_months()
+    until = start_of_month(months_after(months[-1], 1)) if months else None
+    told = ClosedBook.objects.aggregate(until=Max("details_since"))["until"]
+    if told != until:
+        return Found("books tell of another last month that was archived", (told,))
+    return None
+
+
+def an_archived_transaction_was_not_sealed() -> Found | None:
+    return first_row(
+        "a transaction of an archived month is not among those that were sealed with it",
+        f"""
+        SELECT booked.key
+        FROM accounting_ledgertransaction booked
+        WHERE NOT booked.month = {WITH_VOUCHERS}
+          AND booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')
+          AND booked.month IN (SELECT month FROM accounting_ledgerseal WHERE month IS NOT NULL AND NOT of_sums)
+          AND NOT EXISTS (
+            SELECT FROM accounting_ledgerseal seal
+            WHERE seal.book = booked.book AND seal.month = booked.month AND NOT seal.of_sums
+              AND booked.id BETWEEN seal.first_id AND seal.last_id
+        )
+        ORDER BY booked.id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def archived_entries_differ_from_sums() -> Found | None:
+    """Of users, with the sums of their hours; all of an archived month lies in closed hours."""
+    return first_row(
+        "the entries of an archived month are not the sums of its hours",
+        f"""
+        SELECT book, month, tenant_id, user_id, sum(amount)
+        FROM (
+            SELECT booked.book, booked.month, account.tenant_id, account.user_id, account.generation_id,
+                   CASE account.kind WHEN 'cost' THEN account.unit END AS currency, entry.amount
+            FROM accounting_ledgertransaction booked
+            JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id AND entry.month = booked.month
+            JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+            WHERE account.kind IN ('usage', 'cost')
+            UNION ALL
+            SELECT book, month, tenant_id, user_id, generation_id, NULL, -gpu_seconds FROM accounting_usagehour
+            UNION ALL
+            SELECT book, month, tenant_id, user_id, NULL, currency, -cost FROM accounting_usagehour
+        ) both_sides
+        WHERE NOT month = {WITH_VOUCHERS}
+        GROUP BY book, month, tenant_id, user_id, generation_id, currency
+        HAVING sum(amount) <> 0 ORDER BY month, book, tenant_id, user_id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def archived_entries_differ_from_closings() -> Found | None:
+    """Of the cluster: what it provided is what was used, and what it earned is what all its GPUs were worth."""
+    return first_row(
+        "the entries of an archived month are not what its closings tell",
+        f"""
+        SELECT book, month, kind, sum(amount)
+        FROM (
+            SELECT booked.book, booked.month, account.kind, account.generation_id, account.unit, entry.amount
+            FROM accounting_ledgertransaction booked
+            JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id AND entry.month = booked.month
+            JOIN accounting_ledgeraccount account ON account.id = entry.account_id
+            WHERE account.kind IN ('capacity', 'revenue')
+            UNION ALL
+            SELECT book, month, 'revenue', NULL, currency, value FROM accounting_capacitysegment
+        ) both_sides
+        WHERE NOT month = {WITH_VOUCHERS}
+        GROUP BY book, month, kind, generation_id, unit HAVING sum(amount) <> 0
+        ORDER BY month, book, kind LIMIT 1
+        """,  # noqa: S608 - own names
+    )

@@ -1,0 +1,166 @@
+"""Prices: what is billed is GPU-seconds times what the price list said of that generation, class and time."""
+
+from __future__ import annotations
+
+from accounting.verification.found import WITH_VOUCHERS, Found, first_row
+
+
+def in_parts_of_cents(worth: str) -> str:
+    """What GPU-seconds times a price of a GPU-hour (SQL) cost, in CENTS_OF_A_CENT, rounded as `tariff.cost_of` does."""
+    tens = f"(10000 * ({worth}))"
+    whole, rest = f"div({tens}, 3600)", f"({tens} % 3600)"
+    return f"({whole} + ({rest} > 1800 OR ({rest} = 1800 AND {whole} % 2 = 1))::int)"
+
+
+def costs(amount: str, seconds: str) -> str:
+    """SQL: the amount is what the seconds cost at the row's own price."""
+    return f"{amount} * 10000 = {in_parts_of_cents(f'{seconds} * voucher.price_per_gpu_hour')}"
+
+
+def _priced_otherwise(table: str) -> str:
+    """Rows of which the price, or a part of the time, is not that of one line of the list; without any it is 0."""
+    return f"""
+        FROM accounting_{table} voucher
+        LEFT JOIN accounting_price price ON price.generation_id = voucher.generation_id
+            AND price.valid && voucher.period
+        WHERE CASE WHEN price.id IS NULL THEN voucher.price_per_gpu_hour = 0
+                   ELSE price.valid @> voucher.period AND voucher.price_per_gpu_hour = price.per_gpu_hour END
+            IS NOT TRUE
+    """
+
+
+def a_segment_has_another_price() -> Found | None:
+    return first_row(
+        "a segment does not have the price of its time",
+        f"""
+        SELECT voucher.id, voucher.lease_id, voucher.period, voucher.price_per_gpu_hour
+        {_priced_otherwise("usagesegment")} ORDER BY voucher.id LIMIT 1
+        """,
+    )
+
+
+def a_segment_costs_otherwise() -> Found | None:
+    return first_row(
+        "a segment does not cost its price",
+        f"""
+        SELECT voucher.id, voucher.lease_id, voucher.cost
+        FROM accounting_usagesegment voucher
+        WHERE ({costs("voucher.cost", "voucher.gpu_seconds")}) IS NOT TRUE ORDER BY voucher.id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def a_closing_has_another_price() -> Found | None:
+    return first_row(
+        "a closing does not have the price of its time",
+        f"""
+        SELECT voucher.book, voucher.period, voucher.generation_id, voucher.price_per_gpu_hour
+        {_priced_otherwise("capacitysegment")} ORDER BY voucher.id LIMIT 1
+        """,
+    )
+
+
+def a_closing_is_worth_otherwise() -> Found | None:
+    """All of it, and each class that nobody held."""
+    worths = " AND ".join(
+        costs(f"voucher.{amount}", f"voucher.{seconds}")
+        for amount, seconds in [("value", "capacity")]
+        + [(f"{name}_value", name) for name in ("free", "others", "drained", "down")]
+    )
+    return first_row(
+        "a closing is not worth its price",
+        f"""
+        SELECT book, period, generation_id, value
+        FROM accounting_capacitysegment voucher
+        WHERE (
+            busy + idle + assembling + free + others + drained + down = capacity
+            AND charged + free_value + others_value + drained_value + down_value + rounding = value AND {worths}
+        ) IS NOT TRUE
+        ORDER BY id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def a_charge_costs_otherwise() -> Found | None:
+    """Which part was preemptible or borrowed nothing in the books tells; at which price, and what was idle, does."""
+    worth = in_parts_of_cents(
+        "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
+        " + charge.borrowed * charge.borrowed_price"
+        " + (segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed) * segment.price_per_gpu_hour"
+    )
+    return first_row(
+        "a charge is not what its classes cost",
+        f"""
+        SELECT charge.segment_id, charge.amount
+        FROM accounting_classcharge charge
+        LEFT JOIN accounting_usagesegment segment
+            ON segment.id = charge.segment_id AND segment.month = charge.month
+        LEFT JOIN accounting_price price
+            ON price.generation_id = segment.generation_id AND price.valid @> lower(segment.period)
+        LEFT JOIN accounting_closedbook closed ON closed.book = segment.book
+        WHERE (
+            charge.idle = CASE WHEN price.idle IS NULL THEN 0 ELSE segment.idle END
+            AND (charge.preemptible = 0 OR price.preemptible IS NOT NULL)
+            AND (charge.borrowed = 0 OR price.borrowed IS NOT NULL)
+            AND (charge.idle_price, charge.preemptible_price, charge.borrowed_price) = (
+                coalesce(price.idle, price.per_gpu_hour), coalesce(price.preemptible, price.per_gpu_hour),
+                coalesce(price.borrowed, price.per_gpu_hour))
+            AND charge.idle + charge.preemptible + charge.borrowed <= segment.gpu_seconds
+            AND lower(segment.period) >= closed.since AND lower(segment.period) < closed.priced_until
+            AND (segment.cost + charge.amount) * 10000 = {worth}
+        ) IS NOT TRUE
+        ORDER BY charge.segment_id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def a_charge_is_missing() -> Found | None:
+    """Of what was idle, where no other class has a price that could make up for it."""
+    worth = in_parts_of_cents(
+        "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
+    )
+    return first_row(
+        "what was idle in a settled hour is not charged at its price",
+        f"""
+        SELECT segment.id, segment.lease_id, segment.idle
+        FROM accounting_usagesegment segment
+        JOIN accounting_closedbook closed ON closed.book = segment.book
+        JOIN accounting_price price
+            ON price.generation_id = segment.generation_id AND price.valid @> lower(segment.period)
+        WHERE price.idle IS NOT NULL AND price.preemptible IS NULL AND price.borrowed IS NULL
+          AND lower(segment.period) >= closed.since AND lower(segment.period) < closed.priced_until
+          AND segment.cost * 10000 <> {worth}
+          AND NOT EXISTS (SELECT FROM accounting_classcharge charge
+                          WHERE charge.segment_id = segment.id AND charge.month = segment.month)
+          AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
+                          WHERE corrected.segment_id = segment.id AND corrected.month = segment.month)
+        ORDER BY segment.id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
+
+
+def archived_usage_costs_otherwise() -> Found | None:
+    """Than at any price that its hour had for any class; each bill may be off by half a cent of a cent."""
+    return first_row(
+        "the sums of an archived hour cost what no price of it makes",
+        f"""
+        WITH summed AS (
+            SELECT book, hour, tenant_id, user_id, generation_id, currency, sum(gpu_seconds) AS gpu_seconds,
+                   sum(cost) AS cost, sum(segments) AS segments
+            FROM accounting_usagehour WHERE NOT month = {WITH_VOUCHERS} GROUP BY 1, 2, 3, 4, 5, 6
+        ), bounds AS (
+            SELECT told.generation_id, told.hour,
+                   CASE WHEN range_agg(valid) @> tstzrange(told.hour, told.hour + interval '1 hour')
+                        THEN min(least(per_gpu_hour, idle, preemptible, borrowed)) ELSE 0 END AS lowest,
+                   coalesce(max(greatest(per_gpu_hour, idle, preemptible, borrowed)), 0) AS highest
+            FROM (SELECT DISTINCT generation_id, hour FROM summed) told
+            LEFT JOIN accounting_price price ON price.generation_id = told.generation_id
+                AND valid && tstzrange(told.hour, told.hour + interval '1 hour')
+            GROUP BY 1, 2
+        )
+        SELECT book, hour, tenant_id, user_id, cost
+        FROM summed JOIN bounds USING (generation_id, hour)
+        WHERE cost * 3600 NOT BETWEEN gpu_seconds * lowest - segments * 0.18 AND gpu_seconds * highest + segments * 0.18
+        ORDER BY hour, book, tenant_id, user_id LIMIT 1
+        """,  # noqa: S608 - own names
+    )
