@@ -127,7 +127,7 @@ def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None
     tenants = _tenants(book, first, last)
     taken_back = _waived(book, list(books), first, last)
     classes = _classes(of_book, first, last)
-    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys())
+    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys() | classes.keys())
     return CapacityReport(
         begins=first,
         ends=last,

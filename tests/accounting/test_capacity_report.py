@@ -7,7 +7,10 @@ from decimal import Decimal
 
 from django.db import transaction
 
+from accounting.actions import set_price
 from accounting.capacity_report import capacity_report
+from accounting.chargeback import chargeback
+from accounting.invoice import lines_of
 from accounting.ledger import Payer, correct_usage
 from accounting.models import Price
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
@@ -39,6 +42,25 @@ def test_tenants_and_what_nobody_held_bear_what_capacity_was_worth(cast: Cast) -
     (identity,) = capacity_report(NOON, NOON + 3 * HOUR).identities
     assert identity.waived == segments[0].cost > 0
     assert identity.closes
+
+
+def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settings) -> None:
+    book(cast)
+    settings.FAIRLOT_CURRENCY = "USD"
+    begins = NOON + minutes(90)
+    set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(5), since=begins)
+    book(cast, lease_id=2, begins=begins - minutes(30), ends=begins + minutes(15))
+    close_hours(cast, NOON, NOON + 2 * HOUR)
+    report = capacity_report(NOON, NOON + 2 * HOUR)
+    told = [(one.currency, one.borne, one.value, one.closes) for one in report.identities]
+    assert told == [("EUR", 12, 4500, True), ("USD", 5, 2500, True)]
+    bills = [(one.currency, one.cost) for one in chargeback(NOON, NOON + 2 * HOUR)]
+    assert bills == [("EUR", 12), ("USD", 5)]
+    whole = lines_of(cast.alice, NOON, NOON + 2 * HOUR, cast.astro)
+    assert [(one.currency, one.price, one.cost) for one in whole] == [("EUR", 3, 12), ("USD", 5, 5)]
+    settings.FAIRLOT_CURRENCY = "CHF"
+    again = capacity_report(NOON, NOON + 2 * HOUR)
+    assert (again.rows, again.identities) == (report.rows, report.identities)
 
 
 def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) -> None:

@@ -357,7 +357,8 @@ def test_what_makes_no_sense_is_an_error(cast: Cast) -> None:
 def test_usage_in_another_currency_is_never_added_up(cast: Cast, settings) -> None:
     book(cast)
     settings.FAIRLOT_CURRENCY = "USD"
-    book(cast, lease_id=2)
+    actions.set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(3), since=NOON + HOUR)
+    book(cast, lease_id=2, begins=NOON + HOUR, ends=NOON + minutes(90))
     report = usage_report(cast.bob, None, None, by=[By.TENANT])
     assert sorted((row.currency, row.cost) for row in report.totals) == [("EUR", 6), ("USD", 6)]
     assert len(report.rows) == 2
