@@ -1,9 +1,10 @@
 """Old vouchers as files: what leases held, minute by minute, leaves the database; the ledger and all sums stay.
 
 A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
-hour, day and job stay, so balances, the identity of closed books and reports of whole hours (by job: whole days, UTC)
-say what they said. The seals cover the vouchers: whoever brings a month back and verifies the ledger sees whether its
-files are what was sealed. What stays is sealed once more, by itself, as it can be verified without the vouchers then.
+hour, day and job stay, with sums by hour of what its bills say of prices, classes and corrections. So balances, the
+identity of closed books, and statements and reports of whole hours (by job: whole days, UTC) say what they said. The
+seals cover the vouchers: who brings a month back and verifies the ledger sees whether its files are what was sealed.
+What stays is sealed once more, by itself, as it can be verified without the vouchers then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from django.db.models import Max
 from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
+from accounting.models import (
+    ArchivedHour,
+    AuditEvent,
+    ClosedBook,
+    LedgerSeal,
+    LedgerTransaction,
+    UsageSegment,
+    User,
+)
 from accounting.months import first_of_month, months_after, start_of_month
 from accounting.seals import Remains, seal_remains, unsealed_remains
 from accounting.sums import DAY, start_of_day
@@ -36,6 +45,21 @@ SUMS_FILE = "SHA256SUMS"
 REFERENCED = ("accounting_tenant", "accounting_user", "accounting_generation")
 IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
 MOST_TRIES = 120
+SUMS_OF_BILLS = """
+    INSERT INTO accounting_archivedhour (
+        book, month, hour, tenant_id, generation_id, currency, price_per_gpu_hour, correction_id, anew,
+        gpu_seconds, cost, charged, brought)
+    SELECT segment.book, segment.month, date_trunc('hour', lower(segment.period), 'UTC'), segment.tenant_id,
+           segment.generation_id, segment.currency, segment.price_per_gpu_hour, corrected.transaction_id,
+           segment.version > 0, sum(segment.gpu_seconds), sum(segment.cost), coalesce(sum(charge.amount), 0),
+           coalesce(sum(charge.amount) FILTER (WHERE charge.transaction_id = segment.transaction_id), 0)
+      FROM accounting_usagesegment segment
+      LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
+      LEFT JOIN accounting_correctedsegment corrected
+        ON corrected.segment_id = segment.id AND corrected.month = segment.month
+     WHERE segment.month = %s
+     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +112,7 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     with connection.cursor() as cursor:
         for name in VOUCHERS:  # who reads goes on
             cursor.execute(f"LOCK TABLE {_part(name, month)} IN SHARE MODE")
+        cursor.execute(SUMS_OF_BILLS, [month])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _sync(folder.parent)
     rows, digests = 0, {}
@@ -120,6 +145,7 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     rows = 0
     for name, file in _checked(folder):
         rows += _load(name, month, file)
+    ArchivedHour.objects.filter(month=month).delete()
     ClosedBook.objects.update(details_since=_archived_until_before(month))
     audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
     return rows

@@ -14,11 +14,12 @@ from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 
-from django.db.models import F
+from django.db.models import F, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
+from accounting.archived import archived_hours, has_all
 from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_seconds_between, latest, moment
-from accounting.models import ClosedBook, LedgerTransaction, Price, Tenant, UsageSegment, User
+from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.reports import By, UsageRow, usage_report
 from accounting.visibility import tenants_seen
@@ -31,7 +32,7 @@ class Line:
     """GPU time of one generation at one price an hour. Each hour's part of `cost` is rounded by itself.
 
     Without a price it is what all prices of classes charged or credited for time that stands in other lines; or
-    time of archived hours at several prices, if it has any.
+    time of hours at several prices, if it has any, which an earlier release archived.
     """
 
     generation: str
@@ -80,8 +81,8 @@ def lines_of(
     report = partial(usage_report, by=[By.GENERATION], tenant=tenant, totals=False)
     rows = report(viewer, begins, ends).rows if by_generation is None else by_generation
     changed = [row for row in rows if row.generation_id in changing]
-    archived = bool(changed) and ClosedBook.objects.filter(details_since__gt=begins).exists()
-    charged = _charged(viewer, begins, ends, tenant, without=changing if archived else set())
+    in_pieces = bool(changed) and not has_all(begins, ends)
+    charged = _charged(viewer, begins, ends, tenant, without=changing if in_pieces else set())
     lines = [
         Line(
             row.generation or "",
@@ -93,7 +94,7 @@ def lines_of(
         for row in rows
         if row.generation_id not in changing
     ]
-    if archived:
+    if in_pieces:
         lines += _of_each_piece(viewer, begins, ends, tenant, changed)
     elif changed:
         lines += _at_each_price(viewer, begins, ends, tenant, changing)
@@ -116,25 +117,41 @@ def _charged(
     sums = segments.values_list("generation__name", "currency").annotate(
         full=_cost(begins, ends), plain=_cost(begins, ends, of="cost")
     )
-    return {(generation, currency): full - plain for generation, currency, full, plain in sums}
+    found = {(generation, currency): full - plain for generation, currency, full, plain in sums}
+    if (hours := _archived(viewer, begins, ends, tenant)) is not None:
+        of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
+        for *key, amount in of_hours.values_list("generation__name", "currency").annotate(Sum("charged")):
+            found[key[0], key[1]] = found.get((key[0], key[1]), FREE) + amount
+    return found
 
 
 def _at_each_price(
     viewer: User, begins: datetime, ends: datetime, tenant: Tenant, generations: set[int]
 ) -> list[Line]:
     found = _within(_of(viewer, tenant).uncorrected().filter(generation__in=generations), begins, ends)
+    names = "generation__name", "price_per_gpu_hour", "currency"
+    rows = list(
+        found.values_list(*names).annotate(
+            gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost")
+        )
+    )
+    if (hours := _archived(viewer, begins, ends, tenant)) is not None:
+        stands = hours.filter(correction_id=None, generation__in=generations)
+        rows += stands.values_list(*names).annotate(Sum("gpu_seconds"), Sum("cost"))
+    sums: dict[tuple[str, Decimal, str], tuple[Decimal, Decimal]] = {}
+    for generation, price, currency, gpu_seconds, cost in rows:
+        known = sums.get((generation, price, currency), (FREE, FREE))
+        sums[generation, price, currency] = known[0] + gpu_seconds, known[1] + cost
     return [
         Line(generation, price, gpu_seconds, cost, currency)
-        for generation, price, currency, gpu_seconds, cost in found.values_list(
-            "generation__name", "price_per_gpu_hour", "currency"
-        ).annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost"))
+        for (generation, price, currency), (gpu_seconds, cost) in sums.items()
     ]
 
 
 def _of_each_piece(
     viewer: User, begins: datetime, ends: datetime, tenant: Tenant, rows: Sequence[UsageRow]
 ) -> list[Line]:
-    """The same where only sums are left, piece by piece between changes of prices; what classes changed is in it.
+    """The same where an earlier release left only sums, piece by piece between changes of prices, with classes.
 
     An hour within which a price changed is in no piece: a line without a price has it.
     """
@@ -170,6 +187,9 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
             gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends)
         )
     )
+    if (hours := _archived(viewer, begins, ends, tenant)) is not None:
+        back = hours.exclude(correction_id=None).values_list("correction_id", "currency")
+        sums += back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
     ids = {number for number, *_ in sums}
     told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
     return [
@@ -183,6 +203,13 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
         )
         for number, currency, gpu_seconds, cost in sorted(sums, reverse=True, key=lambda row: row[0])
     ]
+
+
+def _archived(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
+) -> QuerySet[ArchivedHour] | None:
+    hours = archived_hours(begins, ends)
+    return None if hours is None else hours.filter(tenant__in=tenants_seen(viewer, tenant) or [])
 
 
 def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:

@@ -263,6 +263,21 @@ CHECKS = {
         HAVING (sum(gpu_seconds), sum(assembling), sum(idle), sum(cost), sum(segments)) <> (0, 0, 0, 0, 0)
         ORDER BY day LIMIT 1
     """,
+    "what stays of an archived hour's bills is not what its sums say": """
+        SELECT book, hour, tenant_id, generation_id, currency
+        FROM (
+            SELECT book, hour, tenant_id, generation_id, currency, gpu_seconds, cost
+            FROM accounting_usagehour
+            WHERE month IN (SELECT month FROM accounting_archivedhour)
+            UNION ALL
+            SELECT book, hour, tenant_id, generation_id, currency, -gpu_seconds, -cost - charged
+            FROM accounting_archivedhour
+            WHERE correction_id IS NULL
+        ) both_sides
+        GROUP BY book, hour, tenant_id, generation_id, currency
+        HAVING (sum(gpu_seconds), sum(cost)) <> (0, 0)
+        ORDER BY hour LIMIT 1
+    """,
     "a job's day has a name that the job never had": """
         SELECT book, hour, job_id, job_name
         FROM accounting_jobday day
