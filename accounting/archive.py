@@ -47,11 +47,17 @@ IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
 MOST_TRIES = 120
 SUMS_OF_BILLS = """
     INSERT INTO accounting_archivedhour (
-        book, month, hour, tenant_id, generation_id, currency, price_per_gpu_hour, correction_id, anew,
+        book, month, hour, tenant_id, generation_id, currency, price_per_gpu_hour, correction_id, anew_by_id,
         gpu_seconds, cost, charged, brought)
     SELECT segment.book, segment.month, date_trunc('hour', lower(segment.period), 'UTC'), segment.tenant_id,
            segment.generation_id, segment.currency, segment.price_per_gpu_hour, corrected.transaction_id,
-           segment.version > 0, sum(segment.gpu_seconds), sum(segment.cost), coalesce(sum(charge.amount), 0),
+           (SELECT earlier_one.transaction_id
+              FROM accounting_usagesegment earlier
+              JOIN accounting_correctedsegment earlier_one
+                ON earlier_one.segment_id = earlier.id AND earlier_one.month = earlier.month
+             WHERE segment.version > 0 AND earlier.month = segment.month AND earlier.lease_id = segment.lease_id
+               AND earlier.period = segment.period AND earlier.version = segment.version - 1),
+           sum(segment.gpu_seconds), sum(segment.cost), coalesce(sum(charge.amount), 0),
            coalesce(sum(charge.amount) FILTER (WHERE charge.transaction_id = segment.transaction_id), 0)
       FROM accounting_usagesegment segment
       LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month

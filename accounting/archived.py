@@ -50,7 +50,7 @@ def waived_of_archived(
         .values_list(*names)
         .annotate(
             back=Sum(F("cost") + F("charged"), filter=Q(correction_id__isnull=False), default=Decimal(0)),
-            anew_again=Sum(F("cost") + F("brought"), filter=Q(anew=True), default=Decimal(0)),
+            anew_again=Sum(F("cost") + F("brought"), filter=Q(anew_by_id__isnull=False), default=Decimal(0)),
         )
     )
     return {tuple(key): back - again for *key, back, again in sums if back or again}

@@ -29,8 +29,7 @@ from accounting.models import (
 )
 from accounting.months import first_of_month
 from accounting.sources import closed_sums
-from accounting.sums import HOUR, start_of_hour
-from accounting.tariff import MICROSECOND
+from accounting.sums import hours_of
 from accounting.waived import waived
 
 CLASSES = ("busy", "idle", "assembling", "free", "others", "drained", "down")
@@ -98,7 +97,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """Of the full UTC hours in [begins, ends) that are closed; `until` is how far they are at least."""
+    """Of the full UTC hours that begin in the period and are closed, from `begins` to `ends`; all are until `until`."""
 
     begins: datetime
     ends: datetime
@@ -112,11 +111,11 @@ class CapacityReport:
 
 
 def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None) -> CapacityReport:
-    """Of one cluster, by its id, or of all together. Hours that reach beyond the period are left out.
+    """Of one cluster, by its id, or of all together. An hour is in the period in which it begins.
 
     For operators: it tells what each tenant pays. Eight queries.
     """
-    first, last = start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends)
+    first, last = hours_of(begins, ends)
     books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
     until = min((one.until for one in books), default=None)
     of_book = Q() if book is None else Q(book=book)

@@ -12,8 +12,7 @@ from django.db.models import Q, Sum
 from accounting.archived import waived_of_archived
 from accounting.models import ClosedBook, Tenant
 from accounting.sources import closed_sums
-from accounting.sums import HOUR, start_of_hour
-from accounting.tariff import MICROSECOND
+from accounting.sums import hours_of
 from accounting.waived import waived
 
 Place = tuple[int, str, str]  # tenant, generation, currency
@@ -46,8 +45,11 @@ class Charge:
 
 
 def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> list[Charge]:
-    """Of the full UTC hours in [begins, ends) that are closed, by the tenants' paths. For operators. Seven queries."""
-    first, last = start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends)
+    """Of the full UTC hours that begin in [begins, ends) and are closed, by the tenants' paths. For operators.
+
+    Eight queries at most.
+    """
+    first, last = hours_of(begins, ends)
     of_book = Q() if book is None else Q(book=book)
     names = ("tenant_id", "generation__name", "currency")
     found: dict[Place, Sequence[Decimal]] = {}

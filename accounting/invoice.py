@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import pairwise
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from accounting.archived import archived_hours, has_all
@@ -44,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What a correction took back of a period. What it booked anew stands among the lines."""
+    """What a correction took back of a period; below zero what it billed instead, which stands among the lines."""
 
     at: datetime
     reason: str
@@ -180,16 +180,26 @@ def _of_each_piece(
 
 
 def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:
-    """What corrections took from `tenant` and those below it of [begins, ends), latest first. Two queries."""
-    corrected = _within(_of(viewer, tenant).exclude(taken_back=None), begins, ends)
-    sums = list(
-        corrected.values_list("taken_back__transaction_id", "currency").annotate(
-            gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends)
+    """What corrections took from `tenant` and those below it of [begins, ends), or billed them, latest first.
+
+    Three queries; one or two more where something is archived.
+    """
+    whose = _of(viewer, tenant)
+    hours = _archived(viewer, begins, ends, tenant)
+    sums: list[tuple[int, str, Decimal, Decimal]] = []
+    for sign, corrected, by, archived_by in (
+        (1, whose.exclude(taken_back=None), "taken_back__transaction_id", "correction_id"),
+        (-1, whose.filter(version__gt=0).alias(anew_by=_anew_by()), "anew_by", "anew_by_id"),
+    ):
+        rows = list(
+            _within(corrected, begins, ends)
+            .values_list(by, "currency")
+            .annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends))
         )
-    )
-    if (hours := _archived(viewer, begins, ends, tenant)) is not None:
-        back = hours.exclude(correction_id=None).values_list("correction_id", "currency")
-        sums += back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+        if hours is not None:
+            back = hours.filter(**{f"{archived_by}__isnull": False}).values_list(archived_by, "currency")
+            rows += back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+        sums += [(number, currency, sign * seconds, sign * cost) for number, currency, seconds, cost in rows]
     ids = {number for number, *_ in sums}
     told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
     return [
@@ -201,8 +211,19 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
             cost=cost,
             currency=currency,
         )
-        for number, currency, gpu_seconds, cost in sorted(sums, reverse=True, key=lambda row: row[0])
+        for number, currency, gpu_seconds, cost in sorted(sums, key=lambda row: (-row[0], row[1], -row[2]))
     ]
+
+
+def _anew_by() -> Subquery:
+    """Of what was booked anew the correction after which it was: that of the version before it."""
+    before = UsageSegment.objects.filter(
+        month=OuterRef("month"),
+        lease_id=OuterRef("lease_id"),
+        period=OuterRef("period"),
+        version=OuterRef("version") - 1,
+    )
+    return Subquery(before.values("taken_back__transaction_id")[:1])
 
 
 def _archived(

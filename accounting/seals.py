@@ -109,7 +109,7 @@ HELD = {
     "usageday": USAGE,
     "jobday": f"{USAGE}, job_id, job_name",
     "archivedhour": "book, month, extract(epoch FROM hour), tenant_id, generation_id, currency, price_per_gpu_hour,"
-    " correction_id, anew, gpu_seconds, cost, charged, brought",
+    " correction_id, anew_by_id, gpu_seconds, cost, charged, brought",
 }
 NODES = {
     "nodehour": "book, month, extract(epoch FROM hour), node_id, node_name, generation_id, busy, idle, assembling,"

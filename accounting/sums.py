@@ -150,5 +150,10 @@ def start_of_hour(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
+def hours_of(begins: datetime, ends: datetime) -> tuple[datetime, datetime]:
+    """From and to which full hour (UTC) those go that begin in [begins, ends): of adjoining periods each is in one."""
+    return start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends - MICROSECOND) + HOUR
+
+
 def start_of_day(moment: datetime) -> datetime:
     return start_of_hour(moment).replace(hour=0)

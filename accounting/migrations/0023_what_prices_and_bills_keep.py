@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
                 ('currency', models.CharField(max_length=3)),
                 ('price_per_gpu_hour', models.DecimalField(decimal_places=6, max_digits=12)),
                 ('correction_id', models.BigIntegerField(help_text='The transaction that took it back; null: it stands.', null=True)),
-                ('anew', models.BooleanField()),
+                ('anew_by_id', models.BigIntegerField(help_text='The correction after which it was booked anew.', null=True)),
                 ('gpu_seconds', models.DecimalField(decimal_places=6, max_digits=24)),
                 ('cost', models.DecimalField(decimal_places=6, max_digits=24)),
                 ('charged', models.DecimalField(decimal_places=6, max_digits=24)),

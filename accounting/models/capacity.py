@@ -158,7 +158,7 @@ class ArchivedHour(models.Model):
     """What stays of the bills of one archived hour: of a tenant, at one price, corrected by one correction or by none.
 
     `cost` is at the price, and `charged` what prices of classes added to it; `brought` is the part of that which came
-    along when it was booked `anew` after a correction. There are none of months whose bills are in the database.
+    along when it was booked anew after a correction. There are none of months whose bills are in the database.
     """
 
     book = models.BigIntegerField()
@@ -171,7 +171,7 @@ class ArchivedHour(models.Model):
     correction_id = models.BigIntegerField(
         null=True, help_text="The transaction that took it back; null: it stands."
     )
-    anew = models.BooleanField()
+    anew_by_id = models.BigIntegerField(null=True, help_text="The correction after which it was booked anew.")
     gpu_seconds = _amount()
     cost = _amount()
     charged = _amount()

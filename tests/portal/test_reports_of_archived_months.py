@@ -120,7 +120,9 @@ def test_all_reports_say_the_same_before_it_is_archived_afterwards_and_when_it_i
     for said in ("A100, by class", "before it was settled", "after it was settled", "EUR", "USD"):
         assert said in statement
     archive_month(actor=None, month=MAY, folder=tmp_path)
-    assert told(may, browser_of) == before
+    afterwards = told(may, browser_of)
+    for report, text in before.items():
+        assert afterwards[report].splitlines() == text.splitlines(), report
     call_command("verify_ledger")
     bring_back_month(actor=None, month=MAY, folder=tmp_path)
     assert told(may, browser_of) == before

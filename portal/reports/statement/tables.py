@@ -109,7 +109,8 @@ def _taken_back(statement: Statement) -> Table:
             (one.at, one.actor, one.reason, -one.gpu_seconds, -one.cost, one.currency)
             for one in statement.taken_back
         ],
-        note="Taken back of this period; the lines above are without it. What was booked anew is in them.",
+        note="Of this period. Below zero is what was taken back, and the lines above are without it; above zero is what "
+        "was taken back from others and billed here instead, and is in them.",
     )
 
 
