@@ -22,6 +22,7 @@ from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_second
 from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.reports import By, UsageRow, usage_report
+from accounting.tariff import CENTS_OF_A_CENT
 from accounting.visibility import tenants_seen
 
 FREE = Decimal(0)
@@ -121,7 +122,7 @@ def _charged(
     if (hours := _archived(viewer, begins, ends, tenant)) is not None:
         of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
         for *key, amount in of_hours.values_list("generation__name", "currency").annotate(Sum("charged")):
-            found[key[0], key[1]] = found.get((key[0], key[1]), FREE) + amount
+            found[key[0], key[1]] = found.get((key[0], key[1]), FREE) + _as_booked(amount)
     return found
 
 
@@ -137,7 +138,8 @@ def _at_each_price(
     )
     if (hours := _archived(viewer, begins, ends, tenant)) is not None:
         stands = hours.filter(correction_id=None, generation__in=generations)
-        rows += stands.values_list(*names).annotate(Sum("gpu_seconds"), Sum("cost"))
+        told = stands.values_list(*names).annotate(Sum("gpu_seconds"), Sum("cost"))
+        rows += [(*row, _as_booked(cost)) for *row, cost in told]
     sums: dict[tuple[str, Decimal, str], tuple[Decimal, Decimal]] = {}
     for generation, price, currency, gpu_seconds, cost in rows:
         known = sums.get((generation, price, currency), (FREE, FREE))
@@ -189,7 +191,7 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
     sums: list[tuple[int, str, Decimal, Decimal]] = []
     for sign, corrected, by, archived_by in (
         (1, whose.exclude(taken_back=None), "taken_back__transaction_id", "correction_id"),
-        (-1, whose.filter(version__gt=0).alias(anew_by=_anew_by()), "anew_by", "anew_by_id"),
+        (-1, whose.filter(version__gt=0).annotate(anew_by=_anew_by()), "anew_by", "anew_by_id"),
     ):
         rows = list(
             _within(corrected, begins, ends)
@@ -198,7 +200,8 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
         )
         if hours is not None:
             back = hours.filter(**{f"{archived_by}__isnull": False}).values_list(archived_by, "currency")
-            rows += back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+            told = back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+            rows += [(*row, _as_booked(cost)) for *row, cost in told]
         sums += [(number, currency, sign * seconds, sign * cost) for number, currency, seconds, cost in rows]
     ids = {number for number, *_ in sums}
     told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
@@ -231,6 +234,11 @@ def _archived(
 ) -> QuerySet[ArchivedHour] | None:
     hours = archived_hours(begins, ends)
     return None if hours is None else hours.filter(tenant__in=tenants_seen(viewer, tenant) or [])
+
+
+def _as_booked(amount: Decimal) -> Decimal:
+    """Sums have more decimals than bills, all of them zero."""
+    return amount.quantize(CENTS_OF_A_CENT)
 
 
 def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:

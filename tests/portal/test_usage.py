@@ -13,6 +13,7 @@ from django.http import QueryDict
 
 from accounting.clock import now_from_database
 from portal.reports.periods import read_report_period
+from portal.reports.statement.tables import PROVISIONAL
 from portal.reports.unbooked import unbooked
 from portal.templatetags.fairlot import money
 from portal.templatetags.figures import gpu_hours
@@ -94,3 +95,23 @@ def test_months_are_those_of_the_readers_clock() -> None:
 def test_wrong_dates_are_named(scene: Scene, browser_of, query: str, field: str) -> None:
     html = browser_of(scene.people.bob).get(f"/usage/?period=dates&{query}").content.decode()
     assert f'id="{field}-problem"' in html
+
+
+def test_a_file_tells_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.alice)
+    told = browser.get("/usage.json?by=user").json()
+    facts = {fact["label"]: fact["text"] for fact in told["facts"]}
+    assert facts["State"] == PROVISIONAL
+    assert "in no figure here; all is booked until" in facts["Not booked yet"]
+    statement = browser.get("/usage/statement.json?team=astro").json()
+    assert {"State", "Not booked yet"} <= {fact["label"] for fact in statement["facts"]}
+    long_ago = "period=dates&from=2020-01-01&to=2020-01-31"
+    old = browser.get(f"/usage.json?by=user&{long_ago}").json()
+    assert not {"State", "Not booked yet"} & {fact["label"] for fact in old["facts"]}
+
+
+def test_a_report_of_capacity_says_that_hours_are_left(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.olga)
+    facts = {fact["label"]: fact["text"] for fact in browser.get("/usage/capacity.json").json()["facts"]}
+    assert facts["State"] == PROVISIONAL
+    assert PROVISIONAL in browser.get("/usage/capacity/").content.decode()

@@ -33,6 +33,8 @@ def document_of(statement: Statement) -> Document:
     ]
     if statement.is_provisional:
         facts.append(("State", PROVISIONAL))
+    if left := statement.unbooked.in_words(period.zone):
+        facts.append(("Not booked yet", left))
     if statement.lacks_before:
         until = f"{statement.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
         facts.append(("Archived", f"What was held before {until}; {LACKS}"))
@@ -109,7 +111,7 @@ def _taken_back(statement: Statement) -> Table:
             (one.at, one.actor, one.reason, -one.gpu_seconds, -one.cost, one.currency)
             for one in statement.taken_back
         ],
-        note="Of this period. Below zero is what was taken back, and the lines above are without it; above zero is what "
+        note="Of this period. Below zero is what was taken back: the lines above are without it. Above zero is what "
         "was taken back from others and billed here instead, and is in them.",
     )
 
