@@ -66,7 +66,7 @@ def chargeback(begins: datetime, ends: datetime, *, book: int | None = None) -> 
     corrected: dict[Place, Decimal] = {}
     for told in (waived(books, first, last, names), waived_of_archived(books, first, last, names)):
         for place, cost in told.items():
-            corrected[place] = corrected.get(place, Decimal(0)) - cost  # type: ignore[index, call-overload]
+            corrected[place] = corrected.get(place, Decimal(0)) - cost
     tenants = Tenant.objects.in_bulk()
     charges = [
         _charge(tenants, place, found.get(place, NOTHING), corrected.get(place, Decimal(0)))

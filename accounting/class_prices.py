@@ -120,14 +120,14 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
             period__startswith__gte=hour,
             period__startswith__lt=hour + HOUR,
         )
-        .annotate(stands=Q(taken_back=None))
+        .select_related("taken_back")
         .order_by("pk")
     )
     preemptible = {one.pk: _held_in(one, how.preemptible.get(one.lease_id, ())) for one in versions}
     held = {(one.lease_id, one.period.lower): one for one in versions if one.version == 0}
     teams = _teams(held.values(), preemptible, how)
     for one in versions:
-        if not one.stands:
+        if hasattr(one, "taken_back"):  # it does not stand
             continue
         valid = (price for price in prices if price.generation_id == one.generation_id)
         price = next((price for price in valid if one.period.lower in price.valid), None)

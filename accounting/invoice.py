@@ -200,8 +200,8 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
         )
         if hours is not None:
             back = hours.filter(**{f"{archived_by}__isnull": False}).values_list(archived_by, "currency")
-            told = back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
-            rows += [(*row, _as_booked(cost)) for *row, cost in told]
+            kept = back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+            rows += [(*row, _as_booked(cost)) for *row, cost in kept]
         sums += [(number, currency, sign * seconds, sign * cost) for number, currency, seconds, cost in rows]
     ids = {number for number, *_ in sums}
     told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
