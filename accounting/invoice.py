@@ -13,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
@@ -26,6 +27,7 @@ from accounting.tariff import CENTS_OF_A_CENT
 from accounting.visibility import tenants_seen
 
 FREE = Decimal(0)
+Hours: TypeAlias = QuerySet[ArchivedHour] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,9 @@ def lines_of(
     report = partial(usage_report, by=[By.GENERATION], tenant=tenant, totals=False)
     rows = report(viewer, begins, ends).rows if by_generation is None else by_generation
     changed = [row for row in rows if row.generation_id in changing]
-    in_pieces = bool(changed) and not has_all(begins, ends)
-    charged = _charged(viewer, begins, ends, tenant, without=changing if in_pieces else set())
+    hours = _archived(viewer, begins, ends, tenant)
+    in_pieces = bool(changed) and hours is not None and not has_all(begins, ends)
+    charged = _charged(viewer, begins, ends, tenant, hours, without=changing if in_pieces else set())
     lines = [
         Line(
             row.generation or "",
@@ -98,7 +101,7 @@ def lines_of(
     if in_pieces:
         lines += _of_each_piece(viewer, begins, ends, tenant, changed)
     elif changed:
-        lines += _at_each_price(viewer, begins, ends, tenant, changing)
+        lines += _at_each_price(viewer, begins, ends, tenant, hours, generations=changing)
     lines += [
         Line(generation, None, FREE, amount, currency)
         for (generation, currency), amount in charged.items()
@@ -110,7 +113,7 @@ def lines_of(
 
 
 def _charged(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, without: Collection[int]
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str], Decimal]:
     """By generation and currency, what the prices of classes added to what stands, or took off."""
     charged = _of(viewer, tenant).uncorrected().filter(class_charge__isnull=False)
@@ -119,7 +122,7 @@ def _charged(
         full=_cost(begins, ends), plain=_cost(begins, ends, of="cost")
     )
     found = {(generation, currency): full - plain for generation, currency, full, plain in sums}
-    if (hours := _archived(viewer, begins, ends, tenant)) is not None:
+    if hours is not None:
         of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
         for *key, amount in of_hours.values_list("generation__name", "currency").annotate(Sum("charged")):
             found[key[0], key[1]] = found.get((key[0], key[1]), FREE) + _as_booked(amount)
@@ -127,7 +130,7 @@ def _charged(
 
 
 def _at_each_price(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, generations: set[int]
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, hours: Hours, *, generations: set[int]
 ) -> list[Line]:
     found = _within(_of(viewer, tenant).uncorrected().filter(generation__in=generations), begins, ends)
     names = "generation__name", "price_per_gpu_hour", "currency"
@@ -136,7 +139,7 @@ def _at_each_price(
             gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost")
         )
     )
-    if (hours := _archived(viewer, begins, ends, tenant)) is not None:
+    if hours is not None:
         stands = hours.filter(correction_id=None, generation__in=generations)
         told = stands.values_list(*names).annotate(Sum("gpu_seconds"), Sum("cost"))
         rows += [(*row, _as_booked(cost)) for *row, cost in told]

@@ -138,7 +138,7 @@ def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -
 
 
 def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
 
 

@@ -256,7 +256,7 @@ def test_a_statement_takes_as_many_queries_for_many_labels_as_for_one(django_ass
     for keys in (1, 4):
         job = made.world.submit(cast.bob, cast.astro, labels={f"key{one}": "a" for one in range(keys)})
         book(job, cast.bob, cast.v100, gpus=1, minutes=20, lease=9500 + keys)
-        with django_assert_num_queries(33):
+        with django_assert_num_queries(34):
             statement = statement_of(cast.alice, cast.astro, period())
         assert len(statement.labels) == keys
 
