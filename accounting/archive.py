@@ -1,10 +1,11 @@
 """Old vouchers as files: what leases held, minute by minute, leaves the database; the ledger and all sums stay.
 
 A month is archived as a whole, the oldest first. Its transactions, their entries, its capacity segments and the sums by
-hour, day and job stay, so balances, the identity of closed books and reports of whole hours (by job: whole days, UTC)
-say what they said. Only the files that were written last come back, and the seals cover the vouchers in them. What
-stays has leaves of its own, so that it is verified without the vouchers, and the seals tell of the files: no month that
-was not archived passes for one that was.
+hour, day and job stay, with sums by hour of what its bills say of prices, classes and corrections. So balances, the
+identity of closed books, and statements and reports of whole hours (by job: whole days, UTC) say what they said. Only
+the files that were written last come back, and the seals cover the vouchers in them. What stays has leaves of its own,
+so that it is verified without the vouchers, and the seals tell of the files: no month that was not archived passes for
+one that was.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from django.db.models import Max
 from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.models import AuditEvent, ClosedBook, LedgerSeal, LedgerTransaction, UsageSegment, User
+from accounting.models import (
+    ArchivedHour,
+    AuditEvent,
+    ClosedBook,
+    LedgerSeal,
+    LedgerTransaction,
+    UsageSegment,
+    User,
+)
 from accounting.months import first_of_month, months_after, start_of_month
 from accounting.seals import Remains, leaf_of_files, seal_remains, sealed_files, unsealed_remains
 from accounting.sums import DAY, start_of_day
@@ -37,6 +46,27 @@ SUMS_FILE = "SHA256SUMS"
 REFERENCED = ("accounting_tenant", "accounting_user", "accounting_generation")
 IN_THE_WAY = ("55P03", "40P01")  # lock not available, deadlock
 MOST_TRIES = 120
+SUMS_OF_BILLS = """
+    INSERT INTO accounting_archivedhour (
+        book, month, hour, tenant_id, generation_id, currency, price_per_gpu_hour, correction_id, anew_by_id,
+        gpu_seconds, cost, charged, brought)
+    SELECT segment.book, segment.month, date_trunc('hour', lower(segment.period), 'UTC'), segment.tenant_id,
+           segment.generation_id, segment.currency, segment.price_per_gpu_hour, corrected.transaction_id,
+           (SELECT earlier_one.transaction_id
+              FROM accounting_usagesegment earlier
+              JOIN accounting_correctedsegment earlier_one
+                ON earlier_one.segment_id = earlier.id AND earlier_one.month = earlier.month
+             WHERE segment.version > 0 AND earlier.month = segment.month AND earlier.lease_id = segment.lease_id
+               AND earlier.period = segment.period AND earlier.version = segment.version - 1),
+           sum(segment.gpu_seconds), sum(segment.cost), coalesce(sum(charge.amount), 0),
+           coalesce(sum(charge.amount) FILTER (WHERE charge.transaction_id = segment.transaction_id), 0)
+      FROM accounting_usagesegment segment
+      LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
+      LEFT JOIN accounting_correctedsegment corrected
+        ON corrected.segment_id = segment.id AND corrected.month = segment.month
+     WHERE segment.month = %s
+     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +125,7 @@ def archive_month(*, actor: User | None, month: date, folder: Path) -> Archived:
     with connection.cursor() as cursor:
         for name in VOUCHERS:  # who reads goes on
             cursor.execute(f"LOCK TABLE {_part(name, month)} IN SHARE MODE")
+        cursor.execute(SUMS_OF_BILLS, [month])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _sync(folder.parent)
     rows, digests = 0, {}
@@ -129,6 +160,7 @@ def bring_back_month(*, actor: User | None, month: date, folder: Path) -> int:
     rows = 0
     for name, file in _checked(folder, _sealed_files_of(month)):
         rows += _load(name, month, file)
+    ArchivedHour.objects.filter(month=month).delete()
     ClosedBook.objects.update(details_since=_archived_until_before(month))
     audit.record(actor=actor, verb="ledger.bring_back", target=books[0], after={"month": month, "rows": rows})
     return rows

@@ -97,7 +97,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """Of the full UTC hours from `begins` to `ends` that are closed; `until` is how far they are at least."""
+    """Of the full UTC hours that begin in the period and are closed, from `begins` to `ends`; all are until `until`."""
 
     begins: datetime
     ends: datetime
@@ -126,7 +126,7 @@ def capacity_report(begins: datetime, ends: datetime, *, book: int | None = None
     tenants = _tenants(book, first, last)
     taken_back = _waived(book, list(books), first, last)
     classes = _classes(of_book, first, last)
-    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys())
+    currencies = sorted({row.currency for row in rows} | tenants.keys() | taken_back.keys() | classes.keys())
     return CapacityReport(
         begins=first,
         ends=last,

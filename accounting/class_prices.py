@@ -3,7 +3,9 @@
 A lease is billed at once, at the plain price of its time. How its time was held is known when the hour is closed and
 its shares are summed; then each segment, of which a part is in a class with a price of its own, gets a charge or a
 credit. A moment is in the first such class of idle, preemptible and borrowed. What a team borrowed of a generation in
-an hour is spread evenly over what it held otherwise than preemptible.
+an hour is spread evenly over what it held otherwise than preemptible. Corrections change nothing of that: what is
+taken back before its hour is settled leaves the rest at its prices, and what is booked anew for another payer costs as
+much as it would have cost who held it.
 """
 
 from __future__ import annotations
@@ -110,33 +112,37 @@ def _booking(book: int, hour: datetime, name: str, charges: Sequence[ClassCharge
 
 def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
     prices = list(Price.objects.filter(HAS_CLASSES, valid__overlap=DateTimeTZRange(hour, hour + HOUR)))
-    segments = list(
-        UsageSegment.objects.uncorrected()
-        .filter(
+    versions = list(
+        UsageSegment.objects.filter(
             book=book,
             month=first_of_month(hour),
             generation__in={price.generation_id for price in prices},
             period__startswith__gte=hour,
             period__startswith__lt=hour + HOUR,
         )
+        .select_related("taken_back")
         .order_by("pk")
     )
-    preemptible = {one.pk: _held_in(one, how.preemptible.get(one.lease_id, ())) for one in segments}
-    teams = _teams(segments, preemptible, how)
-    for one in segments:
+    preemptible = {one.pk: _held_in(one, how.preemptible.get(one.lease_id, ())) for one in versions}
+    held = {(one.lease_id, one.period.lower): one for one in versions if one.version == 0}
+    teams = _teams(held.values(), preemptible, how)
+    for one in versions:
+        if hasattr(one, "taken_back"):  # it does not stand
+            continue
         valid = (price for price in prices if price.generation_id == one.generation_id)
         price = next((price for price in valid if one.period.lower in price.valid), None)
         if price is None:
             continue
         both = _held_in(one, _in_both(how.preemptible, how.idle, one.lease_id))
-        charge = _charge(one, price, preemptible[one.pk], both, teams[one.tenant_id, one.generation_id])
+        holder = held[one.lease_id, one.period.lower]
+        charge = _charge(one, price, preemptible[one.pk], both, teams[holder.tenant_id, holder.generation_id])
         if charge.amount:
             yield charge
 
 
 @dataclass(slots=True)
 class _Team:
-    """What a tenant held of one generation in the hour, in GPU-seconds."""
+    """What a tenant held of one generation in the hour, in GPU-seconds, whoever pays for it."""
 
     borrowed: Decimal
     held: Decimal = Decimal(0)

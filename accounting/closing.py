@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from django.conf import settings
 from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Sum
@@ -160,7 +159,7 @@ class _Closing:
         )
 
     def _voucher(self, generation: int, piece: int, classes: Classes) -> CapacitySegment:
-        begins, ends, price = self.pieces[generation][piece]
+        begins, ends, (price, currency) = self.pieces[generation][piece]
         capacity = _seconds(classes.capacity)
         charged = self._charged(generation, begins, ends)
         worths = {name: cost_of(_seconds(getattr(classes, name)), price) for name in UNHELD}
@@ -172,7 +171,7 @@ class _Closing:
             period=DateTimeTZRange(begins, ends),
             capacity=capacity,
             price_per_gpu_hour=price,
-            currency=settings.FAIRLOT_CURRENCY,
+            currency=currency,
             charged=charged,
             rounding=value - charged - sum(worths.values()),
             value=value,

@@ -13,17 +13,21 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
-from django.db.models import F
+from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from accounting.archived import archived_hours, has_all
 from accounting.clipping import LOWER, UPPER, cost_between, earliest, gpu_seconds_between, latest, moment
-from accounting.models import ClosedBook, LedgerTransaction, Price, Tenant, UsageSegment, User
+from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, UsageSegment, User
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.reports import By, UsageRow, usage_report
+from accounting.tariff import CENTS_OF_A_CENT
 from accounting.visibility import tenants_seen
 
 FREE = Decimal(0)
+Hours: TypeAlias = QuerySet[ArchivedHour] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Line:
     """GPU time of one generation at one price an hour. Each hour's part of `cost` is rounded by itself.
 
     Without a price it is what all prices of classes charged or credited for time that stands in other lines; or
-    time of archived hours at several prices, if it has any.
+    time of hours at several prices, if it has any, which an earlier release archived.
     """
 
     generation: str
@@ -43,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What a correction took back of a period. What it booked anew stands among the lines."""
+    """What a correction took back of a period; below zero what it billed instead, which stands among the lines."""
 
     at: datetime
     reason: str
@@ -80,8 +84,9 @@ def lines_of(
     report = partial(usage_report, by=[By.GENERATION], tenant=tenant, totals=False)
     rows = report(viewer, begins, ends).rows if by_generation is None else by_generation
     changed = [row for row in rows if row.generation_id in changing]
-    archived = bool(changed) and ClosedBook.objects.filter(details_since__gt=begins).exists()
-    charged = _charged(viewer, begins, ends, tenant, without=changing if archived else set())
+    hours = _archived(viewer, begins, ends, tenant)
+    in_pieces = bool(changed) and hours is not None and not has_all(begins, ends)
+    charged = _charged(viewer, begins, ends, tenant, hours, without=changing if in_pieces else set())
     lines = [
         Line(
             row.generation or "",
@@ -93,10 +98,10 @@ def lines_of(
         for row in rows
         if row.generation_id not in changing
     ]
-    if archived:
+    if in_pieces:
         lines += _of_each_piece(viewer, begins, ends, tenant, changed)
     elif changed:
-        lines += _at_each_price(viewer, begins, ends, tenant, changing)
+        lines += _at_each_price(viewer, begins, ends, tenant, hours, generations=changing)
     lines += [
         Line(generation, None, FREE, amount, currency)
         for (generation, currency), amount in charged.items()
@@ -108,7 +113,7 @@ def lines_of(
 
 
 def _charged(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, *, without: Collection[int]
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, hours: Hours, *, without: Collection[int]
 ) -> dict[tuple[str, str], Decimal]:
     """By generation and currency, what the prices of classes added to what stands, or took off."""
     charged = _of(viewer, tenant).uncorrected().filter(class_charge__isnull=False)
@@ -116,25 +121,42 @@ def _charged(
     sums = segments.values_list("generation__name", "currency").annotate(
         full=_cost(begins, ends), plain=_cost(begins, ends, of="cost")
     )
-    return {(generation, currency): full - plain for generation, currency, full, plain in sums}
+    found = {(generation, currency): full - plain for generation, currency, full, plain in sums}
+    if hours is not None:
+        of_hours = hours.filter(correction_id=None).exclude(charged=0).exclude(generation__in=without)
+        for *key, amount in of_hours.values_list("generation__name", "currency").annotate(Sum("charged")):
+            found[key[0], key[1]] = found.get((key[0], key[1]), FREE) + _as_booked(amount)
+    return found
 
 
 def _at_each_price(
-    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, generations: set[int]
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant, hours: Hours, *, generations: set[int]
 ) -> list[Line]:
     found = _within(_of(viewer, tenant).uncorrected().filter(generation__in=generations), begins, ends)
+    names = "generation__name", "price_per_gpu_hour", "currency"
+    rows = list(
+        found.values_list(*names).annotate(
+            gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost")
+        )
+    )
+    if hours is not None:
+        stands = hours.filter(correction_id=None, generation__in=generations)
+        told = stands.values_list(*names).annotate(Sum("gpu_seconds"), Sum("cost"))
+        rows += [(*row, _as_booked(cost)) for *row, cost in told]
+    sums: dict[tuple[str, Decimal, str], tuple[Decimal, Decimal]] = {}
+    for generation, price, currency, gpu_seconds, cost in rows:
+        known = sums.get((generation, price, currency), (FREE, FREE))
+        sums[generation, price, currency] = known[0] + gpu_seconds, known[1] + cost
     return [
         Line(generation, price, gpu_seconds, cost, currency)
-        for generation, price, currency, gpu_seconds, cost in found.values_list(
-            "generation__name", "price_per_gpu_hour", "currency"
-        ).annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends, of="cost"))
+        for (generation, price, currency), (gpu_seconds, cost) in sums.items()
     ]
 
 
 def _of_each_piece(
     viewer: User, begins: datetime, ends: datetime, tenant: Tenant, rows: Sequence[UsageRow]
 ) -> list[Line]:
-    """The same where only sums are left, piece by piece between changes of prices; what classes changed is in it.
+    """The same where an earlier release left only sums, piece by piece between changes of prices, with classes.
 
     An hour within which a price changed is in no piece: a line without a price has it.
     """
@@ -163,13 +185,27 @@ def _of_each_piece(
 
 
 def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:
-    """What corrections took from `tenant` and those below it of [begins, ends), latest first. Two queries."""
-    corrected = _within(_of(viewer, tenant).exclude(taken_back=None), begins, ends)
-    sums = list(
-        corrected.values_list("taken_back__transaction_id", "currency").annotate(
-            gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends)
+    """What corrections took from `tenant` and those below it of [begins, ends), or billed them, latest first.
+
+    Three queries; one or two more where something is archived.
+    """
+    whose = _of(viewer, tenant)
+    hours = _archived(viewer, begins, ends, tenant)
+    sums: list[tuple[int, str, Decimal, Decimal]] = []
+    for sign, corrected, by, archived_by in (
+        (1, whose.exclude(taken_back=None), "taken_back__transaction_id", "correction_id"),
+        (-1, whose.filter(version__gt=0).annotate(anew_by=_anew_by()), "anew_by", "anew_by_id"),
+    ):
+        rows = list(
+            _within(corrected, begins, ends)
+            .values_list(by, "currency")
+            .annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends))
         )
-    )
+        if hours is not None:
+            back = hours.filter(**{f"{archived_by}__isnull": False}).values_list(archived_by, "currency")
+            kept = back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
+            rows += [(*row, _as_booked(cost)) for *row, cost in kept]
+        sums += [(number, currency, sign * seconds, sign * cost) for number, currency, seconds, cost in rows]
     ids = {number for number, *_ in sums}
     told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
     return [
@@ -181,8 +217,31 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
             cost=cost,
             currency=currency,
         )
-        for number, currency, gpu_seconds, cost in sorted(sums, reverse=True, key=lambda row: row[0])
+        for number, currency, gpu_seconds, cost in sorted(sums, key=lambda row: (-row[0], row[1], -row[2]))
     ]
+
+
+def _anew_by() -> Subquery:
+    """Of what was booked anew the correction after which it was: that of the version before it."""
+    before = UsageSegment.objects.filter(
+        month=OuterRef("month"),
+        lease_id=OuterRef("lease_id"),
+        period=OuterRef("period"),
+        version=OuterRef("version") - 1,
+    )
+    return Subquery(before.values("taken_back__transaction_id")[:1])
+
+
+def _archived(
+    viewer: User, begins: datetime, ends: datetime, tenant: Tenant
+) -> QuerySet[ArchivedHour] | None:
+    hours = archived_hours(begins, ends)
+    return None if hours is None else hours.filter(tenant__in=tenants_seen(viewer, tenant) or [])
+
+
+def _as_booked(amount: Decimal) -> Decimal:
+    """Sums have more decimals than bills, all of them zero."""
+    return amount.quantize(CENTS_OF_A_CENT)
 
 
 def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:

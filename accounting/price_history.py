@@ -13,7 +13,8 @@ from accounting.models import AuditEvent, Price
 class PriceLine:
     """`until` None: until another one is set. Who set it is empty where the audit trail does not say.
 
-    What time of a class costs is None where it costs the same.
+    What time of a class costs is None where it costs the same. All is in `currency`; so is `before`, which is None
+    where the price before it was in another one.
     """
 
     generation: str
@@ -24,6 +25,7 @@ class PriceLine:
     idle: Decimal | None
     preemptible: Decimal | None
     borrowed: Decimal | None
+    currency: str
     set_by: str
     set_at: datetime | None
 
@@ -33,10 +35,10 @@ def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
     prices = Price.objects.select_related("generation").order_by("generation__name", "valid")
     told = _told()
     lines: list[PriceLine] = []
-    last: dict[str, Decimal] = {}
+    last: dict[str, Price] = {}
     for price in prices:
         name, since = price.generation.name, price.valid.lower
-        before, last[name] = last.get(name), price.per_gpu_hour
+        before, last[name] = last.get(name), price
         if since < ends and (price.valid.upper is None or price.valid.upper > begins):
             who, at = told.get((str(price.generation_id), _key(since)), ("", None))
             lines.append(
@@ -45,10 +47,11 @@ def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
                     since=since,
                     until=price.valid.upper,
                     per_gpu_hour=price.per_gpu_hour,
-                    before=before,
+                    before=before.per_gpu_hour if before and before.currency == price.currency else None,
                     idle=price.idle,
                     preemptible=price.preemptible,
                     borrowed=price.borrowed,
+                    currency=price.currency,
                     set_by=who,
                     set_at=at,
                 )

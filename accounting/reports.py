@@ -141,7 +141,7 @@ def usage_report(
         # Labels are to be found before anything is added up.
         parts = grouped_rows(sources, scope, _groups(tuple(by), time_zone), add_sums=By.LABEL not in by)
         found = add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
-    rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone)) for row in found.rows]
+    rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
     of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None) if totals else sources
     return UsageReport(
         begins=begins,
@@ -200,8 +200,12 @@ def _groups(by: tuple[By, ...], time_zone: str) -> Groups:
     return Groups(columns, GIVEN, unit, time_zone)
 
 
-def _in_zone(row: UsageRow, zone: ZoneInfo) -> UsageRow:
-    return replace(row, begins=row.begins.astimezone(zone)) if row.begins else row
+def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
+    """A day begins with the first of its midnights where that comes twice."""
+    if row.begins is None:
+        return row
+    local = row.begins.astimezone(zone)
+    return replace(row, begins=local.replace(fold=0) if unit == "day" else local)
 
 
 def _in_order(row: UsageRow) -> tuple[object, ...]:

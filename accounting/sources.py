@@ -122,7 +122,7 @@ class Sources:
         )
         # No whole day lies in an hour.
         units = ["hour"] if row.unit == "hour" else ["day", "hour"]
-        self._details_since = max((one.details_since for one in closed if one.details_since), default=None)
+        self._details_since = bills_since()
         self._levels = [_Level(model, unit, scope, closed) for model, unit in levels if unit in units]
 
     def lacks_before(self) -> datetime | None:
@@ -262,6 +262,12 @@ def closed_sums(begins: datetime, ends: datetime, *, book: int | None = None) ->
     """Sums of what is closed between two full hours (UTC), of one book or of all; none has what another one has."""
     scope = Scope(None, begins, ends, {} if book is None else {"book": book})
     return Sources(scope, Row(None, "UTC"), by_job=False).sums()
+
+
+def bills_since() -> datetime | None:
+    """Of what was held before it bills are archived; None: nowhere. No query where a report reads the books anyway."""
+    closed, _ = _read_books()
+    return max((one.details_since for one in closed if one.details_since), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def money_held(begins: datetime, now: datetime, held: Sequence[Held]) -> Decimal
 
 
 def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetime, now: datetime) -> None:
-    """What is not booked yet, at the prices of its time."""
+    """What is not booked yet, at the prices of its time; money where these are in Fairlot's currency."""
     first = min([one.since for one in held], default=now)
     tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
     for one in held:
@@ -105,10 +105,11 @@ def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetim
         if since >= now:
             continue
         amount = found[one.tenant_id, one.user_id, one.generation_id]
-        for start, end, price in tariffs.get(one.generation_id, Tariff()).cut(since, now):
+        for start, end, rate in tariffs.get(one.generation_id, Tariff()).cut(since, now):
             seconds = gpu_seconds(one.gpus, start, end)
             amount.gpu_seconds += seconds
-            amount.money += cost_of(seconds, price)
+            if rate.currency == settings.FAIRLOT_CURRENCY:
+                amount.money += cost_of(seconds, rate.per_gpu_hour)
 
 
 class Spending:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from itertools import pairwise
+from typing import NamedTuple
 
+from django.conf import settings
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.models import Price
@@ -17,13 +19,20 @@ MICROSECOND = timedelta(microseconds=1)
 CENTS_OF_A_CENT = Decimal("0.0001")
 
 
+class Rate(NamedTuple):
+    """What a GPU-hour costs, in the currency in which that was set."""
+
+    per_gpu_hour: Decimal
+    currency: str
+
+
 @dataclass(frozen=True, slots=True)
 class PricePeriod:
-    """A GPU-hour costs `per_gpu_hour` from `begins` (None: always) to `ends` (None: until further notice)."""
+    """A GPU-hour costs `rate` from `begins` (None: always) to `ends` (None: until further notice)."""
 
     begins: datetime | None
     ends: datetime | None
-    per_gpu_hour: Decimal
+    rate: Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +41,14 @@ class Tariff:
 
     periods: tuple[PricePeriod, ...] = ()
 
-    def at(self, moment: datetime) -> Decimal:
+    def at(self, moment: datetime) -> Rate:
         for period in self.periods:
             begun = period.begins is None or period.begins <= moment
             if begun and (period.ends is None or moment < period.ends):
-                return period.per_gpu_hour
-        return Decimal(0)
+                return period.rate
+        return Rate(Decimal(0), settings.FAIRLOT_CURRENCY)
 
-    def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Decimal]]:
+    def cut(self, begins: datetime, ends: datetime) -> list[tuple[datetime, datetime, Rate]]:
         """[begins, ends) as pieces, in UTC, within one full hour and of one price each."""
         begins, ends = begins.astimezone(UTC), ends.astimezone(UTC)
         cuts = {begins, ends}
@@ -69,11 +78,12 @@ def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) 
     prices = Price.objects.filter(generation__in=list(found), valid__overlap=DateTimeTZRange(begins, ends))
     for price in prices:
         found[price.generation_id].append(
-            PricePeriod(price.valid.lower, price.valid.upper, price.per_gpu_hour)
+            PricePeriod(price.valid.lower, price.valid.upper, Rate(price.per_gpu_hour, price.currency))
         )
     return {pk: Tariff(tuple(periods)) for pk, periods in found.items()}
 
 
 def prices_at(moment: datetime) -> Mapping[int, Decimal]:
-    """What a GPU-hour costs at `moment`, by generation id; generations without a price are missing."""
-    return dict(Price.objects.filter(valid__contains=moment).values_list("generation", "per_gpu_hour"))
+    """What a GPU-hour costs at `moment`, by generation id; those without a price in Fairlot's currency are missing."""
+    prices = Price.objects.filter(valid__contains=moment, currency=settings.FAIRLOT_CURRENCY)
+    return dict(prices.values_list("generation", "per_gpu_hour"))

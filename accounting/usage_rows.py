@@ -121,7 +121,8 @@ def _pieces(
         last = start_of(unit, UPPER - timedelta(microseconds=1), zone)
         yield clipped(found, latest(LOWER, last), UPPER, scope), {"begins": last}
         crossing = found.annotate(last_part=last).filter(last_part__gt=LOWER)
-        yield clipped(crossing, LOWER, last, scope), {"begins": start_of(unit, LOWER, zone)}
+        # Where a midnight comes twice its day begins, as the database has it, only after some of its time.
+        yield clipped(crossing, LOWER, earliest(UPPER, last), scope), {"begins": start_of(unit, LOWER, zone)}
 
 
 def clipped(found: UsageSegmentQuerySet, start: Any, end: Any, scope: Scope) -> UsageSegmentQuerySet:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import TypeAlias
+
+from django.conf import settings
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, Price, Tenant, User
@@ -24,6 +27,10 @@ MOST_JOBS = 3000
 MOST_ROUNDS = 40
 
 
+# By generation, and in which currency.
+Costs: TypeAlias = dict[str, tuple[Decimal, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Preflight:
     """What would become of a spec if it were submitted now."""
@@ -32,7 +39,7 @@ class Preflight:
     sentences: tuple[str, ...]
     # Seconds until it starts, from and to; the end assumes that no running job ends before.
     expected_start_seconds: tuple[float, float] | None = None
-    cost_per_hour: dict[str, Decimal] = field(default_factory=dict)  # by generation
+    cost_per_hour: Costs = field(default_factory=dict)
     detail: tuple[str, ...] = ()
 
 
@@ -88,7 +95,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
 
 
 def _forecast(
-    cluster: Cluster, quantum: float, rounds: int | None, cost: dict[str, Decimal], detail: tuple[str, ...]
+    cluster: Cluster, quantum: float, rounds: int | None, cost: Costs, detail: tuple[str, ...]
 ) -> Preflight:
     switch = cluster.switch_seconds
     if rounds == 0:
@@ -118,18 +125,19 @@ def _all_generations(cluster: Cluster) -> list[int]:
     return list(Node.objects.filter(cluster=cluster).values_list("generation_id", flat=True).distinct())
 
 
-def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> dict[str, Decimal]:
+def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:
     """What an hour of the whole gang costs on each generation that it may use, at today's prices.
 
     On idle GPUs what preemptible time costs, which without a price of its own is borrowed.
     """
     wanted = generation_ids or _all_generations(cluster)
     prices = {
-        price.generation_id: _a_gpu_hour(price, only_idle=spec.only_idle)
+        price.generation_id: (_a_gpu_hour(price, only_idle=spec.only_idle) * spec.gpus, price.currency)
         for price in Price.objects.filter(generation__in=wanted, valid__contains=now_from_database())
     }
     names = dict(Generation.objects.filter(pk__in=wanted).values_list("id", "name"))
-    return {names[pk]: prices.get(pk, Decimal(0)) * spec.gpus for pk in sorted(wanted, key=names.__getitem__)}
+    free = Decimal(0), settings.FAIRLOT_CURRENCY
+    return {names[pk]: prices.get(pk, free) for pk in sorted(wanted, key=names.__getitem__)}
 
 
 def _a_gpu_hour(price: Price, *, only_idle: bool) -> Decimal:

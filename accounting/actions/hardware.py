@@ -86,6 +86,7 @@ def set_price(
     """From `since` (default: now) a GPU-hour costs `per_gpu_hour`, until the next price that is set already.
 
     What was held idle, preemptible or borrowed costs that price where one is given; see accounting/class_prices.py.
+    It is in the currency that Fairlot has now, and stays in it.
     Ends the price that runs then, or replaces it when it begins at that very moment. Refused when time
     after `since` is booked already: prices never change the past.
     """
@@ -130,7 +131,7 @@ def set_price(
 
 def _told(price: Price) -> dict[str, object]:
     of_classes = {name: getattr(price, name) for name in Price.CLASSES if getattr(price, name) is not None}
-    return {"per_gpu_hour": price.per_gpu_hour} | of_classes
+    return {"per_gpu_hour": price.per_gpu_hour} | of_classes | {"currency": price.currency}
 
 
 def _require_unbilled(generation: Generation, since: datetime) -> None:

@@ -9,7 +9,6 @@ from decimal import Decimal
 from itertools import groupby
 from typing import TypeAlias
 
-from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
@@ -102,7 +101,7 @@ def _place(piece: UsageSegment) -> Place:
 
 def _pieces(usage: Usage, tariff: Tariff) -> Iterator[UsageSegment]:
     """Unsaved segments, in order of time."""
-    for begins, ends, price in tariff.cut(usage.begins, usage.ends):
+    for begins, ends, rate in tariff.cut(usage.begins, usage.ends):
         seconds = gpu_seconds(usage.gpus, begins, ends)
         yield UsageSegment(
             book=usage.book,
@@ -120,9 +119,9 @@ def _pieces(usage: Usage, tariff: Tariff) -> Iterator[UsageSegment]:
             gpu_seconds=seconds,
             assembling=_assembling(usage, begins, ends),
             idle=_idle(usage, begins, ends),
-            price_per_gpu_hour=price,
-            cost=cost_of(seconds, price),
-            currency=settings.FAIRLOT_CURRENCY,
+            price_per_gpu_hour=rate.per_gpu_hour,
+            cost=cost_of(seconds, rate.per_gpu_hour),
+            currency=rate.currency,
         )
 
 

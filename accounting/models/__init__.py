@@ -2,7 +2,15 @@
 
 from accounting.models.audit import AuditEvent
 from accounting.models.budgets import Budget, BudgetWarning, WebhookCall
-from accounting.models.capacity import CapacitySegment, ClosedBook, JobDay, NodeHour, UsageDay, UsageHour
+from accounting.models.capacity import (
+    ArchivedHour,
+    CapacitySegment,
+    ClosedBook,
+    JobDay,
+    NodeHour,
+    UsageDay,
+    UsageHour,
+)
 from accounting.models.hardware import Generation, Price
 from accounting.models.history import BudgetChange, QuotaChange, TicketChange
 from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction, SealedBook
@@ -14,6 +22,7 @@ from accounting.models.tenants import Membership, Tenant, User
 from accounting.models.usage import ClassCharge, CorrectedSegment, UsageSegment
 
 __all__ = [
+    "ArchivedHour",
     "AuditEvent",
     "Budget",
     "BudgetChange",

@@ -154,6 +154,41 @@ class UsageDay(UsageSum):
     """Of one day (UTC): the sum of its hours."""
 
 
+class ArchivedHour(models.Model):
+    """What stays of the bills of one archived hour: of a tenant, at one price, corrected by one correction or by none.
+
+    `cost` is at the price, and `charged` what prices of classes added to it; `brought` is the part of that which came
+    along when it was booked anew after a correction. There are none of months whose bills are in the database.
+    """
+
+    book = models.BigIntegerField()
+    month = models.DateField()
+    hour = models.DateTimeField(help_text="When it begins.")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
+    generation = models.ForeignKey(Generation, on_delete=models.PROTECT)
+    currency = models.CharField(max_length=3)
+    price_per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
+    correction_id = models.BigIntegerField(
+        null=True, help_text="The transaction that took it back; null: it stands."
+    )
+    anew_by_id = models.BigIntegerField(null=True, help_text="The correction after which it was booked anew.")
+    gpu_seconds = _amount()
+    cost = _amount()
+    charged = _amount()
+    brought = _amount()
+
+    objects = ByHourQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant", "hour"], name="archived_hours_of_tenant"),
+            models.Index(fields=["month", "hour"], name="archived_hours_of_month"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gpu_seconds} GPU-s of {self.tenant_id} from {self.hour}"
+
+
 class JobDay(UsageSum):
     """Of one job, on one day (UTC)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.db import models
@@ -31,11 +32,18 @@ def _of_class(text: str) -> models.DecimalField[Any, Any]:
     return models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True, help_text=text)
 
 
+def present_currency() -> str:
+    """That in which prices are set now."""
+    currency: str = settings.FAIRLOT_CURRENCY
+    return currency
+
+
 class Price(models.Model):
     """What one GPU-hour of a generation costs while the price is valid; at most one at any moment.
 
     `per_gpu_hour` is billed at once. Time of another class is settled when its hour is closed; a class without
-    a price of its own costs the same.
+    a price of its own costs the same. All of them are in `currency`, that in which they were set: another one is
+    only for prices that are set from then on.
     """
 
     # The first that a moment is in counts.
@@ -43,6 +51,7 @@ class Price(models.Model):
 
     generation = models.ForeignKey(Generation, on_delete=models.PROTECT, related_name="prices")
     per_gpu_hour = models.DecimalField(max_digits=12, decimal_places=6)
+    currency = models.CharField(max_length=3, default=present_currency)
     idle = _of_class("Held, and seen not to be used.")
     preemptible = _of_class("Held only because nobody else wanted it.")
     borrowed = _of_class("Beyond what the team was entitled to.")

@@ -36,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     months.an_archived_transaction_was_not_sealed,
     months.archived_entries_differ_from_sums,
     months.archived_entries_differ_from_closings,
+    months.archived_bills_differ_from_sums,
     prices.a_segment_has_another_price,
     prices.a_segment_costs_otherwise,
     prices.a_charge_costs_otherwise,

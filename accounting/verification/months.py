@@ -124,3 +124,24 @@ def archived_entries_differ_from_closings() -> Found | None:
         ORDER BY month, book, kind LIMIT 1
         """,  # noqa: S608 - own names
     )
+
+
+def archived_bills_differ_from_sums() -> Found | None:
+    return first_row(
+        "what stays of an archived hour's bills is not what its sums say",
+        """
+        SELECT book, hour, tenant_id, generation_id, currency
+        FROM (
+            SELECT book, hour, tenant_id, generation_id, currency, gpu_seconds, cost
+            FROM accounting_usagehour
+            WHERE month IN (SELECT month FROM accounting_archivedhour)
+            UNION ALL
+            SELECT book, hour, tenant_id, generation_id, currency, -gpu_seconds, -cost - charged
+            FROM accounting_archivedhour
+            WHERE correction_id IS NULL
+        ) both_sides
+        GROUP BY book, hour, tenant_id, generation_id, currency
+        HAVING (sum(gpu_seconds), sum(cost)) <> (0, 0)
+        ORDER BY hour, book, tenant_id LIMIT 1
+        """,
+    )

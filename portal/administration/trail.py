@@ -70,6 +70,7 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
                     _told(event.after, name),
                 )
                 for name in dict.fromkeys([*event.before, *event.after])
+                if not (name == "currency" and event.verb == "price.set")  # it stands with each price
             ],
         )
         for event in found
@@ -113,15 +114,15 @@ def _told(values: dict[str, Any], name: str) -> str:
     if MOMENT.fullmatch(text):
         return timezone.localtime(datetime.fromisoformat(text)).strftime("%-d %B %Y, %H:%M:%S %Z")
     if name in {"per_gpu_hour", *Price.CLASSES}:
-        return _price(Decimal(text))
+        return _price(Decimal(text), str(values.get("currency", settings.FAIRLOT_CURRENCY)))
     return format(Decimal(text).normalize(), "f") if DECIMAL.fullmatch(text) else text
 
 
-def _price(amount: Decimal) -> str:
+def _price(amount: Decimal, currency: str) -> str:
     """With two decimals at least, and as many as it has."""
     plain = amount.normalize()
     places = max(2, -int(plain.as_tuple().exponent))
-    return f"{plain:.{places}f} {settings.FAIRLOT_CURRENCY}"
+    return f"{plain:.{places}f} {currency}"
 
 
 def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEvent]:

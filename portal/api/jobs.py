@@ -217,5 +217,9 @@ def show_job(job: Job) -> dict[str, Any]:
 
 
 def show_preflight(answer: Preflight) -> dict[str, Any]:
-    names = ("verdict", "sentences", "expected_start_seconds", "cost_per_hour", "detail")
-    return {name: getattr(answer, name) for name in names} | {"currency": settings.FAIRLOT_CURRENCY}
+    names = ("verdict", "sentences", "expected_start_seconds", "detail")
+    return {name: getattr(answer, name) for name in names} | {
+        "cost_per_hour": {name: cost for name, (cost, _) in answer.cost_per_hour.items()},
+        "currencies": {name: currency for name, (_, currency) in answer.cost_per_hour.items()},
+        "currency": settings.FAIRLOT_CURRENCY,
+    }

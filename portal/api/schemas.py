@@ -1081,7 +1081,8 @@ class Preflight(Schema):
     expected_start_seconds: tuple[float, float] | None
     cost_per_hour: dict[str, Decimal] = Field(description="Of the whole gang, by generation.")
     detail: list[str]
-    currency: str
+    currencies: dict[str, str] = Field(description="Of what it costs, by generation.")
+    currency: str = Field(description="In which prices are set now.")
 
 
 Me.model_rebuild()

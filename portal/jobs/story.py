@@ -8,7 +8,6 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 
-from django.conf import settings
 from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
 from accounting.clock import now_from_database
@@ -151,8 +150,8 @@ def cost_of(job: Job, user: User) -> Cost:
         for row in some.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
             add(*row)
     unbooked = Decimal(0)
-    for lease, seconds, cost in unbooked_of(job.leases.all()):
-        add(lease.generation.name, settings.FAIRLOT_CURRENCY, seconds, cost)
+    for lease, seconds, cost, currency in unbooked_of(job.leases.all()):
+        add(lease.generation.name, currency, seconds, cost)
         unbooked += seconds
     rows = [found[key] for key in sorted(found)]
     amounts: dict[str, Decimal] = {}
@@ -162,8 +161,8 @@ def cost_of(job: Job, user: User) -> Cost:
     return Cost(total, unbooked, sorted(amounts.items()), rows)
 
 
-def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal]]:
-    """(lease, GPU-seconds, cost) of what leases held since they were booked last, cut as a booking is."""
+def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
+    """(lease, GPU-seconds, cost, currency) of what leases held since they were booked last, cut as a booking is."""
     now = now_from_database()
     leases = leases.filter(
         Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
@@ -180,9 +179,9 @@ def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal]]
     )
     pieces = []
     for lease, begins, ends in stretches:
-        for start, end, price in tariffs[lease.generation_id].cut(begins, ends):
+        for start, end, rate in tariffs[lease.generation_id].cut(begins, ends):
             seconds = gpu_seconds(lease.gpus, start, end)
-            pieces.append((lease, seconds, price_of(seconds, price)))
+            pieces.append((lease, seconds, price_of(seconds, rate.per_gpu_hour), rate.currency))
     return pieces
 
 

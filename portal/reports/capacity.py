@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
+from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import ReportSubscription
 from accounting.sums import HOUR
@@ -17,6 +18,7 @@ from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
+from portal.reports.statement.tables import PROVISIONAL
 from scheduling.actions.closing import keeping_open, may_be_closed_until
 from scheduling.models import Cluster, Lease
 
@@ -42,6 +44,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
         "period": period,
         "periods": LABELS,
         "report": report,
+        "provisional": PROVISIONAL if is_provisional(cluster, period, report) else "",
         "words": WORDS,
         "rows": [(row, list(_parts(row, most))) for row in report.rows],
         "identities": [(one, list(_lines(one))) for one in report.identities],
@@ -84,6 +87,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
             ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
             ("Cluster", cluster.name if cluster else "All"),
             ("Closed until", until),
+            *([("State", PROVISIONAL)] if is_provisional(cluster, period, report) else []),
             *(
                 (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
                 for one in report.identities
@@ -131,6 +135,12 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
         zone=period.zone,
         has_keys=False,
     )
+
+
+def is_provisional(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> bool:
+    """Whether hours of the period are not closed, or what prices of classes change in them is not settled."""
+    is_closed = report.until is not None and report.until >= period.ends
+    return not is_closed or not is_priced(period.begins, period.ends, book=cluster and cluster.pk)
 
 
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 
-from django.db.models import Count, ExpressionWrapper, F, FloatField, OuterRef, Q, Subquery, Sum, Value
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Min, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 
 from accounting.models import Tenant, User
@@ -17,6 +17,15 @@ from scheduling.models import Job, Lease
 class Unbooked:
     gpu_seconds: float
     leases: int
+    since: datetime | None = None  # until then all is booked; None: nothing is left
+
+    def in_words(self, zone: tzinfo) -> str:
+        """For the head of a report; empty where nothing is left."""
+        if self.since is None:
+            return ""
+        hours, jobs = self.gpu_seconds / 3600, f"{self.leases} job{'s' if self.leases != 1 else ''}"
+        until = f"{self.since.astimezone(zone):%-d %B %Y, %H:%M:%S %Z}"
+        return f"{hours:,.2f} GPU-hours of {jobs}, in no figure here; all is booked until {until}."
 
 
 def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None) -> Unbooked:
@@ -38,6 +47,8 @@ def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | N
         job = Job.objects.filter(pk=OuterRef("job_id"))
         open_leases = open_leases.alias(payer=Subquery(job.values("tenant_id"))).filter(payer__in=tenants)
     summed = open_leases.aggregate(
-        total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())), leases=Count("pk")
+        total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())),
+        leases=Count("pk"),
+        since=Min("open_start"),
     )
-    return Unbooked(summed["total"] or 0.0, summed["leases"])
+    return Unbooked(summed["total"] or 0.0, summed["leases"], summed["since"])

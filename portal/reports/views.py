@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import Tenant, User
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
@@ -18,7 +19,8 @@ from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period
-from portal.reports.unbooked import unbooked
+from portal.reports.statement.tables import PROVISIONAL
+from portal.reports.unbooked import Unbooked, unbooked
 from portal.wording import money_digits
 from scheduling.exports import may_export
 from scheduling.exports.reading import exportable_tenants
@@ -86,7 +88,9 @@ def usage_file(request: HttpRequest, form: str) -> HttpResponse:
     report, name = largest_first(report), file_name(by, period)
     if form != "csv":
         key = key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
-        return answer(usage_document(tenant, by, period, report, key=key), form, name)
+        left = unbooked(request.user, period.begins, period.ends, tenant=tenant)
+        document = usage_document(tenant, by, period, report, key=key)
+        return answer(with_state(document, period, left), form, name)
     return HttpResponse(
         "".join(csv_lines(report)),
         content_type=TYPES[form],
@@ -135,6 +139,17 @@ def usage_document(
         ],
         zone=period.zone,
     )
+
+
+def with_state(document: Document, period: ReportPeriod, left: Unbooked) -> Document:
+    """With what tells who reads it later whether more was to come."""
+    facts = [*document.facts]
+    is_over = now_from_database() >= period.ends
+    if left.leases or not is_over or not is_priced(period.begins, period.ends):
+        facts.append(("State", PROVISIONAL))
+    if told := left.in_words(period.zone):
+        facts.append(("Not booked yet", told))
+    return replace(document, facts=facts)
 
 
 NAMES = {

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from difflib import unified_diff
 
-from django.conf import settings
 from django.db.models import OuterRef, Prefetch, Subquery, Sum
 
 from accounting.models import User
@@ -171,8 +170,8 @@ def costs_of(services: Iterable[Service], user: User) -> dict[int, list[tuple[st
     for part, cost in [*closed, *((part, "full_cost") for part in booked.segments())]:
         for row in part.annotate(service=of).values("service", "currency").annotate(money=Sum(cost)):
             add(row["service"], row["currency"], row["money"])
-    for lease, _, cost in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):
-        add(lease.job.service_id, settings.FAIRLOT_CURRENCY, cost)
+    for lease, _, cost, currency in unbooked_of(Lease.objects.filter(job__in=jobs).select_related("job")):
+        add(lease.job.service_id, currency, cost)
     return {service_id: sorted(found.items()) for service_id, found in sums.items()}
 
 

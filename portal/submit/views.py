@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
@@ -99,7 +98,6 @@ def form_context(draft: Draft, choices: Choices) -> dict[str, Any]:
         "choices": choices,
         "has_example": has_example(choices),
         "pull_policies": PULL_POLICIES,
-        "currency": settings.FAIRLOT_CURRENCY,
         "unknown_generations": [name for name in draft.fields.generations if name not in known],
         "unknown_environment": draft.fields.environment not in {"", *choices.environments},
     }

@@ -9,9 +9,11 @@ from zoneinfo import ZoneInfo
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
+from accounting.actions import set_price
 from accounting.capacity_report import capacity_report
 from accounting.chargeback import chargeback
 from accounting.idle_report import idle_report
+from accounting.invoice import lines_of
 from accounting.ledger import Payer, correct_usage
 from accounting.models import Price
 from accounting.sums import start_of_hour
@@ -47,6 +49,25 @@ def test_tenants_and_what_nobody_held_bear_what_capacity_was_worth(cast: Cast) -
     assert identity.closes
 
 
+def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settings) -> None:
+    book(cast)
+    settings.FAIRLOT_CURRENCY = "USD"
+    begins = NOON + minutes(90)
+    set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(5), since=begins)
+    book(cast, lease_id=2, begins=begins - minutes(30), ends=begins + minutes(15))
+    close_hours(cast, NOON, NOON + 2 * HOUR)
+    report = capacity_report(NOON, NOON + 2 * HOUR)
+    told = [(one.currency, one.borne, one.value, one.closes) for one in report.identities]
+    assert told == [("EUR", 12, 4500, True), ("USD", 5, 2500, True)]
+    bills = [(one.currency, one.cost) for one in chargeback(NOON, NOON + 2 * HOUR)]
+    assert bills == [("EUR", 12), ("USD", 5)]
+    whole = lines_of(cast.alice, NOON, NOON + 2 * HOUR, cast.astro)
+    assert [(one.currency, one.price, one.cost) for one in whole] == [("EUR", 3, 12), ("USD", 5, 5)]
+    settings.FAIRLOT_CURRENCY = "CHF"
+    again = capacity_report(NOON, NOON + 2 * HOUR)
+    assert (again.rows, again.identities) == (report.rows, report.identities)
+
+
 def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) -> None:
     book(cast, book=1)
     book(cast, book=2, lease_id=2, begins=NOON + HOUR, ends=NOON + minutes(70))
@@ -57,6 +78,8 @@ def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) ->
     assert [(row.generation, row.capacity / 3600) for row in one.rows] == [("A100", 1000)]
     assert both.rows[0].capacity / 3600 == 3000
     assert all(report.identities[0].closes for report in (one, both))
+    part = capacity_report(NOON + minutes(1), NOON + HOUR - minutes(1))
+    assert (part.begins, part.ends, list(part.rows)) == (NOON + HOUR, NOON + HOUR, [])
     part = capacity_report(NOON + minutes(1), NOON + 2 * HOUR - minutes(1), book=2)
     assert (part.begins, part.ends) == (NOON + HOUR, NOON + 2 * HOUR)
     assert [row.capacity / 3600 for row in part.rows] == [1000]

@@ -147,6 +147,28 @@ def test_who_is_corrected_gets_the_charge_back_too_and_who_pays_instead_pays_it(
     assert (identity.waived, identity.classes, identity.closes, cost(cast)) == (2, 1, True, 0)
 
 
+def test_what_is_taken_back_before_its_hour_is_settled_makes_nothing_else_dearer(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=3, borrowed=9)
+    wrong = book(cast, lease_id=1, gpus=4)  # two GPU-hours
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)  # two more
+    close_hours(cast, NOON, NOON + HOUR)
+    with transaction.atomic():
+        correct_usage(actor=None, segments=wrong, reason="a test")
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+    assert (ClassCharge.objects.get().borrowed, cost(cast)) == (1800, 9)
+
+
+def test_who_pays_instead_pays_what_the_other_would_have_paid(cast: Cast) -> None:
+    set_prices(cast, per_gpu_hour=3, borrowed=9)
+    wrong = book(cast, lease_id=1, gpus=4)
+    book(cast, lease_id=2, gpus=2, ends=NOON + HOUR, tenant=cast.bio, user=cast.charlie)
+    close_hours(cast, NOON, NOON + HOUR)
+    with transaction.atomic():
+        correct_usage(actor=None, segments=wrong, reason="a test", payer=Payer(cast.bio, cast.charlie))
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
+    assert (cost(cast, tenant=cast.astro), cost(cast, tenant=cast.bio)) == (0, 12 + 6)
+
+
 moments = st.integers(0, 3 * 3600 * 10**6)
 amounts = st.decimals(0, 9, places=6)
 leases = st.tuples(moments, moments, st.integers(1, 5), st.booleans(), moments, moments)
@@ -179,36 +201,9 @@ pasts = st.builds(
 @given(pasts)
 def test_whatever_was_held_how_the_books_close_and_all_reports_agree(cast: Cast, past: Past) -> None:
     with transaction.atomic():
-        set_prices(cast, **past.prices)
-        stretches: dict[int, list[tuple[datetime, datetime]]] = {}
-        unused: dict[int, list[tuple[datetime, datetime]]] = {}
-        for number, (a, z, gpus, ours, c, d) in enumerate(past.leases):
-            begins, ends = at(min(a, z)), at(max(a, z) + 1)
-            stretches[number] = [(at(min(c, d)), at(max(c, d)))]
-            unused[number] = [(begins, begins + (ends - begins) / 3)]
-            who = (cast.astro, cast.bob) if ours else (cast.bio, cast.charlie)
-            book(
-                cast,
-                lease_id=number,
-                job_id=number,
-                tenant=who[0],
-                user=who[1],
-                gpus=gpus,
-                begins=begins,
-                ends=ends,
-                unused=unused[number],
-            )
-        first = NOON - 12 * HOUR  # so that whole days are closed, too
-        close_hours(cast, first, first + 24 * HOUR)
+        how = play(cast, past)
+        first = NOON - 12 * HOUR
         correct(cast, past.before)
-        how = HeldHow(
-            {
-                (one.pk, cast.a100.pk): 1000 * some
-                for one, some in zip((cast.astro, cast.bio), past.borrowed, strict=True)
-            },
-            stretches,
-            unused,
-        )
         price_all(how)
         correct(cast, past.after)
 
@@ -231,6 +226,46 @@ def test_whatever_was_held_how_the_books_close_and_all_reports_agree(cast: Cast,
         assert total == cost(cast)
         assert first_found() is None
         transaction.set_rollback(True)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(pasts)
+def test_it_is_the_same_whether_a_correction_comes_before_its_hour_is_settled_or_after(
+    cast: Cast, past: Past
+) -> None:
+    found = []
+    for before, after in ((past.before, set()), (set(), past.before)):
+        with transaction.atomic():
+            how = play(cast, past)
+            correct(cast, before)
+            price_all(how)
+            correct(cast, after)
+            report = usage_report(cast.olga, None, None, by=[By.JOB, By.USER, By.TENANT])
+            (identity,) = capacity_report(NOON, NOON + 3 * HOUR).identities
+            assert identity.closes
+            found.append([(row.tenant, row.job_id, row.gpu_seconds, row.cost) for row in report.rows])
+            transaction.set_rollback(True)
+    assert found[0] == found[1]
+
+
+def play(cast: Cast, past: Past) -> HeldHow:
+    """Books what was held, and closes the day."""
+    set_prices(cast, **past.prices)
+    stretches: dict[int, list[tuple[datetime, datetime]]] = {}
+    unused: dict[int, list[tuple[datetime, datetime]]] = {}
+    for number, (a, z, gpus, ours, c, d) in enumerate(past.leases):
+        begins, ends = at(min(a, z)), at(max(a, z) + 1)
+        stretches[number] = [(at(min(c, d)), at(max(c, d)))]
+        unused[number] = [(begins, begins + (ends - begins) / 3)]
+        who = (cast.astro, cast.bob) if ours else (cast.bio, cast.charlie)
+        book(
+            cast, lease_id=number, job_id=number, tenant=who[0], user=who[1], gpus=gpus, begins=begins, ends=ends,
+            unused=unused[number],
+        )  # fmt: skip
+    first = NOON - 12 * HOUR  # so that whole days are closed, too
+    close_hours(cast, first, first + 24 * HOUR)
+    teams = zip((cast.astro, cast.bio), past.borrowed, strict=True)
+    return HeldHow({(one.pk, cast.a100.pk): 1000 * some for one, some in teams}, stretches, unused)
 
 
 def at(microseconds: int) -> datetime:

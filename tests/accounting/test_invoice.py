@@ -138,7 +138,7 @@ def test_what_was_taken_back_of_a_period_is_told_with_its_reason(booked: Cast) -
 
 
 def test_how_many_queries_lines_take(booked: Cast, django_assert_max_num_queries) -> None:
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         lines_of(booked.bob, NOON - 48 * HOUR, NOON + 96 * HOUR, booked.astro)
 
 
@@ -175,3 +175,21 @@ def test_what_prices_of_classes_change_is_a_line_of_its_own(cast: Cast) -> None:
     ]
     (one,) = taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)
     assert (one.gpu_seconds, one.cost) == (7200, 5)
+
+
+def test_the_team_that_a_correction_bills_reads_of_it(cast: Cast) -> None:
+    wrong = book(cast)
+    payer = Payer(cast.bio, cast.charlie)
+    actions.take_back_usage(actor=cast.ada, segments=wrong, reason="it was Bio's", payer=payer)
+    told = [
+        [
+            (one.reason, one.actor, one.gpu_seconds, one.cost)
+            for one in taken_back(viewer, NOON, NOON + HOUR, tenant)
+        ]
+        for viewer, tenant in ((cast.bob, cast.astro), (cast.charlie, cast.bio), (cast.charlie, cast.astro))
+    ]
+    assert told == [[("it was Bio's", "ada", 7200, 6)], [("it was Bio's", "ada", -7200, -6)], []]
+    (half,) = taken_back(cast.charlie, NOON, NOON + minutes(15), cast.bio)
+    assert (half.cost, half.currency) == (-3, "EUR")
+    of_both = taken_back(cast.olga, NOON, NOON + HOUR, cast.uni)
+    assert [one.cost for one in of_both] == [6, -6]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accounting.errors import BookedOtherwise, Refused
 from accounting.ledger import Payer, Usage, book_usage, book_usage_many, correct_trade, correct_usage
 from accounting.models import LedgerEntry, LedgerTransaction, Price, UsageSegment
-from accounting.tariff import PricePeriod, Tariff, cost_of, gpu_seconds
+from accounting.tariff import PricePeriod, Rate, Tariff, cost_of, gpu_seconds
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, trade, usage
 from tests.make import Cast
@@ -33,7 +33,8 @@ def amounts(**of_account: object) -> dict[str, Decimal]:
 def tariffs(draw: st.DrawFn) -> Tariff:
     edges = sorted(draw(st.sets(moments, max_size=6)))
     bounds = [None, *edges, None]
-    periods = [PricePeriod(begins, ends, draw(prices)) for begins, ends in pairwise(bounds)]
+    rates = st.builds(Rate, prices, st.sampled_from(["EUR", "USD"]))
+    periods = [PricePeriod(begins, ends, draw(rates)) for begins, ends in pairwise(bounds)]
     return Tariff(tuple(period for period in periods if draw(st.integers(0, 3))))  # some times have none
 
 

@@ -13,7 +13,9 @@ from accounting.clock import now_from_database
 from accounting.errors import BookedOtherwise, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.models import AuditEvent, LedgerTransaction, Price, UsageSegment
-from accounting.tariff import prices_at
+from accounting.price_history import price_history
+from accounting.spending import Held, money_held
+from accounting.tariff import HOUR, prices_at
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, usage
 from tests.make import LONG_AGO, Cast
@@ -50,10 +52,36 @@ def test_classes_have_prices_of_their_own_where_they_are_given(cast: Cast) -> No
     )
     assert [price.of_class(name) for name in Price.CLASSES] == [4, 4, Decimal("0.5")]
     event = AuditEvent.objects.latest("pk")
-    assert event.after == {"per_gpu_hour": "4", "borrowed": "0.5", "since": "2026-05-04T12:00:00Z"}
+    assert event.after == {
+        "per_gpu_hour": "4",
+        "borrowed": "0.5",
+        "currency": "EUR",
+        "since": "2026-05-04T12:00:00Z",
+    }
     with pytest.raises(Refused, match="zero or more") as refusal:
         actions.set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(4), idle=Decimal(-1))
     assert refusal.value.field == "idle"
+
+
+def test_a_price_stays_in_the_currency_in_which_it_was_set(cast: Cast, settings) -> None:
+    book(cast)
+    settings.FAIRLOT_CURRENCY = "USD"
+    book(cast, lease_id=2, begins=NOON + minutes(30), ends=NOON + minutes(60))
+    set_price(cast, "4", NOON + minutes(60))
+    book(cast, lease_id=3, begins=NOON + minutes(30), ends=NOON + minutes(75))
+    booked = UsageSegment.objects.order_by("lease_id", "period").values_list("cost", "currency")
+    assert list(booked) == [(6, "EUR"), (6, "EUR"), (6, "EUR"), (4, "USD")]
+    assert prices_at(NOON) == {}  # what limits of money go by: none of the old ones is in dollars
+    assert prices_at(NOON + minutes(60)) == {cast.a100.pk: 4}
+    last = {line.currency: (line.per_gpu_hour, line.before) for line in price_history(NOON, NOON + HOUR * 2)}
+    assert last == {"EUR": (Decimal("1.2"), None), "USD": (4, None)}
+
+
+def test_what_runs_in_another_currency_counts_for_no_limit(cast: Cast, settings) -> None:
+    held = [Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 4, NOON)]
+    assert money_held(NOON, NOON + minutes(30), held) == 6
+    settings.FAIRLOT_CURRENCY = "USD"
+    assert money_held(NOON, NOON + minutes(30), held) == 0
 
 
 def test_a_price_begins_now_unless_told_otherwise(cast: Cast) -> None:

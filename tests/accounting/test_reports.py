@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
@@ -19,8 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting import actions, sources
+from accounting.capacity_report import capacity_report
+from accounting.chargeback import chargeback
 from accounting.ledger import Payer, correct_usage
-from accounting.models import LedgerEntry, Tenant, UsageSegment, User
+from accounting.models import ClosedBook, LedgerEntry, Tenant, UsageSegment, User
 from accounting.reports import By, UsageReport, csv_lines, usage_report
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
@@ -131,7 +133,9 @@ def test_days_are_those_of_the_time_zone(booked: Cast, zone: str) -> None:
     assert len(expected) > 1
 
 
-ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns"]
+ZONES = [
+    "UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns", "America/Havana", "Atlantic/Azores",
+]  # fmt: skip
 
 
 @contextmanager
@@ -255,6 +259,59 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
         transaction.set_rollback(True)
 
 
+# Clocks on which midnight comes twice, and those of half and quarter hours, with a full hour before a day begins there.
+ODD_CLOCKS = {
+    "America/Havana": datetime(2026, 11, 1, 4, tzinfo=UTC),
+    "Atlantic/Azores": datetime(2026, 10, 25, 0, tzinfo=UTC),
+    "Asia/Kolkata": datetime(2026, 5, 4, 18, tzinfo=UTC),
+    "Asia/Kathmandu": datetime(2026, 5, 4, 18, tzinfo=UTC),
+}
+around = st.integers(-6 * 3600, 6 * 3600)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    st.sampled_from(sorted(ODD_CLOCKS)),
+    st.lists(st.tuples(around, around), min_size=1, max_size=4),
+    st.integers(-6, 7),
+)
+def test_days_of_odd_clocks_add_up_in_all_reports_whether_closed_or_not(
+    cast: Cast, zone: str, leases: list[tuple[int, int]], closed: int
+) -> None:
+    clock, middle = ZoneInfo(zone), ODD_CLOCKS[zone]
+    today = middle.astimezone(clock).date()
+    midnights = [datetime.combine(today + timedelta(days=day), time(), clock) for day in range(-1, 3)]
+    expected: dict[datetime, Decimal] = {}
+    with transaction.atomic():
+        for number, (a, z) in enumerate(leases):
+            begins, ends = (
+                middle + timedelta(seconds=at, microseconds=7) for at in (min(a, z), max(a, z) + 1)
+            )
+            book(cast, lease_id=number, job_id=number, gpus=1, begins=begins, ends=ends)
+            for midnight, next_one in pairwise(midnights):
+                part = min(ends, next_one.astimezone(UTC)) - max(begins, midnight.astimezone(UTC))
+                if part > timedelta(0):
+                    known = expected.get(midnight, Decimal(0))
+                    expected[midnight] = known + Decimal(part // timedelta(microseconds=1)).scaleb(-6)
+        first = middle - 24 * HOUR
+        for until in (middle + closed * HOUR, middle + 48 * HOUR):
+            held = ClosedBook.objects.filter(book=1).first()
+            close_hours(cast, held.until if held else first, until)
+            report = usage_report(cast.olga, None, None, by=[By.DAY], time_zone=zone)
+            assert {row.begins: row.gpu_seconds for row in report.rows} == expected
+            days = [usage_report(cast.olga, *day).totals[0].gpu_seconds for day in pairwise(midnights)]
+            assert days == [expected.get(midnight, 0) for midnight in midnights[:-1]]
+        of_days = [capacity_report(*day).rows[0].held for day in pairwise(midnights)]
+        of_bills = [sum(one.gpu_seconds for one in chargeback(*day)) for day in pairwise(midnights)]
+        assert of_days == of_bills
+        assert sum(of_days) == sum(expected.values())
+        transaction.set_rollback(True)
+
+
 def test_the_hour_that_clocks_repeat_has_two_rows(cast: Cast) -> None:
     before = datetime(2026, 10, 24, 23, tzinfo=UTC)  # 01:00 in Berlin, in summer time
     book(cast, gpus=1, begins=before, ends=before + 4 * HOUR)
@@ -357,7 +414,8 @@ def test_what_makes_no_sense_is_an_error(cast: Cast) -> None:
 def test_usage_in_another_currency_is_never_added_up(cast: Cast, settings) -> None:
     book(cast)
     settings.FAIRLOT_CURRENCY = "USD"
-    book(cast, lease_id=2)
+    actions.set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(3), since=NOON + HOUR)
+    book(cast, lease_id=2, begins=NOON + HOUR, ends=NOON + minutes(90))
     report = usage_report(cast.bob, None, None, by=[By.TENANT])
     assert sorted((row.currency, row.cost) for row in report.totals) == [("EUR", 6), ("USD", 6)]
     assert len(report.rows) == 2

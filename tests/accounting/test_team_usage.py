@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 from django.db import transaction
-from django.test import override_settings
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.ledger import Payer, correct_usage
-from accounting.models import Tenant, UsageSegment
+from accounting.models import Price, Tenant, UsageSegment
 from accounting.reports import By, UsageRow, usage_report
 from accounting.team_usage import Names, jobs_of, largest_jobs_of, largest_names_of, usage_of_team
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.test_reports import ZONES, booked, some_names  # noqa: F401 - a fixture
-from tests.make import Cast
+from tests.make import LONG_AGO, Cast
 
 LABELS = Names(["a", "b"], np.array([0, 2, 4]), np.array([0, 0, 1]))  # as some_names has them
 
@@ -41,11 +41,19 @@ def test_a_teams_usage_is_that_of_single_reports(booked: Cast, data: st.DataObje
     most = data.draw(st.integers(1, 5))
     with transaction.atomic():
         if data.draw(st.booleans()):
-            with override_settings(FAIRLOT_CURRENCY="USD"):  # after all that is closed
-                book(
-                    booked, lease_id=99, job_id=2, job_name="job 2", begins=NOON + 61 * HOUR,
-                    ends=NOON + 62 * HOUR, tenant=booked.astro, user=booked.bob,
-                )  # fmt: skip
+            begins_anew = NOON + 61 * HOUR  # after all that is closed
+            running = Price.objects.filter(generation=booked.a100)
+            running.update(valid=DateTimeTZRange(LONG_AGO, begins_anew))
+            Price.objects.create(
+                generation=booked.a100,
+                per_gpu_hour=3,
+                currency="USD",
+                valid=DateTimeTZRange(begins_anew, None),
+            )
+            book(
+                booked, lease_id=99, job_id=2, job_name="job 2", begins=begins_anew,
+                ends=NOON + 62 * HOUR, tenant=booked.astro, user=booked.bob,
+            )  # fmt: skip
         close_hours(booked, NOON - 12 * HOUR, NOON + data.draw(st.integers(-10, 60)) * HOUR)
         if data.draw(st.booleans()):
             wrong = UsageSegment.objects.filter(lease_id__in=[3, 4, 5]).select_related("generation")

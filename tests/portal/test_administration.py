@@ -312,6 +312,18 @@ def test_the_trail_reads_as_people_write_and_leads_to_what_was_changed(scene, pl
     assert "/admin/" not in alice
 
 
+def test_a_price_is_told_in_the_currency_in_which_it_was_set() -> None:
+    values = {
+        "before": {"per_gpu_hour": "3", "currency": "DEM"},
+        "after": {"per_gpu_hour": "2", "currency": "USD"},
+    }
+    event = AuditEvent(target_type="generation", target_id="7", verb="price.set", **values)
+    [entry] = entries([event], User(portal_role=User.PortalRole.USER))
+    assert [(one.name, one.before, one.after) for one in entry.changes] == [
+        ("per gpu hour", "3.00 DEM", "2.00 USD")
+    ]
+
+
 def test_an_exact_price_is_told_exactly() -> None:
     event = AuditEvent(target_type="job", target_id="7", after={"per_gpu_hour": "0.012500"})
     [entry] = entries([event], User(portal_role=User.PortalRole.USER))

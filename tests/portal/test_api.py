@@ -107,6 +107,7 @@ def test_preflight_answers_and_changes_nothing(call) -> None:
     assert {name: Decimal(cost) for name, cost in shown["cost_per_hour"].items()} == {
         "A100": Decimal("3.00"), "V100": Decimal("1.20"),
     }  # fmt: skip
+    assert shown["currencies"] == {"A100": "EUR", "V100": "EUR"}
     assert Job.objects.count() == before
 
 

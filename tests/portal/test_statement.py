@@ -242,6 +242,14 @@ def test_a_statement_of_a_month_is_named_by_it(first: str, last: str, name: str)
     assert period_name(period(first, last)) == name
 
 
+def test_statements_of_days_of_different_clocks_have_numbers_of_their_own(rich: Scene) -> None:
+    numbers = [
+        statement_of(rich.people.alice, rich.people.astro, period("2026-02-01", "2026-02-28", zone)).number
+        for zone in ("UTC", "Europe/Berlin", "Asia/Tokyo")
+    ]
+    assert numbers == ["ASTRO-2026-02", "ASTRO-2026-02-Europe/Berlin", "ASTRO-2026-02-Asia/Tokyo"]
+
+
 def test_one_table_comes_as_a_plain_csv(rich: Scene, browser_of) -> None:
     alice = browser_of(rich.people.alice)
     response = alice.get(f"/usage/statement.csv?{ASTRO}&part=users")
@@ -340,7 +348,7 @@ def test_a_statement_takes_as_many_queries_for_many_labels_as_for_one(django_ass
     for keys in (1, 4):
         job = made.world.submit(cast.bob, cast.astro, labels={f"key{one}": "a" for one in range(keys)})
         book(job, cast.bob, cast.v100, gpus=1, minutes=20, lease=9500 + keys)
-        with django_assert_num_queries(33):
+        with django_assert_num_queries(34):
             statement = statement_of(cast.alice, cast.astro, period())
         assert len(statement.labels) == keys
 

@@ -15,6 +15,7 @@ from django.http import QueryDict
 from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from portal.reports.periods import read_report_period
+from portal.reports.statement.tables import PROVISIONAL
 from portal.reports.unbooked import unbooked
 from portal.templatetags.fairlot import money
 from portal.templatetags.figures import gpu_hours
@@ -177,3 +178,23 @@ def test_days_without_a_period_are_the_days_that_were_asked_for() -> None:
     assert (str(asked.first), str(asked.last)) == ("2026-05-02", "2026-05-03")
     of_month = period("period=this-month&from=2026-05-02&to=2026-05-03", datetime(2026, 6, 1, tzinfo=UTC))
     assert (str(of_month.first), str(of_month.last)) == ("2026-06-01", "2026-06-01")
+
+
+def test_a_file_tells_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.alice)
+    told = browser.get("/usage.json?by=user").json()
+    facts = {fact["label"]: fact["text"] for fact in told["facts"]}
+    assert facts["State"] == PROVISIONAL
+    assert "in no figure here; all is booked until" in facts["Not booked yet"]
+    statement = browser.get("/usage/statement.json?team=astro").json()
+    assert {"State", "Not booked yet"} <= {fact["label"] for fact in statement["facts"]}
+    long_ago = "period=dates&from=2020-01-01&to=2020-01-31"
+    old = browser.get(f"/usage.json?by=user&{long_ago}").json()
+    assert not {"State", "Not booked yet"} & {fact["label"] for fact in old["facts"]}
+
+
+def test_a_report_of_capacity_says_that_hours_are_left(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.olga)
+    facts = {fact["label"]: fact["text"] for fact in browser.get("/usage/capacity.json").json()["facts"]}
+    assert facts["State"] == PROVISIONAL
+    assert PROVISIONAL in browser.get("/usage/capacity/").content.decode()

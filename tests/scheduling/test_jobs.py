@@ -194,9 +194,9 @@ def test_preflight_says_now_when_gpus_are_free_and_what_it_costs(lab: World) -> 
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=2)
     )
     assert found.verdict == "now"
-    assert {name: str(cost) for name, cost in found.cost_per_hour.items()} == {
-        "A100": "6.000000",
-        "V100": "2.400000",
+    assert {name: (str(cost), currency) for name, (cost, currency) in found.cost_per_hour.items()} == {
+        "A100": ("6.000000", "EUR"),
+        "V100": ("2.400000", "EUR"),
     }
     assert not Job.objects.exists()
 

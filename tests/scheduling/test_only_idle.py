@@ -219,7 +219,7 @@ def test_it_is_told_what_preemptible_time_costs(lab: World) -> None:
     def cost() -> Decimal:
         spec = JobSpec(name="x", command="true", gpus_per_worker=2, only_idle=True)
         told = preflight(actor=people.bob, tenant=people.astro, cluster=lab.cluster, spec=spec)
-        return told.cost_per_hour["V100"]
+        return told.cost_per_hour["V100"][0]
 
     Price.objects.filter(generation=people.v100).update(per_gpu_hour=3)
     assert cost() == 6

@@ -9,7 +9,6 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise
 
-from django.conf import settings
 from django.core.paginator import Page, Paginator
 
 from accounting.archive import archived_until
@@ -414,7 +413,7 @@ def prices_document(asked: Asked) -> Document:
         ],
         [
             [one.generation, one.since, one.until, one.per_gpu_hour, one.before, one.idle, one.preemptible,
-             one.borrowed, settings.FAIRLOT_CURRENCY,
+             one.borrowed, one.currency,
              one.set_by, one.set_at]
             for one in price_history(*asked.bounds)
         ],

@@ -104,8 +104,11 @@ class Statement:
 
     @property
     def number(self) -> str:
-        """The same for the same team and days."""
-        return f"{self.tenant.slug.upper()}-{period_name(self.period)}"
+        """The same for the same team and days, which are those of a zone: it is told where it is not UTC."""
+        zone = self.period.zone.key
+        return f"{self.tenant.slug.upper()}-{period_name(self.period)}" + (
+            "" if zone == "UTC" else f"-{zone}"
+        )
 
     @property
     def is_provisional(self) -> bool:

@@ -38,6 +38,8 @@ def document_of(statement: Statement) -> Document:
         facts.append(("State", PROVISIONAL))
     if not statement.days and not statement.is_whole and statement.gpu_seconds:
         facts.append(("Days", "Of so long a period the CSV, XLSX and JSON files have them."))
+    if left := statement.unbooked.in_words(period.zone):
+        facts.append(("Not booked yet", left))
     if statement.lacks_before:
         until = f"{statement.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
         facts.append(("Archived", f"What was held before {until}; {LACKS}"))
@@ -129,7 +131,8 @@ def _taken_back(statement: Statement) -> Table:
             (one.at, one.actor, one.reason, -one.gpu_seconds, -one.cost, one.currency)
             for one in statement.taken_back
         ],
-        note="Taken back of this period; the lines above are without it. What was booked anew is in them.",
+        note="Of this period. Below zero is what was taken back: the lines above are without it. Above zero is what "
+        "was taken back from others and billed here instead, and is in them.",
     )
 
 
