@@ -40,7 +40,7 @@ END $$;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0020_seals_of_sums'),
+        ('accounting', '0021_closed_hours_sum'),
     ]
 
     operations = [

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     """
 
     dependencies = [
-        ('accounting', '0020_seals_of_sums'),
+        ('accounting', '0022_leaves_apart'),
     ]
 
     operations = [

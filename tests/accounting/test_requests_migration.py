@@ -8,7 +8,7 @@ import pytest
 
 from tests.upgrading import ALIAS, database_as_of, rows_of
 
-BEFORE, AFTER = ("accounting", "0020_seals_of_sums"), ("accounting", "0025_grants_are_overtaken")
+BEFORE, AFTER = ("accounting", "0023_what_prices_and_bills_keep"), ("accounting", "0024_grants_are_overtaken")
 MAY = datetime(2026, 5, 1, tzinfo=UTC)
 
 

@@ -13,7 +13,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from tests.upgrading import ALIAS, database_as_of, manage, rows_of
 
-BEFORE, AFTER = ("accounting", "0020_seals_of_sums"), ("accounting", "0022_leaves_apart")
+BEFORE, AFTER = ("accounting", "0021_closed_hours_sum"), ("accounting", "0022_leaves_apart")
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 

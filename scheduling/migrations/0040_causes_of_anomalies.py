@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0038_indexes_by_team'),
+        ('scheduling', '0039_clocks_set_back'),
     ]
 
     operations = [

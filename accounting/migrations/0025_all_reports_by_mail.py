@@ -17,7 +17,7 @@ SET CONSTRAINTS ALL DEFERRED;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0020_seals_of_sums'),
+        ('accounting', '0024_grants_are_overtaken'),
     ]
 
     operations = [

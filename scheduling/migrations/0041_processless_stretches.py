@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0038_indexes_by_team'),
+        ('scheduling', '0040_causes_of_anomalies'),
     ]
 
     operations = [

@@ -16,7 +16,7 @@ UPDATE accounting_request more SET ended_at = extended.ended_at, ending = 'over 
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0020_seals_of_sums'),
+        ('accounting', '0023_what_prices_and_bills_keep'),
     ]
 
     operations = [
