@@ -545,6 +545,18 @@ def test_usage_by_each_group_is_a_report_of_its_own(future: Scene, browser_of) -
         assert lines_of(one) == bob.get(f"/usage.csv?{FEBRUARY}&{query}").content.decode()
 
 
+def test_a_letter_of_usage_says_what_is_not_booked_yet_as_its_page_does(scene: Scene, alice: User) -> None:
+    subscription = actions.subscribe_to_report(
+        actor=alice, report="usage", tenant=scene.people.astro, rhythm="monthly", form="xlsx"
+    )
+    assert send(subscription) is True  # of February 2031, of which nothing has come yet
+    letter = Letter.objects.get()
+    assert f"State: {PROVISIONAL}" in letter.text
+    [file] = letter.attachments.all()
+    cells = [text for rows in sheets(bytes(file.content)).values() for row in rows for _, text in row]
+    assert PROVISIONAL in cells
+
+
 def test_where_nothing_was_analysed_the_letter_says_so(scene: Scene, alice: User) -> None:
     subscription = actions.subscribe_to_report(
         actor=alice, report="anomalies", tenant=scene.people.astro, rhythm="monthly"

@@ -193,8 +193,25 @@ def test_a_file_tells_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
     assert not {"State", "Not booked yet"} & {fact["label"] for fact in old["facts"]}
 
 
+def test_the_api_tells_as_much_as_the_file_of_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.alice)
+
+    def facts(url: str) -> dict[str, str]:
+        return {fact["label"]: fact["text"] for fact in browser.get(url).json()["facts"]}
+
+    told = facts("/api/v1/usage?by=user&team=astro")
+    assert (told["Teams"], told["State"]) == ("Astro", PROVISIONAL)
+    assert "in no figure here; all is booked until" in told["Not booked yet"]
+    for query in ("by=user&team=astro", "by=label&label=project", "by=day"):
+        of_file = facts(f"/usage.json?{query}&zone=UTC")
+        assert facts(f"/api/v1/usage?{query}").keys() == of_file.keys()
+    long_ago = "period=dates&from=2020-01-01&to=2020-01-31"
+    assert not {"State", "Not booked yet"} & facts(f"/api/v1/usage?{long_ago}").keys()
+
+
 def test_a_report_of_capacity_says_that_hours_are_left(scene: Scene, browser_of) -> None:
     browser = browser_of(scene.people.olga)
     facts = {fact["label"]: fact["text"] for fact in browser.get("/usage/capacity.json").json()["facts"]}
     assert facts["State"] == PROVISIONAL
+    assert {"label": "State", "text": PROVISIONAL} in browser.get("/api/v1/capacity").json()["facts"]
     assert PROVISIONAL in browser.get("/usage/capacity/").content.decode()
