@@ -866,8 +866,23 @@ class AnomalyQuestion(Schema):
 class SilentTeam(Schema):
     """A team of which nothing can be said: its analysis failed, or it had no jobs to compare."""
 
-    team: str
+    team: str = Field(description="Its slug.")
     why: str
+
+
+class NewAnalysis(Schema):
+    cluster: str = Field(description="By name; attached.")
+    days: int = Field(7, description="The last days, up to the last full hour: 1 to 31.")
+
+
+class Analysis(Schema):
+    """What was asked for; its findings are in GET as teams are done."""
+
+    analysis: int
+    cluster: str
+    begins: datetime
+    ends: datetime
+    finished_at: datetime | None
 
 
 class SharingAnomalies(Schema):
