@@ -565,6 +565,37 @@ def test_where_nothing_was_analysed_the_letter_says_so(scene: Scene, alice: User
     assert "No analysis whose time ended in this period is finished." in Letter.objects.get().text
 
 
+def test_a_letter_of_anomalies_says_which_days_of_its_period_were_analysed(future: Scene) -> None:
+    subscription = actions.subscribe_to_report(actor=future.people.bob, report="anomalies", rhythm="monthly")
+    assert send(subscription) is True
+    text = Letter.objects.get().text
+    assert "Sharing anomalies, 2031-02-01 to 2031-02-28 (Asia/Tokyo)" in text
+    assert "Analysed: 25 January 2031, 01:00 JST to 1 February 2031, 01:00 JST" in text
+
+
+@pytest.mark.parametrize("form", ["pdf", "xlsx", "csv", "link"])
+def test_a_report_that_has_nothing_to_say_is_sent_all_the_same(scene: Scene, olga: User, form: str) -> None:
+    for report in ("statement", *OF_TEAMS, *OF_OPERATORS):
+        tenant = scene.people.astro if report == "statement" else None
+        subscription = actions.subscribe_to_report(
+            actor=olga, report=report, tenant=tenant, rhythm="weekly", form=form
+        )
+        assert send(subscription, SPRING) is True, report
+    files = 0 if form == "link" else 1 + len(OF_TEAMS) + len(OF_OPERATORS)
+    assert LetterAttachment.objects.count() == files
+
+
+def test_who_is_in_no_team_is_told_that_there_is_nothing_to_send(
+    scene: Scene, alice: User, browser_of
+) -> None:
+    Membership.objects.filter(user=alice).delete()
+    post = {"report": "usage", "rhythm": "monthly", "form": "pdf"}
+    answer = browser_of(alice).post("/usage/by-mail/subscribe/", post, follow=True)
+    assert answer.status_code == 200
+    assert "Only members of a team and operators may have this report." in answer.content.decode()
+    assert not ReportSubscription.objects.exists()
+
+
 BEFORE, AFTER = ("accounting", "0017_past_budgets"), ("accounting", "0018_reports_by_mail")
 
 
