@@ -148,7 +148,7 @@ def usage_facts(
         facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
     left = unbooked(user, period.begins, period.ends, tenant=tenant)
     is_over = now_from_database() >= period.ends
-    if left.leases or not is_over or not is_priced(period.begins, period.ends):
+    if left.jobs or not is_over or not is_priced(period.begins, period.ends):
         facts.append(("State", PROVISIONAL))
     if told := left.in_words(period.zone):
         facts.append(("Not booked yet", told))

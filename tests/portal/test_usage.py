@@ -69,10 +69,10 @@ def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> N
     now = now_from_database()
     bounds = (now - timedelta(hours=1), now + timedelta(hours=1))
     held = unbooked(scene.people.bob, *bounds)
-    assert held.leases == 1
+    assert held.jobs == 1
     assert held.gpu_seconds == pytest.approx(4 * 600, rel=0.1)
-    assert unbooked(scene.people.charlie, *bounds).leases == 1  # Charlie's own
-    assert unbooked(scene.people.bob, now - timedelta(hours=9), now - timedelta(hours=8)).leases == 0
+    assert unbooked(scene.people.charlie, *bounds).jobs == 1  # Charlie's own
+    assert unbooked(scene.people.bob, now - timedelta(hours=9), now - timedelta(hours=8)).jobs == 0
     html = browser_of(scene.people.bob).get("/usage/").content.decode()
     assert "held by 1 job" in html
 
