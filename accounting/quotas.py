@@ -54,7 +54,8 @@ class Standing:
                 what = quota.generation.name if quota.generation else "GPUs"
                 return f"{self.whose} has {used} of the {limit} {what} that it may have at once"
             case Quota.Kind.QUEUED_JOBS:
-                return f"{self.whose} has {used} jobs waiting, and {limit} may"
+                jobs = "job" if self.used == 1 else "jobs"
+                return f"{self.whose} has {used} {jobs} waiting, and {limit} may"
             case Quota.Kind.LONGEST_RUN:
                 return f"The longest run of {self.whose} is {limit} h, and it has run for {used} h"
             case Quota.Kind.BORROWED:

@@ -189,7 +189,7 @@ class Explainer:
             case Reason.HOURS_SPENT if limits:
                 return f"{'. '.join(limits)}."
             case Reason.QUOTA_IN_USE | Reason.BORROWED_ENOUGH if limits:
-                return f"{'. '.join(limits)}. This job needs {job.gpus} more."
+                return f"{'. '.join(limits)}. This job needs {_more_gpus(job.gpus)}."
             case Reason.QUOTA_IN_USE | Reason.HOURS_SPENT | Reason.BORROWED_ENOUGH:
                 return "A limit left it no room in the last round; the next one looks again."
             case Reason.ONLY_IDLE:
@@ -296,6 +296,10 @@ def paused_in_words(cluster: Cluster) -> str:
 def explain(job: Job, *, reader: User | None = None) -> Explanation:
     """What to tell `reader` about one job; for many of a cluster keep an Explainer."""
     return Explainer(job.cluster, reader).explain(job)
+
+
+def _more_gpus(count: int) -> str:
+    return f"{count} more GPU{'s' if count != 1 else ''}"
 
 
 def _are(count: int) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Sum
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
+from ninja.responses import Status
 
 from accounting.models import Tenant
 from portal.api import schemas
 from portal.share.anomalies import (
     SeenAnomaly,
+    analyse_days,
     chosen_analysis,
     read_analyses,
     read_anomalies,
@@ -22,7 +24,8 @@ from portal.share.anomalies import (
 from portal.share.anomaly_tables import anomalies_file
 from portal.share.trades import visible_ids
 from portal.share.views import chosen_cluster
-from scheduling.models import Cluster
+from scheduling import actions
+from scheduling.models import Cluster, SharingAnalysis
 
 router = Router(tags=["Reports"])
 
@@ -60,10 +63,43 @@ def share_anomalies(
         "cluster": cluster.name,
         "compared": sums["judged__sum"] or 0,
         "too_large": sums["too_large__sum"] or 0,
-        "nothing_said": [{"team": part.tenant.name, "why": part.trouble} for part in parts.troubled()],
+        "nothing_said": [{"team": part.tenant.slug, "why": part.trouble} for part in parts.troubled()],
         "items": [_show(row) for row in seen(some, visible_ids(user))],
         "total": found.count(),
     }
+
+
+@router.post("/share/anomalies", response={202: schemas.Analysis}, url_name="share_anomalies")
+def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
+    """Has the last days of a cluster analysed, in the background. For operators.
+
+    Of a period that was analysed before, teams of which nothing could be said are analysed again."""
+    _operators_only(request)
+    cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
+    return Status(202, _asked_for(analyse_days(request.auth, cluster, new.days)))
+
+
+@router.post(
+    "/share/anomalies/{int:analysis_id}/again",
+    response={202: schemas.Analysis},
+    url_name="share_analyse_again",
+)
+def again(request: HttpRequest, analysis_id: int) -> Status:
+    """Has the teams of an analysis analysed again of which nothing could be said. For operators."""
+    _operators_only(request)
+    analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)
+    return Status(202, _asked_for(actions.repeat_analysis(actor=request.auth, analysis=analysis)))
+
+
+def _operators_only(request: HttpRequest) -> None:
+    if not request.auth.is_operator:
+        raise Http404
+
+
+def _asked_for(analysis: SharingAnalysis) -> dict[str, Any]:
+    same = ("begins", "ends", "finished_at")
+    told = {"analysis": analysis.pk, "cluster": analysis.cluster.name}
+    return told | {name: getattr(analysis, name) for name in same}
 
 
 def _show(row: SeenAnomaly) -> dict[str, Any]:

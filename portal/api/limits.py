@@ -24,7 +24,7 @@ router = Router(tags=["Administration"])
 
 @router.get("/limits", response=list[schemas.Limit], url_name="limits")
 def limits(request: HttpRequest, team: str) -> list[dict[str, Any]]:
-    """The limits of a team, and how much of those over a period is used. For its managers and for operators."""
+    """The limits of a team, and how much of each is used now. For its managers and for operators."""
     tenant = get_object_or_404(readable(request.auth), slug=team)
     return [_show(shown) for shown in limits_of(tenant)]
 

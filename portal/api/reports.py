@@ -9,14 +9,15 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
 from accounting.models import Tenant
+from accounting.one_moment import one_moment
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
-from portal.reports.capacity import capacity_file, read_capacity
-from portal.reports.formats import json_of
+from portal.reports.capacity import capacity_facts, capacity_file, read_capacity
+from portal.reports.formats import json_of, json_of_facts
 from portal.reports.statement.figures import statement_of
 from portal.reports.statement.tables import document_of
 from portal.reports.statement.views import file_name, file_of, is_whole, read_request
-from portal.reports.views import read_report, usage_file
+from portal.reports.views import asked_key, read_report, usage_facts, usage_file
 from portal.share.periods import asked_stretch, read_period
 from portal.share.queries import POINTS, read_share
 from portal.share.trade_book import trades_file
@@ -107,9 +108,12 @@ def usage(
     request.user = request.auth
     if format != "json":
         return usage_file(request, format)
-    _, _, bounds, report = read_report(request)
+    with one_moment():
+        tenant, group, bounds, report = read_report(request)
+        key = asked_key(request, tenant, group)
+        facts = usage_facts(request.user, tenant, group, bounds, report, key=key)
     told = {"begins": bounds.begins, "ends": bounds.ends, "rows": report.rows, "totals": report.totals}
-    return told | {"lacks_before": report.lacks_before}
+    return told | {"facts": json_of_facts(facts), "lacks_before": report.lacks_before}
 
 
 @router.get("/statement", response=schemas.Statement, url_name="statement")
@@ -139,8 +143,9 @@ def capacity(
         raise Http404
     if format != "json":
         return capacity_file(request, format)
-    _, _, report = read_capacity(request)
+    chosen, period, report = read_capacity(request)
     return {
+        "facts": json_of_facts(capacity_facts(chosen, period, report)),
         "begins": report.begins,
         "ends": report.ends,
         "closed_until": report.until,

@@ -584,6 +584,13 @@ class TradeLimit(Schema):
     )
 
 
+class Fact(Schema):
+    """In words, as in the head of the report's files; `State` and `Not booked yet` are there where more is to come."""
+
+    label: str
+    text: str
+
+
 class UsageRow(Schema):
     """One group of the report; only what it is grouped by is filled in. Amounts are exact decimals."""
 
@@ -602,6 +609,7 @@ class UsageRow(Schema):
 class Usage(Schema):
     begins: datetime
     ends: datetime
+    facts: list[Fact]
     rows: list[UsageRow]
     totals: list[UsageRow]
     lacks_before: datetime | None = Field(
@@ -657,11 +665,6 @@ class NewSubscription(Schema):
 
 class Subscription(NewSubscription):
     id: int
-
-
-class Fact(Schema):
-    label: str
-    text: str
 
 
 class StatementTable(Schema):
@@ -800,6 +803,7 @@ class Capacity(Schema):
     begins: datetime
     ends: datetime
     closed_until: datetime | None
+    facts: list[Fact]
     generations: list[CapacityOfGeneration]
     identities: list[CapacityIdentity]
 
@@ -862,8 +866,23 @@ class AnomalyQuestion(Schema):
 class SilentTeam(Schema):
     """A team of which nothing can be said: its analysis failed, or it had no jobs to compare."""
 
-    team: str
+    team: str = Field(description="Its slug.")
     why: str
+
+
+class NewAnalysis(Schema):
+    cluster: str = Field(description="By name; attached.")
+    days: int = Field(7, description="The last days, up to the last full hour: 1 to 31.")
+
+
+class Analysis(Schema):
+    """What was asked for; its findings are in GET as teams are done."""
+
+    analysis: int
+    cluster: str
+    begins: datetime
+    ends: datetime
+    finished_at: datetime | None
 
 
 class SharingAnomalies(Schema):

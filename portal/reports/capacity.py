@@ -76,23 +76,9 @@ def read_capacity(
 
 
 def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> Document:
-    until = (
-        "nothing yet"
-        if report.until is None
-        else f"{report.until.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
-    )
     return Document(
         title="Capacity",
-        facts=[
-            ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
-            ("Cluster", cluster.name if cluster else "All"),
-            ("Closed until", until),
-            *([("State", PROVISIONAL)] if is_provisional(cluster, period, report) else []),
-            *(
-                (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
-                for one in report.identities
-            ),
-        ],
+        facts=capacity_facts(cluster, period, report),
         tables=[
             Table(
                 "classes",
@@ -135,6 +121,27 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
         zone=period.zone,
         has_keys=False,
     )
+
+
+def capacity_facts(
+    cluster: Cluster | None, period: ReportPeriod, report: CapacityReport
+) -> list[tuple[str, str]]:
+    """What the report is of, until when, and whether more is to come."""
+    until = (
+        "nothing yet"
+        if report.until is None
+        else f"{report.until.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+    )
+    return [
+        ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
+        ("Cluster", cluster.name if cluster else "All"),
+        ("Closed until", until),
+        *([("State", PROVISIONAL)] if is_provisional(cluster, period, report) else []),
+        *(
+            (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
+            for one in report.identities
+        ),
+    ]
 
 
 def is_provisional(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> bool:

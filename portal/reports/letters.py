@@ -10,6 +10,7 @@ from django.utils.http import urlencode
 
 from accounting.capacity_report import capacity_report
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.one_moment import one_moment
 from accounting.reports import By, csv_lines
 from portal.reports.capacity import capacity_document
 from portal.reports.fairness import fairness_report
@@ -104,13 +105,14 @@ def _of_team(subscription: ReportSubscription, **more: object) -> str:
     return f"{page_of(subscription.report)}?{urlencode(query)}"
 
 
+@one_moment()
 def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
     by = By(of.by)
     report = largest_first(usage_by(of.user, of.tenant, by, period, key=of.label))
     more = {"by": of.by} | ({"label": of.label} if of.label else {})
     return _letter(
         period,
-        usage_document(of.tenant, by, period, report, key=of.label),
+        usage_document(of.user, of.tenant, by, period, report, key=of.label),
         _of_team(of, **_dates(period), **more),
         usage_file_name(by, period),
         csv=lambda: csv_lines(report),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
 from accounting.clock import now_from_database
+from scheduling.timetable import zone_names
 
 THIS_MONTH, LAST_MONTH, GIVEN = "this-month", "last-month", "dates"
 LABELS = {THIS_MONTH: "This month", LAST_MONTH: "Last month", GIVEN: "From – to"}
@@ -87,7 +88,7 @@ def read_zone(text: str, otherwise: ZoneInfo, problems: dict[str, str]) -> ZoneI
     """The zone of that name, else `otherwise`, with what is wrong with the name in `problems`."""
     if not text:
         return otherwise
-    if text not in available_timezones():
+    if text not in zone_names():
         problems["zone"] = f"“{text[:40]}” is no time zone (accepted: Europe/Berlin)."
         return otherwise
     return ZoneInfo(text)

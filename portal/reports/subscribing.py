@@ -23,7 +23,8 @@ def subscribe(request: HttpRequest) -> HttpResponse:
     tenant, slug = None, request.POST.get("team", "").replace("\0", "")
     if slug or report == Report.STATEMENT:
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
-    if report not in Report.values or not may_have(request.user, report, tenant):
+    is_shown = report in ReportSubscription.OF_TEAMS  # to everybody, with nothing in it for who is in no team
+    if report not in Report.values or not (is_shown or may_have(request.user, report, tenant)):
         raise Http404
     by, label = (request.POST.get(name, "") for name in ("by", "label"))
     try:

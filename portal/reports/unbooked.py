@@ -16,14 +16,14 @@ from scheduling.models import Job, Lease
 @dataclass(frozen=True)
 class Unbooked:
     gpu_seconds: float
-    leases: int
+    jobs: int
     since: datetime | None = None  # until then all is booked; None: nothing is left
 
     def in_words(self, zone: tzinfo) -> str:
         """For the head of a report; empty where nothing is left."""
         if self.since is None:
             return ""
-        hours, jobs = self.gpu_seconds / 3600, f"{self.leases} job{'s' if self.leases != 1 else ''}"
+        hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
         until = f"{self.since.astimezone(zone):%-d %B %Y, %H:%M:%S %Z}"
         return f"{hours:,.2f} GPU-hours of {jobs}, in no figure here; all is booked until {until}."
 
@@ -48,7 +48,7 @@ def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | N
         open_leases = open_leases.alias(payer=Subquery(job.values("tenant_id"))).filter(payer__in=tenants)
     summed = open_leases.aggregate(
         total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())),
-        leases=Count("pk"),
+        jobs=Count("job", distinct=True),
         since=Min("open_start"),
     )
-    return Unbooked(summed["total"] or 0.0, summed["leases"], summed["since"])
+    return Unbooked(summed["total"] or 0.0, summed["jobs"], summed["since"])

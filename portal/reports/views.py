@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import Tenant, User
+from accounting.one_moment import one_moment
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
 from accounting.visibility import tenants_seen
 from portal.reports.by_mail import by_mail
@@ -20,7 +21,7 @@ from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, a
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period
 from portal.reports.statement.tables import PROVISIONAL
-from portal.reports.unbooked import Unbooked, unbooked
+from portal.reports.unbooked import unbooked
 from portal.wording import money_digits
 from scheduling.exports import may_export
 from scheduling.exports.reading import exportable_tenants
@@ -38,6 +39,7 @@ GROUPS = {
 
 
 @require_safe
+@one_moment()  # what is booked meanwhile is either in the figures or told as not booked yet
 def usage(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user))
     number = page_number(request.GET.get("page", ""))
@@ -82,15 +84,14 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+@one_moment()
 def usage_file(request: HttpRequest, form: str) -> HttpResponse:
     """All rows, exact. As CSV, for programs, without totals and with the numbers of what is named."""
     tenant, by, period, report = read_report(request)
     report, name = largest_first(report), file_name(by, period)
     if form != "csv":
-        key = key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
-        left = unbooked(request.user, period.begins, period.ends, tenant=tenant)
-        document = usage_document(tenant, by, period, report, key=key)
-        return answer(with_state(document, period, left), form, name)
+        key = asked_key(request, tenant, by)
+        return answer(usage_document(request.user, tenant, by, period, report, key=key), form, name)
     return HttpResponse(
         "".join(csv_lines(report)),
         content_type=TYPES[form],
@@ -111,23 +112,14 @@ def file_name(by: By, period: ReportPeriod) -> str:
 
 
 def usage_document(
-    tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
+    user: User, tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
 ) -> Document:
     """The rows of the report, and their sum where all are in one currency; `key` is that of labels."""
-    facts = [
-        ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
-        ("Teams", tenant.name if tenant else "All that you may see"),
-    ]
-    if by == By.LABEL:
-        facts.append(("Label", key))
-    if report.lacks_before:
-        until = f"{report.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
-        facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
     names = NAMES.get(by, [Column(by, key or GROUPS[by])])
     total = report.totals[0] if len(report.totals) == 1 else None
     return Document(
         title=f"Usage by {GROUPS[by] if by == By.GENERATION else GROUPS[by].lower()}",
-        facts=facts,
+        facts=usage_facts(user, tenant, by, period, report, key=key),
         tables=[
             Table(
                 "usage",
@@ -141,15 +133,26 @@ def usage_document(
     )
 
 
-def with_state(document: Document, period: ReportPeriod, left: Unbooked) -> Document:
-    """With what tells who reads it later whether more was to come."""
-    facts = [*document.facts]
+def usage_facts(
+    user: User, tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
+) -> list[tuple[str, str]]:
+    """What the report is of, and whether more is to come, for who reads it later."""
+    facts = [
+        ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
+        ("Teams", tenant.name if tenant else "All that you may see"),
+    ]
+    if by == By.LABEL:
+        facts.append(("Label", key))
+    if report.lacks_before:
+        until = f"{report.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+        facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
+    left = unbooked(user, period.begins, period.ends, tenant=tenant)
     is_over = now_from_database() >= period.ends
-    if left.leases or not is_over or not is_priced(period.begins, period.ends):
+    if left.jobs or not is_over or not is_priced(period.begins, period.ends):
         facts.append(("State", PROVISIONAL))
     if told := left.in_words(period.zone):
         facts.append(("Not booked yet", told))
-    return replace(document, facts=facts)
+    return facts
 
 
 NAMES = {
@@ -191,7 +194,7 @@ def read_report(
     by = _asked_groups(request, is_page=page is not None)
     period = asked_period(request, is_page=page is not None)
     some = None if page is None or by == By.DAY else slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
-    key = key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
+    key = asked_key(request, tenant, by)
     return tenant, by, period, usage_by(request.user, tenant, by, period, key=key, largest=some)
 
 
@@ -224,6 +227,11 @@ def _asked_groups(request: HttpRequest, *, is_page: bool) -> By:
     if asked and not is_page:
         raise WrongQuestion({"by": f"There is {', '.join(GROUPS)}."})
     return By.USER
+
+
+def asked_key(request: HttpRequest, tenant: Tenant | None, by: By) -> str:
+    """That of labels; empty where the report is by something else."""
+    return key_of(request, label_keys(request.user, tenant)) if by == By.LABEL else ""
 
 
 def key_of(request: HttpRequest, keys: Sequence[str]) -> str:

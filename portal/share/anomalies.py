@@ -23,7 +23,7 @@ from portal.share.queries import below
 from portal.share.trades import ANOTHER, visible_ids
 from portal.share.views import chosen_cluster, chosen_tenant
 from scheduling import actions
-from scheduling.actions.anomalies import LONGEST
+from scheduling.actions.anomalies import LONGEST, is_tried_again
 from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
 
 ANOMALIES_PER_PAGE = 25
@@ -91,6 +91,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
             "compared": parts.aggregate(*map(Sum, ("judged", "unfinished", "carried", "too_large"))),
             "troubled": [part for part in parts if part.trouble],
             "incomparable": [part for part in parts if part.trouble and not part.has_failed],
+            "tries_again": is_tried_again(analysis),
             "private": [part for part in parts if part.done_at and not part.has_failed][:ANOMALIES_PER_PAGE],
         }
     return show(request, "share/anomalies.html", context, refusal=refusal)
@@ -99,28 +100,25 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
 @operators_only
 @posted_from("share_anomalies")
 def analyse(request: HttpRequest) -> HttpResponse:
-    """Asks for an analysis of the last so many days, up to the last full hour."""
-
-    def ask(post: object) -> None:
-        days = whole(request.POST, "days")
-        if days < 1:
-            raise Refused("This must be at least a day.", "days")
-        ends = start_of_hour(now_from_database())
-        actions.request_analysis(
-            actor=request.user,
-            cluster=chosen(request.POST, "cluster", Cluster.objects.attached()),
-            begins=ends - timedelta(days=min(days, LONGEST.days + 1)),
-            ends=ends,
-        )
-
     return perform(
         request,
         "analyse",
-        ask,
+        lambda post: analyse_days(
+            request.user, chosen(post, "cluster", Cluster.objects.attached()), whole(post, "days")
+        ),
         done="The analysis is asked for; its teams appear here as they are done.",
         to=("share_anomalies",),
         page=anomalies_page,
     )
+
+
+def analyse_days(user: User, cluster: Cluster, days: int) -> SharingAnalysis:
+    """Asks for an analysis of the last so many days, up to the last full hour. Refused naming what is wrong."""
+    if days < 1:
+        raise Refused("This must be at least a day.", "days")
+    ends = start_of_hour(now_from_database())
+    begins = ends - timedelta(days=min(days, LONGEST.days + 1))
+    return actions.request_analysis(actor=user, cluster=cluster, begins=begins, ends=ends)
 
 
 @operators_only
@@ -131,7 +129,7 @@ def again(request: HttpRequest) -> HttpResponse:
         request,
         "again",
         lambda post: actions.repeat_analysis(
-            actor=request.user, analysis=chosen(request.POST, "analysis", SharingAnalysis.objects.all())
+            actor=request.user, analysis=chosen(post, "analysis", SharingAnalysis.objects.all())
         ),
         done="These teams are analysed again; they appear here as they are done.",
         to=("share_anomalies",),

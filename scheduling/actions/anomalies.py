@@ -59,7 +59,7 @@ def request_analysis(
         cluster=cluster, begins=begins, ends=ends, defaults={"asked_by": actor}
     )
     if not is_new:
-        _analyse_again(analysis)
+        _analyse_again(analysis, actor)
     else:
         tenants = jobs_of_period(cluster, begins, ends).order_by().values_list("tenant_id", flat=True)
         insert_rows(SharingPart(analysis=analysis, tenant_id=pk) for pk in sorted(set(tenants)))
@@ -80,14 +80,12 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
     """
     if not actor.is_operator:
         raise NotAllowed("Only operators may do this.")
-    if not _analyse_again(analysis):
-        raise Refused("Of every team something could be said.")
-    period = {"begins": analysis.begins, "ends": analysis.ends}
-    audit.record(actor=actor, verb="sharing.analyse_again", target=analysis.cluster, after=period)
+    if not _analyse_again(analysis, actor):
+        raise Refused("There is no team of which nothing could be said.")
     return analysis
 
 
-def _analyse_again(analysis: SharingAnalysis) -> int:
+def _analyse_again(analysis: SharingAnalysis, actor: User | None) -> int:
     """Of how many teams nothing could be said; all of them wait to be analysed again."""
     SharingAnalysis.objects.select_for_update().get(pk=analysis.pk)  # nobody calls it finished meanwhile
     parts = analysis.parts.troubled()
@@ -95,8 +93,15 @@ def _analyse_again(analysis: SharingAnalysis) -> int:
     if count:
         SharingAnalysis.objects.filter(pk=analysis.pk).update(finished_at=None)
         analysis.finished_at = None
+        period = {"begins": analysis.begins, "ends": analysis.ends}
+        audit.record(actor=actor, verb="sharing.analyse_again", target=analysis.cluster, after=period)
         wake_analyses()
     return count
+
+
+def is_tried_again(analysis: SharingAnalysis) -> bool:
+    """Whether the next night analyses those of its teams again of which nothing could be said."""
+    return analysis.cluster.detached_at is None and analysis.ends >= start_of_day(now_from_database())
 
 
 def request_nightly() -> list[SharingAnalysis]:
@@ -108,7 +113,7 @@ def request_nightly() -> list[SharingAnalysis]:
     recent = SharingAnalysis.objects.filter(cluster__detached_at=None, ends__gte=ends - timedelta(days=1))
     for analysis in recent.filter(Exists(SharingPart.objects.troubled().filter(analysis=OuterRef("pk")))):
         with transaction.atomic(durable=True):
-            _analyse_again(analysis)
+            _analyse_again(analysis, None)
     return [
         request_analysis(actor=None, cluster=cluster, begins=ends - WEEK, ends=ends)
         for cluster in Cluster.objects.attached().order_by("pk")

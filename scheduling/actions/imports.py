@@ -201,7 +201,7 @@ def _archive(actor: User | None, teams: Iterable[Tenant]) -> None:
 def imported_before(fingerprint: str) -> Cluster | None:
     """The cluster that a trace of this fingerprint was made the history of."""
     imports = AuditEvent.objects.filter(verb="cluster.import", after__fingerprint=fingerprint)
-    keys = imports.order_by("id").values_list("target_id", flat=True)[:1]
+    keys = imports.values_list("target_id", flat=True)
     return Cluster.objects.filter(pk__in=[int(key) for key in keys]).first()
 
 

@@ -81,6 +81,7 @@ def submit_job(
         spec=spec,
         request_key=request_key,
         even_if_never=even_if_never,
+        reader=actor,
     )
 
 
@@ -93,10 +94,12 @@ def submit_within(
     request_key: str | None = None,
     even_if_never: bool = True,
     why: str = "",
+    reader: User | None = None,
     replica: Mapping[str, Any] = NO_REPLICA,
 ) -> Job:
     """The same inside a transaction of the caller's; `why` is what the job's time line says of it.
 
+    `reader` is who is told of limits that refuse it; None: all who see the team, as of what is written down.
     `replica` are the fields that make it one of a service's, which Fairlot itself submits for `actor`.
     """
     if not Tenant.objects.visible_to(actor, role=Membership.Role.MEMBER).filter(pk=tenant.pk).exists():
@@ -128,11 +131,11 @@ def submit_within(
     )
     for field, value in replica.items():
         setattr(job, field, value)
-    if not even_if_never and (never := Explainer(cluster, actor).never_in_words(job)):
+    if not even_if_never and (never := Explainer(cluster, reader).never_in_words(job)):
         raise Refused(" ".join(never), field="even_if_never")
     warnings: list[str] = []
     if not replica:
-        take_queue_place(tenant=tenant, user=actor, request_key=request_key)
+        take_queue_place(tenant=tenant, user=actor, reader=reader, request_key=request_key)
         limits = Binding(cluster)  # all who see the job read its time line
         warnings = limits.told(job, limits.warnings(job, is_new=True))
     try:

@@ -10,8 +10,8 @@ from scheduling.models import Job
 from scheduling.standings import standings
 
 
-def take_queue_place(*, tenant: Tenant, user: User, request_key: str | None) -> None:
-    """Refuses a further job where as many wait as may.
+def take_queue_place(*, tenant: Tenant, user: User, reader: User | None, request_key: str | None) -> None:
+    """Refuses a further job where as many wait as may; says of limits what `reader` may know.
 
     Inside the transaction that adds the job. Whoever takes a place of the same limits waits for its end. The
     same request again takes no second place.
@@ -26,10 +26,10 @@ def take_queue_place(*, tenant: Tenant, user: User, request_key: str | None) -> 
     for standing in standings(quotas, tenant, user, now=now_from_database()):
         if not standing.is_exceeded(1):
             continue
-        raise Refused(f"{_said(standing, user)}. Submit it when one of them has started.", field="tenant")
+        raise Refused(f"{_said(standing, reader)}. Submit it when one of them has started.", field="tenant")
 
 
-def _said(standing: Standing, reader: User) -> str:
+def _said(standing: Standing, reader: User | None) -> str:
     if standing.quota.tenant_id in sight(standing.tenant, reader):
         return str(standing)
     return f"As many jobs wait as {a_limit_above(standing.tenant)} lets"

@@ -51,6 +51,7 @@ def start_session(
         spec=spec,
         request_key=request_key,
         even_if_never=even_if_never,
+        reader=actor,
         why=f"Session begun by {actor.get_username()}",
         replica={"kind": Job.Kind.SESSION, "priority": FIRST},
     )

@@ -251,6 +251,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:share?team=astro": API_ASTRO,
     "api-1:share_anomalies": API,
     "api-1:share_anomalies?team=astro": API_ASTRO,
+    "api-1:share_analyse_again": API_POSTED,
     "api-1:trades": API,
     "api-1:booked_trades": API,
     "api-1:trade_limits?team=astro": API_ASTRO,
@@ -340,6 +341,7 @@ def arguments(scene: Scene, name: str, pattern: URLPattern) -> dict[str, object]
         "subscription_id": 1,
         "rule_id": 1,
         "request_id": scene.request.pk,
+        "analysis_id": 1,
         "subject": "chargeback" if "chargeback" in name else "waste",
         "form": "jobs.csv" if "export" in name else "csv",
     }

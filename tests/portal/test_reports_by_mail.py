@@ -545,12 +545,55 @@ def test_usage_by_each_group_is_a_report_of_its_own(future: Scene, browser_of) -
         assert lines_of(one) == bob.get(f"/usage.csv?{FEBRUARY}&{query}").content.decode()
 
 
+def test_a_letter_of_usage_says_what_is_not_booked_yet_as_its_page_does(scene: Scene, alice: User) -> None:
+    subscription = actions.subscribe_to_report(
+        actor=alice, report="usage", tenant=scene.people.astro, rhythm="monthly", form="xlsx"
+    )
+    assert send(subscription) is True  # of February 2031, of which nothing has come yet
+    letter = Letter.objects.get()
+    assert f"State: {PROVISIONAL}" in letter.text
+    [file] = letter.attachments.all()
+    cells = [text for rows in sheets(bytes(file.content)).values() for row in rows for _, text in row]
+    assert PROVISIONAL in cells
+
+
 def test_where_nothing_was_analysed_the_letter_says_so(scene: Scene, alice: User) -> None:
     subscription = actions.subscribe_to_report(
         actor=alice, report="anomalies", tenant=scene.people.astro, rhythm="monthly"
     )
     assert send(subscription) is True
     assert "No analysis whose time ended in this period is finished." in Letter.objects.get().text
+
+
+def test_a_letter_of_anomalies_says_which_days_of_its_period_were_analysed(future: Scene) -> None:
+    subscription = actions.subscribe_to_report(actor=future.people.bob, report="anomalies", rhythm="monthly")
+    assert send(subscription) is True
+    text = Letter.objects.get().text
+    assert "Sharing anomalies, 2031-02-01 to 2031-02-28 (Asia/Tokyo)" in text
+    assert "Analysed: 25 January 2031, 01:00 JST to 1 February 2031, 01:00 JST" in text
+
+
+@pytest.mark.parametrize("form", ["pdf", "xlsx", "csv", "link"])
+def test_a_report_that_has_nothing_to_say_is_sent_all_the_same(scene: Scene, olga: User, form: str) -> None:
+    for report in ("statement", *OF_TEAMS, *OF_OPERATORS):
+        tenant = scene.people.astro if report == "statement" else None
+        subscription = actions.subscribe_to_report(
+            actor=olga, report=report, tenant=tenant, rhythm="weekly", form=form
+        )
+        assert send(subscription, SPRING) is True, report
+    files = 0 if form == "link" else 1 + len(OF_TEAMS) + len(OF_OPERATORS)
+    assert LetterAttachment.objects.count() == files
+
+
+def test_who_is_in_no_team_is_told_that_there_is_nothing_to_send(
+    scene: Scene, alice: User, browser_of
+) -> None:
+    Membership.objects.filter(user=alice).delete()
+    post = {"report": "usage", "rhythm": "monthly", "form": "pdf"}
+    answer = browser_of(alice).post("/usage/by-mail/subscribe/", post, follow=True)
+    assert answer.status_code == 200
+    assert "Only members of a team and operators may have this report." in answer.content.decode()
+    assert not ReportSubscription.objects.exists()
 
 
 BEFORE, AFTER = ("accounting", "0017_past_budgets"), ("accounting", "0018_reports_by_mail")

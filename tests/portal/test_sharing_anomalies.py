@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounting.clock import now_from_database
+from accounting.models import AuditEvent
 from accounting.sums import start_of_hour
 from scheduling.actions import continue_analyses, request_analysis
 from scheduling.models import AnomalyHolder, Job, SharingAnalysis, SharingAnomaly, SharingPart
@@ -160,11 +161,12 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     cast = scene.people
     analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
     SharingAnomaly.objects.filter(part__tenant=cast.astro).delete()
+    SharingAnalysis.objects.update(ends=analysis.ends + timedelta(days=1))  # whenever midnight is
     html = browser_of(cast.bob).get(PAGE).content.decode()
     assert "No jobs were compared" in html
     assert "tried again the next night" in html
     told = browser_of(cast.bob).get(API).json()["nothing_said"]
-    assert told == [{"team": cast.astro.name, "why": "ValueError: no sense"}]
+    assert told == [{"team": "astro", "why": "ValueError: no sense"}]
     assert browser_of(cast.charlie).get(API).json()["nothing_said"] == []
     olga = browser_of(cast.olga)
     assert "Analyse it again" in olga.get(PAGE).content.decode()
@@ -174,7 +176,50 @@ def test_operators_have_it_analysed_again_and_others_read_when_it_is(
     assert analysis.parts.get(tenant=cast.astro).done_at is None
     assert analysis.parts.get(tenant=cast.bio).done_at is not None
     assert olga.post(f"{PAGE}again/", asked).status_code == 422  # it is asked for already
-    assert olga.post(f"{PAGE}again/", {"analysis": "12345"}).status_code in {404, 422}
+    assert olga.post(f"{PAGE}again/", {"analysis": "12345"}).status_code == 422
+
+
+def test_nobody_is_promised_a_next_night_that_looks_at_other_days(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    cast = scene.people
+    analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
+    SharingAnalysis.objects.update(ends=analysis.ends - timedelta(days=2))
+    assert "next night" not in browser_of(cast.bob).get(PAGE).content.decode()
+    html = browser_of(cast.olga).get(PAGE).content.decode()
+    assert "next night" not in html
+    assert "Analyse it again" in html
+
+
+def test_the_api_asks_for_an_analysis_as_the_page_does(scene: Scene, browser_of) -> None:
+    cast, cluster = scene.people, scene.world.cluster
+    asked = {"cluster": cluster.name, "days": 3}
+    for user in (cast.alice, cast.charlie):
+        assert browser_of(user).post(API, asked, content_type="application/json").status_code == 404
+    olga = browser_of(cast.olga)
+    for wrong, status in (({"days": 0}, 409), ({"days": 32}, 409), ({"cluster": "nowhere"}, 404)):
+        assert olga.post(API, asked | wrong, content_type="application/json").status_code == status
+    assert not SharingAnalysis.objects.exists()
+    answer = olga.post(API, asked, content_type="application/json")
+    made = SharingAnalysis.objects.get()
+    assert (made.asked_by, made.ends - made.begins) == (cast.olga, timedelta(days=3))
+    told = answer.json()
+    assert answer.status_code == 202
+    assert (told["analysis"], told["cluster"], told["finished_at"]) == (made.pk, cluster.name, None)
+
+
+def test_the_api_has_teams_analysed_again(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
+    cast, url = scene.people, f"{API}/{analysis.pk}/again"
+    olga = browser_of(cast.olga)
+    assert olga.post(url).status_code == 409  # of every team something is said
+    analysis.parts.filter(tenant=cast.astro).update(trouble="ValueError: no sense", gpus={}, judged=0)
+    for user in (cast.alice, cast.charlie):
+        assert browser_of(user).post(url).status_code == 404
+    assert analysis.parts.get(tenant=cast.astro).done_at is not None
+    assert olga.post(url).status_code == 202
+    assert analysis.parts.get(tenant=cast.astro).done_at is None
+    assert AuditEvent.objects.latest("pk").verb == "sharing.analyse_again"
+    assert olga.post(f"{API}/12345/again").status_code == 404
 
 
 def test_more_anomalies_need_no_more_queries(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:

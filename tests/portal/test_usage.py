@@ -69,10 +69,10 @@ def test_what_is_held_and_not_booked_stands_apart(scene: Scene, browser_of) -> N
     now = now_from_database()
     bounds = (now - timedelta(hours=1), now + timedelta(hours=1))
     held = unbooked(scene.people.bob, *bounds)
-    assert held.leases == 1
+    assert held.jobs == 1
     assert held.gpu_seconds == pytest.approx(4 * 600, rel=0.1)
-    assert unbooked(scene.people.charlie, *bounds).leases == 1  # Charlie's own
-    assert unbooked(scene.people.bob, now - timedelta(hours=9), now - timedelta(hours=8)).leases == 0
+    assert unbooked(scene.people.charlie, *bounds).jobs == 1  # Charlie's own
+    assert unbooked(scene.people.bob, now - timedelta(hours=9), now - timedelta(hours=8)).jobs == 0
     html = browser_of(scene.people.bob).get("/usage/").content.decode()
     assert "held by 1 job" in html
 
@@ -115,6 +115,7 @@ WRONG = [
     ("period=last-week", "period"),
     ("zone=Mars/Olympus", "zone"),
     ("zone=../../etc/passwd&period=dates", "zone"),
+    ("zone=localtime", "zone"),  # the machine's, which the database need not have, nor any reader
 ]
 
 
@@ -193,8 +194,25 @@ def test_a_file_tells_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
     assert not {"State", "Not booked yet"} & {fact["label"] for fact in old["facts"]}
 
 
+def test_the_api_tells_as_much_as_the_file_of_what_is_not_booked_yet(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.alice)
+
+    def facts(url: str) -> dict[str, str]:
+        return {fact["label"]: fact["text"] for fact in browser.get(url).json()["facts"]}
+
+    told = facts("/api/v1/usage?by=user&team=astro")
+    assert (told["Teams"], told["State"]) == ("Astro", PROVISIONAL)
+    assert "in no figure here; all is booked until" in told["Not booked yet"]
+    for query in ("by=user&team=astro", "by=label&label=project", "by=day"):
+        of_file = facts(f"/usage.json?{query}&zone=UTC")
+        assert facts(f"/api/v1/usage?{query}").keys() == of_file.keys()
+    long_ago = "period=dates&from=2020-01-01&to=2020-01-31"
+    assert not {"State", "Not booked yet"} & facts(f"/api/v1/usage?{long_ago}").keys()
+
+
 def test_a_report_of_capacity_says_that_hours_are_left(scene: Scene, browser_of) -> None:
     browser = browser_of(scene.people.olga)
     facts = {fact["label"]: fact["text"] for fact in browser.get("/usage/capacity.json").json()["facts"]}
     assert facts["State"] == PROVISIONAL
+    assert {"label": "State", "text": PROVISIONAL} in browser.get("/api/v1/capacity").json()["facts"]
     assert PROVISIONAL in browser.get("/usage/capacity/").content.decode()

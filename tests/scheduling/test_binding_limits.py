@@ -48,7 +48,9 @@ class TestWhatBinds:
         limit(lab, 4, kind=Kind.GPUS)
         start(lab, gpus=3)
         why = explain(waits(lab, Reason.QUOTA_IN_USE))
-        assert why.sentence == "Astro has 3 of the 4 GPUs that it may have at once. This job needs 2 more."
+        assert (
+            why.sentence == "Astro has 3 of the 4 GPUs that it may have at once. This job needs 2 more GPUs."
+        )
         assert why.unblock == ("It starts when a job of Astro ends, or with a larger limit.",)
 
     def test_of_a_user_and_of_a_generation(self, lab: World) -> None:
@@ -56,7 +58,7 @@ class TestWhatBinds:
         limit(lab, 3, kind=Kind.GPUS, user=lab.people.alice)
         start(lab)
         why = explain(waits(lab, Reason.QUOTA_IN_USE))
-        said = "bob in Astro has 1 of the 2 V100 that it may have at once. This job needs 2 more."
+        said = "bob in Astro has 1 of the 2 V100 that it may have at once. This job needs 2 more GPUs."
         assert why.sentence == said
         assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
 

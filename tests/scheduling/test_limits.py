@@ -129,7 +129,7 @@ class TestInRounds:
         assert held(lab) == {"bob": 3, "charlie": 1}
         waiting = Job.objects.get(pk__in=[job.pk for job in jobs], state=Job.State.QUEUED)
         assert waiting.reason == Reason.BORROWED_ENOUGH
-        said = "Astro has borrowed 0.5 of its entitlement, and may borrow 0.5. This job needs 1 more."
+        said = "Astro has borrowed 0.5 of its entitlement, and may borrow 0.5. This job needs 1 more GPU."
         assert explain(waiting).sentence == said
 
     def test_gpus_at_once_are_counted_over_all_clusters(self, lab: World) -> None:
@@ -238,7 +238,7 @@ class TestQueuePlaces:
         limit(lab, 1, kind=Kind.QUEUED_JOBS, each_user=True)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.alice, lab.people.astro)
-        with pytest.raises(Refused, match="bob in Astro has 1 jobs waiting"):
+        with pytest.raises(Refused, match="bob in Astro has 1 job waiting"):
             lab.submit(lab.people.bob, lab.people.astro)
 
     def test_one_that_warns_is_told_on_the_jobs_time_line(self, lab: World) -> None:

@@ -270,6 +270,22 @@ def test_what_the_quota_can_never_allow_is_refused(lab: World, clock: Clock) -> 
     assert "Astro may hold at most 1 GPUs at once; this job needs 2" in text
 
 
+@pytest.mark.parametrize("kind", [Quota.Kind.GPUS, Quota.Kind.QUEUED_JOBS])
+def test_a_limit_above_that_the_owner_sees_is_not_named_to_the_team_that_reads_of_the_run(
+    lab: World, clock: Clock, kind: str
+) -> None:
+    people = lab.people
+    membership(people.bob, people.uni, role="viewer")
+    text = refused(
+        lab,
+        clock,
+        lambda _: set_quota(actor=people.ada, tenant=people.uni, kind=kind, limit=0),
+        spec=spec(gpus_per_worker=2),
+    )
+    assert "a limit above Astro" in text
+    assert "Uni" not in text
+
+
 def test_after_some_refusals_in_a_row_it_pauses_itself_and_says_so(lab: World, clock: Clock) -> None:
     schedule = make(lab, spec=spec(gpus_per_worker=8))
     for day in range(schedule_runs.MOST_REFUSALS + 2):

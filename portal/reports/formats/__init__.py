@@ -3,7 +3,7 @@
 from portal.reports.formats.answers import TYPES, answer, in_format
 from portal.reports.formats.document import Cell, Column, Document, Kind, Table, cut_note, shown
 from portal.reports.formats.pdf import pdf_of
-from portal.reports.formats.text import csv_of, csv_of_table, json_of, json_text_of
+from portal.reports.formats.text import csv_of, csv_of_table, json_of, json_of_facts, json_text_of
 from portal.reports.formats.workbook import xlsx_of
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "cut_note",
     "in_format",
     "json_of",
+    "json_of_facts",
     "json_text_of",
     "pdf_of",
     "shown",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -55,8 +55,11 @@ def json_text_of(document: Document) -> Iterator[str]:
 
 
 def _head(document: Document) -> dict[str, Any]:
-    facts = [{"label": label, "text": text} for label, text in document.facts]
-    return {"title": document.title, "facts": facts}
+    return {"title": document.title, "facts": json_of_facts(document.facts)}
+
+
+def json_of_facts(facts: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"label": label, "text": text} for label, text in facts]
 
 
 def _as_objects(table: Table) -> Iterator[dict[str, Any]]:

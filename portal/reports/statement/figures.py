@@ -113,7 +113,7 @@ class Statement:
     @property
     def is_provisional(self) -> bool:
         """Whether more of the period will come."""
-        return self.at < self.period.ends or self.unbooked.leases > 0 or not self.is_priced
+        return self.at < self.period.ends or self.unbooked.jobs > 0 or not self.is_priced
 
     @property
     def latest_budgets(self) -> Sequence[Standing]:
