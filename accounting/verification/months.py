@@ -105,22 +105,25 @@ def archived_entries_differ_from_sums() -> Found | None:
 
 
 def archived_entries_differ_from_closings() -> Found | None:
-    """Of the cluster: what it provided is what was used, and what it earned is what all its GPUs were worth."""
+    """Of the cluster: what it provided is what was used, and what it earned is what all its GPUs were worth.
+
+    In all currencies together, as what an earlier release billed in one it may have closed in the next.
+    """
     return first_row(
         "the entries of an archived month are not what its closings tell",
         f"""
         SELECT book, month, kind, sum(amount)
         FROM (
-            SELECT booked.book, booked.month, account.kind, account.generation_id, account.unit, entry.amount
+            SELECT booked.book, booked.month, account.kind, account.generation_id, entry.amount
             FROM accounting_ledgertransaction booked
             JOIN accounting_ledgerentry entry ON entry.transaction_id = booked.id AND entry.month = booked.month
             JOIN accounting_ledgeraccount account ON account.id = entry.account_id
             WHERE account.kind IN ('capacity', 'revenue')
             UNION ALL
-            SELECT book, month, 'revenue', NULL, currency, value FROM accounting_capacitysegment
+            SELECT book, month, 'revenue', NULL, value FROM accounting_capacitysegment
         ) both_sides
         WHERE NOT month = {WITH_VOUCHERS}
-        GROUP BY book, month, kind, generation_id, unit HAVING sum(amount) <> 0
+        GROUP BY book, month, kind, generation_id HAVING sum(amount) <> 0
         ORDER BY month, book, kind LIMIT 1
         """,  # noqa: S608 - own names
     )
