@@ -36,7 +36,7 @@ from accounting.models import (
     User,
 )
 from accounting.months import first_of_month, months_after, start_of_month
-from accounting.seals import Remains, leaf_of_files, seal_remains, sealed_files, unsealed_remains
+from accounting.seals import Remains, books_of, leaf_of_files, seal_remains, sealed_files, unsealed_remains
 from accounting.sums import DAY, start_of_day
 from accounting.tariff import MICROSECOND
 
@@ -108,8 +108,8 @@ def months_with_vouchers() -> list[date]:
 
 def archived_months() -> list[date]:
     """Those with transactions of which the vouchers are not in the database, the oldest first."""
-    archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by()
-    return sorted(set(archived.values_list("month", flat=True)))
+    archived = LedgerTransaction.objects.exclude(month__in=months_with_vouchers()).order_by("month")
+    return list(archived.values_list("month", flat=True).distinct())
 
 
 @transaction.atomic(durable=True)
@@ -286,9 +286,7 @@ def _digest(file: Path) -> str:
 def _sealed_files_of(month: date) -> dict[str, str]:
     """As `files_of`, refused where any book's seals have others."""
     digests = files_of(month)
-    for book in (
-        LedgerTransaction.objects.filter(month=month).order_by().values_list("book", flat=True).distinct()
-    ):
+    for book in books_of(month):
         if sealed_files(book, month) not in (None, leaf_of_files(digests)):
             raise Refused(
                 f"The files of {month:%Y-%m} of which the audit trail tells are not those that were sealed."

@@ -7,13 +7,24 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
+from django.db import connection
+from django.db.models import F, Q, QuerySet, Sum
 
-from accounting.models import ArchivedHour, ClosedBook, UsageDay
+from accounting.models import ArchivedHour, ClosedBook
 from accounting.months import first_of_month
 from accounting.sources import bills_since
 from accounting.sums import HOUR, start_of_hour
 from accounting.tariff import MICROSECOND
+
+# By hours, as a period of another clock may have no full day; and month by month, as there are many of them.
+WITHOUT_BILLS = """
+    SELECT EXISTS (
+        SELECT FROM generate_series(%s::timestamp, %s::timestamp, interval '1 month') AS told (month)
+         WHERE EXISTS (SELECT FROM accounting_usagehour usage
+                        WHERE usage.month = told.month::date AND usage.hour >= %s AND usage.hour < %s)
+           AND NOT EXISTS (SELECT FROM accounting_archivedhour kept WHERE kept.month = told.month::date)
+    )
+"""
 
 
 def archived_hours(begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] | None:
@@ -31,8 +42,11 @@ def has_all(begins: datetime, ends: datetime) -> bool:
     until = bills_since()
     if until is None or begins >= until:
         return True
-    days = UsageDay.objects.between(begins, min(ends, until)).filter(month__gte=first_of_month(begins))
-    return not days.filter(~Exists(ArchivedHour.objects.filter(month=OuterRef("month")))).exists()
+    last = min(ends, until)
+    with connection.cursor() as cursor:
+        cursor.execute(WITHOUT_BILLS, [first_of_month(begins), first_of_month(last), begins, last])
+        (lacks_some,) = cursor.fetchone()
+    return not lacks_some
 
 
 def waived_of_archived(

@@ -194,7 +194,8 @@ def _not_borne(book: int | None, first: datetime, last: datetime) -> dict[str, D
     of_book = Q() if book is None else Q(book=book)
     closed = CapacitySegment.objects.filter(of_book, month__gte=first_of_month(first), month__lte=last.date())
     closed = closed.filter(period__startswith__gte=first, period__startswith__lt=last).order_by()
-    found = dict(closed.values_list("currency").annotate(Sum("charged")))
+    # An earlier release may have billed in a currency in which it closed nothing.
+    found = defaultdict(Decimal, closed.values_list("currency").annotate(Sum("charged")))
     for currency, shares in _tenants(book, first, last).items():
         found[currency] -= sum((one.cost for one in shares), Decimal(0))
     for currency, amount in _classes(of_book, first, last).items():

@@ -226,14 +226,19 @@ def unsealed_remains(month: date, files: Mapping[date, Mapping[str, str]]) -> li
     """
     found: list[Remains] = []
     for one, digests in sorted(files.items()):
-        books = LedgerTransaction.objects.filter(month=one).order_by().values_list("book", flat=True)
-        for book in sorted(set(books)):
+        for book in books_of(one):
             found += _unsealed_remains(book, one)
             # Of an earlier month only the first time: sums that were changed since are not to be sealed anew.
             if one == month or not LedgerSeal.objects.filter(book=book, month=one, of_sums=True).exists():
                 leaves = leaves_of_sums(book, one) + leaf_of_files(digests)
                 found.append(Remains(book, one, 0, 0, leaves, of_sums=True))
     return found
+
+
+def books_of(month: date) -> list[int]:
+    """Those in which something of the month was booked, in order."""
+    booked = LedgerTransaction.objects.filter(month=month).order_by("book")
+    return list(booked.values_list("book", flat=True).distinct())
 
 
 def leaves_of_sums(book: int, month: date) -> bytes:

@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     prices.a_charge_costs_otherwise,
     prices.a_charge_is_missing,
     prices.a_closing_has_another_price,
+    prices.a_bill_is_in_another_currency,
     prices.a_closing_is_worth_otherwise,
     prices.archived_usage_costs_otherwise,
     closings.a_closing_differs_from_what_was_billed,

@@ -6,22 +6,25 @@ from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
 def a_closing_differs_from_what_was_billed() -> Found | None:
-    """Also one that is missing, or of which a price tells another part of the hour."""
+    """Also one that is missing, or of which a price tells another part of the hour.
+
+    Prices tell in which currency; time without a price is in that which Fairlot has when it is booked or closed.
+    """
     return first_row(
         "a closing differs from what was billed",
         f"""
         SELECT book, hour, generation_id
         FROM (
-            SELECT book, date_trunc('hour', lower(period), 'UTC') AS hour, generation_id, price_per_gpu_hour, currency,
+            SELECT book, date_trunc('hour', lower(period), 'UTC') AS hour, generation_id, price_per_gpu_hour,
                    busy + idle + assembling AS held, assembling, idle, charged
             FROM accounting_capacitysegment WHERE month = {WITH_VOUCHERS}
             UNION ALL
-            SELECT segment.book, date_trunc('hour', lower(period), 'UTC'), generation_id, price_per_gpu_hour, currency,
+            SELECT segment.book, date_trunc('hour', lower(period), 'UTC'), generation_id, price_per_gpu_hour,
                    -gpu_seconds, -assembling, -idle, -cost
             FROM accounting_usagesegment segment JOIN accounting_closedbook closed ON closed.book = segment.book
             WHERE version = 0 AND lower(period) >= since AND lower(period) < until
         ) both_sides
-        GROUP BY book, hour, generation_id, price_per_gpu_hour, currency
+        GROUP BY book, hour, generation_id, price_per_gpu_hour
         HAVING (sum(held), sum(assembling), sum(idle), sum(charged)) <> (0, 0, 0, 0)
         ORDER BY hour, book, generation_id LIMIT 1
         """,  # noqa: S608 - own names

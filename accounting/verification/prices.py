@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
+SINCE_PRICES_HAVE_CURRENCIES = """
+    (SELECT applied FROM django_migrations WHERE app = 'accounting' AND name = '0023_what_prices_and_bills_keep')
+"""
+
 
 def in_parts_of_cents(worth: str) -> str:
     """What GPU-seconds times a price of a GPU-hour (SQL) cost, in CENTS_OF_A_CENT, rounded as `tariff.cost_of` does."""
@@ -57,6 +61,32 @@ def a_closing_has_another_price() -> Found | None:
         SELECT voucher.book, voucher.period, voucher.generation_id, voucher.price_per_gpu_hour
         {_priced_otherwise("capacitysegment")} ORDER BY voucher.id LIMIT 1
         """,
+    )
+
+
+def a_bill_is_in_another_currency() -> Found | None:
+    """Than its price, or a closing is. What is booked anew has that of what was taken back.
+
+    Prices have had a currency of their own only since a migration; until then bills had that of their moment.
+    """
+    return first_row(
+        "a bill or a closing is not in the currency of its price",
+        f"""
+        SELECT voucher.name, voucher.id, voucher.period, voucher.currency
+        FROM (
+            SELECT 'usagesegment' AS name, id, transaction_id, month, generation_id, period, currency
+            FROM accounting_usagesegment WHERE version = 0
+            UNION ALL
+            SELECT 'capacitysegment', id, transaction_id, month, generation_id, period, currency
+            FROM accounting_capacitysegment
+        ) voucher
+        JOIN accounting_price price ON price.generation_id = voucher.generation_id
+            AND price.valid @> voucher.period AND price.currency <> voucher.currency
+        JOIN accounting_ledgertransaction booked
+            ON booked.id = voucher.transaction_id AND booked.month = voucher.month
+        WHERE booked.recorded_at >= coalesce({SINCE_PRICES_HAVE_CURRENCIES}, '-infinity')
+        ORDER BY voucher.name DESC, voucher.id LIMIT 1
+        """,  # noqa: S608 - own names
     )
 
 

@@ -15,7 +15,7 @@ from accounting.chargeback import chargeback
 from accounting.idle_report import idle_report
 from accounting.invoice import lines_of
 from accounting.ledger import Payer, correct_usage
-from accounting.models import Price
+from accounting.models import ClosedBook, Price
 from accounting.sums import start_of_hour
 from accounting.utilisation import use_by_hour, use_by_hour_of_week
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
@@ -66,6 +66,18 @@ def test_each_currency_has_an_identity_of_its_own_that_closes(cast: Cast, settin
     settings.FAIRLOT_CURRENCY = "CHF"
     again = capacity_report(NOON, NOON + 2 * HOUR)
     assert (again.rows, again.identities) == (report.rows, report.identities)
+
+
+def test_what_was_billed_in_a_currency_in_which_nothing_was_closed_is_told_when_it_is_archived(
+    cast: Cast,
+) -> None:
+    """As earlier releases did, of which prices had no currency, when Fairlot got another one within an hour."""
+    book(cast)
+    Price.objects.update(currency="USD")
+    close_hours(cast, NOON, NOON + HOUR)
+    ClosedBook.objects.update(details_since=NOON + HOUR)
+    told = [(one.currency, one.borne, one.closes) for one in capacity_report(NOON, NOON + HOUR).identities]
+    assert told == [("EUR", 6, True), ("USD", 0, True)]
 
 
 def test_only_closed_hours_of_the_cluster_that_is_asked_for_count(cast: Cast) -> None:

@@ -4,12 +4,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting import actions
 from accounting.ledger import Payer, correct_usage
-from accounting.models import LedgerEntry, LedgerTransaction, Price, UsageSegment
+from accounting.models import CapacitySegment, LedgerEntry, LedgerTransaction, Price, UsageSegment
 from accounting.verification import entries, first_found
 from tests import make
-from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, trade
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours, trade
 from tests.ledger_guard import without_guards
 from tests.make import Cast
 
@@ -43,6 +43,27 @@ def test_a_sound_ledger_is_ok(segment: UsageSegment, capsys: pytest.CaptureFixtu
 def test_an_empty_ledger_is_ok(cast: Cast, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("verify_ledger")
     assert capsys.readouterr().out.startswith("OK: 0 transactions")
+
+
+def test_what_is_free_may_be_billed_in_one_currency_and_closed_in_another(cast: Cast, settings) -> None:
+    Price.objects.all().delete()
+    book(cast)
+    settings.FAIRLOT_CURRENCY = "USD"
+    close_hours(cast, NOON, NOON + HOUR)
+    told = [
+        set(model.objects.values_list("currency", flat=True)) for model in (UsageSegment, CapacitySegment)
+    ]
+    assert told == [{"EUR"}, {"USD"}]
+    assert first_found() is None
+
+
+def test_within_an_hour_a_price_may_come_that_is_in_another_currency(cast: Cast, settings) -> None:
+    book(cast)
+    settings.FAIRLOT_CURRENCY = "USD"
+    actions.set_price(actor=cast.ada, generation=cast.a100, per_gpu_hour=Decimal(3), since=NOON + minutes(40))
+    book(cast, lease_id=2, ends=NOON + HOUR)
+    close_hours(cast, NOON, NOON + HOUR)
+    assert first_found() is None
 
 
 @pytest.mark.parametrize(
@@ -122,9 +143,7 @@ def closed(cast: Cast) -> Cast:
     trade(cast)
     day = NOON - 12 * HOUR
     close_hours(cast, day, day + 24 * HOUR)
-    with transaction.atomic():
-        while hour := next_hour_to_price(book=1):
-            price_hour(book=1, hour=hour, how=HeldHow({}, {}, {}))
+    settle_hours()
     with transaction.atomic():
         wrong = UsageSegment.objects.filter(lease_id=2).select_related("generation").order_by("pk")[:1]
         correct_usage(
@@ -187,6 +206,22 @@ FORGERIES = {
     "the price list": (
         ["UPDATE accounting_price SET per_gpu_hour = 4 WHERE per_gpu_hour = 3"],
         "a segment does not have the price of its time: .*, 1, ",
+    ),
+    "the currency of a price": (
+        ["UPDATE accounting_price SET currency = 'USD' WHERE per_gpu_hour = 3"],
+        "a bill or a closing is not in the currency of its price: usagesegment, .*, EUR",
+    ),
+    "the currency in which an hour was closed": (
+        [
+            "UPDATE accounting_capacitysegment SET currency = 'USD'",
+            "UPDATE accounting_ledgeraccount SET unit = 'USD' WHERE unit = 'EUR'"
+            " AND kind IN ('free', 'others', 'drained', 'down', 'rounding')",
+            "INSERT INTO accounting_ledgeraccount (kind, unit) VALUES ('revenue', 'USD')",
+            "UPDATE accounting_ledgerentry SET account_id = (SELECT max(id) FROM accounting_ledgeraccount)"
+            " WHERE account_id = (SELECT id FROM accounting_ledgeraccount WHERE (kind, unit) = ('revenue', 'EUR'))"
+            " AND transaction_id IN (SELECT id FROM accounting_ledgertransaction WHERE kind = 'closing')",
+        ],
+        "a bill or a closing is not in the currency of its price: capacitysegment, .*, USD",
     ),
     "when a price began": (
         ["UPDATE accounting_price SET valid = tstzrange('2026-05-04 12:10+0', NULL) WHERE per_gpu_hour = 3"],

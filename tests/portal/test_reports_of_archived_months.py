@@ -12,13 +12,13 @@ from django.db import transaction
 
 from accounting import actions
 from accounting.archive import archive_month, bring_back_month
-from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.class_prices import HeldHow
 from accounting.closing import close_empty_days, open_book
 from accounting.ledger import Payer, correct_usage
 from accounting.models import ArchivedHour, Price, UsageSegment
 from accounting.seals import seal_book
 from tests import make
-from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
+from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours
 from tests.make import Cast
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,9 +62,7 @@ def may(cast: Cast) -> Cast:
         {lease: [(NOON + minutes(9), NOON + minutes(140))] for lease in (0, 2, 3)},
         unused,
     )
-    with transaction.atomic():
-        while hour := next_hour_to_price(book=1):
-            price_hour(book=1, hour=hour, how=how)
+    settle_hours(how)
     take_back(cast, 3, "after it was settled")
     take_back(cast, 4, "another's", Payer(cast.bio, cast.charlie))
     take_back(cast, 4, "nobody's after all")

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from accounting.actions import take_back_usage
 from accounting.archive import archive_month
-from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.closing import close_empty_days, open_book
 from accounting.held_by_job import JOB, Held
 from accounting.ledger import Payer, Usage, book_usage_many, correct_usage
@@ -29,7 +28,7 @@ from scheduling import job_waste
 from scheduling.job_waits import SIZES, expansions, waits
 from scheduling.job_waste import CAUSES, Waste, _borne, waste
 from scheduling.models import Job, Lease
-from tests.accounting.booking import close_hours
+from tests.accounting.booking import close_hours, settle_hours
 from tests.scheduling.bygone import had, waited
 from tests.scheduling.world import World, world
 
@@ -332,8 +331,7 @@ def test_of_archived_days_that_the_period_cuts_nothing_is_told(
     close_hours(people, MIDNIGHT, MIDNIGHT + 2 * DAY, book=book)
     with transaction.atomic():
         close_empty_days(book=book, until=after)
-        while hour := next_hour_to_price(book=book):
-            price_hour(book=book, hour=hour, how=HeldHow({}, {}, {}))
+    settle_hours(book=book)
     seal_book(book)
     period = (MIDNIGHT + HOUR, MIDNIGHT + 2 * DAY)
     assert waste(None, *period).total.failed == 4 * 3 * 3600
