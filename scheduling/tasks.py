@@ -11,7 +11,7 @@ from django.conf import settings
 from accounting.actions.budgets import Outlook, warn_of_budget
 from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
-from accounting.each import each as _each
+from accounting.each import each
 from accounting.errors import Refused
 from accounting.models import Budget
 from accounting.seals import seal_book
@@ -39,7 +39,7 @@ def run_round(cluster_id: int) -> None:
 def run_due_rounds() -> None:
     """The clock's tick: a round for every cluster where one is due."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
-    _each(clusters, lambda cluster_id: actions.run_round(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: actions.run_round(cluster_id=cluster_id))
 
 
 @shared_task
@@ -55,20 +55,20 @@ def _perform(cluster: Cluster) -> None:
 @shared_task
 def run_due_operations() -> None:
     """The same for every cluster: what a lost message left undone, and retries."""
-    _each(Cluster.objects.attached(), _perform)
+    each(Cluster.objects.attached(), _perform)
 
 
 @shared_task
 def reconcile_all() -> None:
     """Compares what should be with what is; who watches an attached cluster does so there."""
-    _each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
+    each(Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL), reconciling.reconcile)
 
 
 @shared_task
 def check_clusters() -> None:
     """Asks each attached Kubernetes cluster whether Fairlot can still work there."""
     # Should many of them take long to not answer, the next look begins with those that this one leaves.
-    _each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
+    each(Cluster.objects.attached().filter(access__isnull=False).order_by("access__checked_at"), _check)
 
 
 def _check(cluster: Cluster) -> None:
@@ -81,39 +81,39 @@ def _check(cluster: Cluster) -> None:
 @shared_task
 def run_due_schedules() -> None:
     """Submits the jobs of all schedules that are due, or writes down why not."""
-    _each(actions.due_schedules(), lambda schedule_id: actions.run_schedule(schedule_id=schedule_id))
+    each(actions.due_schedules(), lambda schedule_id: actions.run_schedule(schedule_id=schedule_id))
 
 
 @shared_task
 def bill_running_leases() -> None:
     """Books the full hours of what still runs."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
-    _each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: actions.bill_running(cluster_id=cluster_id))
 
 
 @shared_task
 def close_books() -> None:
     """Closes the full hours of all clusters, of detached ones those until they were detached."""
-    _each(actions.clusters_to_close(), lambda cluster_id: actions.close_hours(cluster_id=cluster_id))
+    each(actions.clusters_to_close(), lambda cluster_id: actions.close_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def sum_shares() -> None:
     """Sums the share intervals of the full hours of all clusters."""
     clusters = Cluster.objects.values_list("id", flat=True)
-    _each(clusters, lambda cluster_id: actions.sum_share_hours(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: actions.sum_share_hours(cluster_id=cluster_id))
 
 
 @shared_task
 def price_classes() -> None:
     """Settles what classes of held time change in the bills of closed hours."""
-    _each(actions.clusters_to_close(), lambda cluster_id: actions.price_classes(cluster_id=cluster_id))
+    each(actions.clusters_to_close(), lambda cluster_id: actions.price_classes(cluster_id=cluster_id))
 
 
 @shared_task
 def seal_books() -> None:
     """Seals what the books of all clusters, detached ones too, have got since the last time."""
-    _each(Cluster.objects.values_list("id", flat=True), seal_book)
+    each(Cluster.objects.values_list("id", flat=True), seal_book)
 
 
 @shared_task
@@ -127,42 +127,42 @@ def step_service(service_id: int) -> None:
 def step_services() -> None:
     """The same for all: what a lost message left undone, and what was to wait."""
     ids = services_to_step().values_list("id", flat=True)
-    _each(ids, lambda service_id: actions.step_service(service_id=service_id))
+    each(ids, lambda service_id: actions.step_service(service_id=service_id))
 
 
 @shared_task
 def step_sessions() -> None:
     """Warns and stops sessions whose time has come."""
     ids = sessions_to_step().values_list("pk", flat=True)
-    _each(ids, lambda session_id: actions.step_session(session_id=session_id))
+    each(ids, lambda session_id: actions.step_session(session_id=session_id))
 
 
 @shared_task
 def end_overlong_jobs() -> None:
     """Stops what has run for as long as it may, or warns of it."""
     found = actions.overlong(now_from_database())
-    _each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
+    each([one.job_id for one in found], lambda job_id: actions.end_overlong(job_id=job_id))
 
 
 @shared_task
 def measure_use() -> None:
     """Asks the metrics of attached clusters how much held GPUs are used."""
     clusters = clusters_to_measure().values_list("id", flat=True)
-    _each(clusters, lambda cluster_id: actions.measure_cluster(cluster_id=cluster_id))
+    each(clusters, lambda cluster_id: actions.measure_cluster(cluster_id=cluster_id))
 
 
 @shared_task
 def step_idle_jobs() -> None:
     """Warns of GPUs that nobody uses, or stops what holds them."""
     found = actions.idle_to_step(now_from_database())
-    _each(found, lambda job_id: actions.step_idle(job_id=job_id))
+    each(found, lambda job_id: actions.step_idle(job_id=job_id))
 
 
 @shared_task
 def end_grants() -> None:
     """Puts back what was granted until a moment that has come."""
     ids = requests_to_end().values_list("pk", flat=True)
-    _each(ids, lambda request_id: actions.end_grant(request_id=request_id))
+    each(ids, lambda request_id: actions.end_grant(request_id=request_id))
 
 
 @shared_task
@@ -175,16 +175,16 @@ def watch_budgets() -> None:
             def look(budget: Budget) -> None:
                 found.extend(one for one in (moment.stood(budget), moment.stand(budget)) if one is not None)
 
-            _each(budgets, look)
+            each(budgets, look)
     finally:
-        _each(found, lambda stands: warn_of_budget(stands=stands))
+        each(found, lambda stands: warn_of_budget(stands=stands))
 
 
 @shared_task
 def announce_services() -> None:
     """Names that somebody has deleted in a cluster come back, those of removed services go."""
     ids = services_to_announce().values_list("id", flat=True)
-    _each(ids, lambda service_id: actions.announce_service(service_id=service_id))
+    each(ids, lambda service_id: actions.announce_service(service_id=service_id))
 
 
 @shared_task

@@ -21,8 +21,26 @@ ALTER TABLE accounting_sealedbook ENABLE ALWAYS TRIGGER only_forwards;
 CREATE TRIGGER append_only BEFORE DELETE OR TRUNCATE ON accounting_sealedbook
     FOR EACH STATEMENT EXECUTE FUNCTION accounting_refuse_change();
 ALTER TABLE accounting_sealedbook ENABLE ALWAYS TRIGGER append_only;
+-- A worker of an earlier release knows nothing of the last seals: its seal would leave a book that nobody could seal.
+CREATE FUNCTION accounting_check_sealed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM accounting_sealedbook WHERE book = NEW.book AND number >= NEW.number) THEN
+        RAISE EXCEPTION 'seal % of book % is not told as its last one', NEW.number, NEW.book
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+-- Names are looked up where the tables are, never in a temporary schema that would shadow them.
+DO $$ BEGIN
+    EXECUTE format('ALTER FUNCTION accounting_check_sealed() SET search_path = %I, pg_temp', current_schema());
+END $$;
+CREATE CONSTRAINT TRIGGER check_sealed AFTER INSERT ON accounting_ledgerseal
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION accounting_check_sealed();
+ALTER TABLE accounting_ledgerseal ENABLE ALWAYS TRIGGER check_sealed;
 """
 NO_GUARDS = """
+DROP TRIGGER check_sealed ON accounting_ledgerseal;
+DROP FUNCTION accounting_check_sealed();
 DROP TRIGGER only_forwards ON accounting_sealedbook;
 DROP TRIGGER append_only ON accounting_sealedbook;
 DROP FUNCTION accounting_seal_only_forwards();

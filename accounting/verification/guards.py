@@ -33,6 +33,7 @@ def a_guard_is_off() -> Found | None:
                 ('accounting_ledgeraccount'::regclass, 'check_unit'),
                 ('accounting_closedbook'::regclass, 'check_closed'),
                 ('accounting_ledgerseal'::regclass, 'append_only'),
+                ('accounting_ledgerseal'::regclass, 'check_sealed'),
                 ('accounting_sealedbook'::regclass, 'append_only'),
                 ('accounting_sealedbook'::regclass, 'only_forwards'),
                 ('accounting_auditevent'::regclass, 'append_only')

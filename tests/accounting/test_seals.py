@@ -107,6 +107,19 @@ def test_the_last_seal_that_was_made_is_told_only_forwards(sealed: Cast) -> None
             sql(change)
 
 
+def test_a_worker_of_an_earlier_release_seals_nothing(sealed: Cast) -> None:
+    """It knows nothing of the last seals that were made; nobody could seal its book after it."""
+    last = LedgerSeal.objects.filter(book=1).latest("number")
+    with pytest.raises(IntegrityError, match="not told as its last one"), transaction.atomic():
+        LedgerSeal.objects.create(
+            book=1, number=last.number + 1, first_id=last.last_id + 1, last_id=last.last_id + 1,
+            leaves=b"0" * LEAF_BYTES, digest=b"1" * LEAF_BYTES,
+        )  # fmt: skip
+    book(sealed, lease_id=3)
+    assert seal_book(1) > 0
+    call_command("verify_ledger")
+
+
 def test_what_was_not_sealed_for_a_day_is_found(sealed: Cast) -> None:
     """As if its seal had gone, and the last seal of which is told with it."""
     book(sealed, lease_id=3)

@@ -123,6 +123,7 @@ def test_the_upgrade_goes_back_until_something_is_sealed_in_the_newer_form() -> 
             executor.loader.build_graph()
             executor.migrate([target])
         make = rows_of(executor, AFTER)
+        make("accounting", "SealedBook", book=2, number=1, digest=b"")
         make(
             "accounting",
             "LedgerSeal",
