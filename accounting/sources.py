@@ -122,7 +122,7 @@ class Sources:
         )
         # No whole day lies in an hour.
         units = ["hour"] if row.unit == "hour" else ["day", "hour"]
-        self._details_since = bills_since()
+        self._details_since = _bills_since(closed)
         self._levels = [_Level(model, unit, scope, closed) for model, unit in levels if unit in units]
 
     def lacks_before(self) -> datetime | None:
@@ -267,6 +267,10 @@ def closed_sums(begins: datetime, ends: datetime, *, book: int | None = None) ->
 def bills_since() -> datetime | None:
     """Of what was held before it bills are archived; None: nowhere. No query where a report reads the books anyway."""
     closed, _ = _read_books()
+    return _bills_since(closed)
+
+
+def _bills_since(closed: Iterable[_Book]) -> datetime | None:
     return max((one.details_since for one in closed if one.details_since), default=None)
 
 

@@ -89,7 +89,8 @@ KEYS = dict.fromkeys(APPEND_ONLY, "id, month") | {
 }
 
 
-@pytest.mark.parametrize("table", APPEND_ONLY)
+# The last seals of books go forwards (test_seals.py).
+@pytest.mark.parametrize("table", [table for table in APPEND_ONLY if table != "accounting_sealedbook"])
 @pytest.mark.parametrize(
     "command",
     [

@@ -27,7 +27,8 @@ from scheduling.backends.local import gpus
 try:
     print(json.dumps({"uuids": [gpu.uuid for gpu in gpus.discover()],
                       "memory": [gpu.memory_bytes for gpu in gpus.discover()],
-                      "busy": [[gpu.busy_percent, gpu.memory_used_bytes] for gpu in gpus.utilization()]}))
+                      "busy": [[gpu.busy_percent, gpu.memory_used_bytes, gpu.processes]
+                               for gpu in gpus.utilization()]}))
 except gpus.NvmlError as error:
     print(json.dumps({"error": str(error)}))
 """
@@ -84,7 +85,14 @@ def test_the_library_tells_of_gpus_what_a_test_has_them_tell(tmp_path: Path) -> 
     gpus.tell(gpus.uuids[1], "busy", 87)
     gpus.tell(gpus.uuids[1], "used", 3 << 30)
     seen = see(gpus.folder)
-    assert seen == {"uuids": gpus.uuids, "memory": [80 << 30] * 2, "busy": [[0, 0], [87, 3 << 30]]}
+    assert seen == {
+        "uuids": gpus.uuids,
+        "memory": [80 << 30] * 2,
+        "busy": [[0, 0, None], [87, 3 << 30, None]],
+    }
+    for name, processes in zip(gpus.uuids, (0, 2), strict=True):
+        gpus.tell(name, "processes", processes)
+    assert see(gpus.folder)["busy"] == [[0, 0, 0], [87, 3 << 30, 2]]
     gpus.fail(gpus.uuids[0])
     assert see(gpus.folder) == {"error": "the NVIDIA driver does not answer: GPU is lost"}
 

@@ -483,7 +483,7 @@ def test_spent_hours_stop_a_running_gang_at_the_quantum_and_not_before(lab: Worl
 
 def test_the_forecast_knows_that_the_hours_are_spent(lab: World) -> None:
     start(lab)
-    set_quota(actor=None, tenant=lab.people.uni, kind=Quota.Kind.GPU_HOURS, limit="0.001")
+    set_quota(actor=None, tenant=lab.people.astro, kind=Quota.Kind.GPU_HOURS, limit="0.001")
     lab.age(lab.holding(Lease.State.RUNNING)[0], 3600)
     found = preflight(
         actor=lab.people.bob,

@@ -67,8 +67,9 @@ def utilization() -> list[Utilization]:
 
 
 def _processes(handle: object) -> int | None:
+    """None: the driver does not tell, as earlier ones have no such function."""
     try:
-        return len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        return len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
     except (
         pynvml.NVMLError_NotSupported,
         pynvml.NVMLError_NoPermission,
