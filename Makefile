@@ -57,7 +57,7 @@ bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real co
 	@$(python) -m tests.cluster.binaries
 	@exec $(python) -m pytest -q -s tests/cluster/bench_cluster.py tests/cluster/bench_workloads.py
 
-bench-accounting: bootstrap ## pages that report on a year of a million jobs; ARGS="--jobs 100000" is a tenth
+bench-accounting: bootstrap ## pages that report on a year of a million jobs; ARGS="--jobs 100000" is a tenth, ARGS="--trace FILE" a published trace
 	@$(python) -m embedded run -- $(python) manage.py bench_accounting $(ARGS)
 
 lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.toml

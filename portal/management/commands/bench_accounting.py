@@ -1,5 +1,7 @@
 """`make bench-accounting`: how fast the pages answer that report on a year of a million jobs.
 
+With `--trace` a published trace is imported instead, and compared with what its file says.
+
 Works in a database of its own, which is dropped at the end. The year is written by SQL, past the guards; the
 hours and days are summed by the very functions that close books.
 """
@@ -12,6 +14,7 @@ import time
 from argparse import BooleanOptionalAction
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -25,11 +28,13 @@ from accounting.clock import now_from_database
 from accounting.models import ClosedBook, Generation, Membership, Tenant, User
 from accounting.months import add_months, first_of_month, months_after
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour, write_days, write_usage_hours
+from portal.management.traced import bench_trace
 from portal.settling import settle
 from scheduling.models import Cluster, Node
 
 GENERATIONS = (("V100", 1), ("A100", 2), ("H100", 4))  # and the price of a GPU-hour
 DEPARTMENTS, TEAMS, USERS = 10, 10, 5
+TRACES_LAST = timedelta(days=3650)  # less than that
 NODES = 300
 
 # Some fail, some are cancelled; they wait for twenty minutes on average, and few for hours. Their numbers follow the
@@ -134,9 +139,19 @@ class Command(BaseCommand):
         parser.add_argument("--jobs", type=int, default=1_000_000)
         parser.add_argument("--hours", type=float, default=12.5, help="How long the longest job runs.")
         parser.add_argument("--requests", type=int, default=40, help="Of each page.")
+        parser.add_argument("--trace", type=Path, help="A trace for `import_trace`, instead of the year.")
         parser.add_argument("--keep", action=BooleanOptionalAction, help="Leave the database there.")
 
-    def handle(self, *args: Any, jobs: int, hours: float, requests: int, keep: bool, **options: Any) -> None:
+    def handle(
+        self,
+        *args: Any,
+        jobs: int,
+        hours: float,
+        requests: int,
+        trace: Path | None,
+        keep: bool,
+        **options: Any,
+    ) -> None:
         call_command(
             "collectstatic", interactive=False, verbosity=0
         )  # pages name their style sheets' versions
@@ -145,6 +160,10 @@ class Command(BaseCommand):
             verbosity=0, autoclobber=not keep, serialize=False, keepdb=bool(keep)
         )
         try:
+            if trace is not None:
+                User.objects.create_user(username="operator", portal_role=User.PortalRole.OPERATOR)
+                bench_trace(trace, self._tell, since=now_from_database() - TRACES_LAST)
+                return
             if not Cluster.objects.exists():
                 year = _Year(jobs, timedelta(hours=hours), tell=self._tell)
                 year.write()

@@ -1,0 +1,75 @@
+"""A published trace as history, compared with what its file says, counted without any of the code that imports it."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from accounting.actions import create_generation, set_price
+from accounting.capacity_report import capacity_report
+from accounting.models import ClosedBook, User
+from accounting.reports import By, usage_report
+from scheduling.models import Cluster
+
+NAME, GENERATION, PRICE = "Trace", "P100", Decimal("1.37")
+
+
+def bench_trace(path: Path, tell: Callable[[str], None], *, since: datetime) -> None:
+    """Imports it, compares and verifies; raises CommandError where anything differs. Prices hold from `since` on."""
+    set_price(
+        actor=None,
+        generation=create_generation(actor=None, name=GENERATION),
+        per_gpu_hour=PRICE,
+        since=since,
+    )
+    begun = time.perf_counter()
+    call_command("import_trace", str(path), name=NAME, generation=GENERATION)
+    tell(f"imported, and its hours closed, in {time.perf_counter() - begun:.0f} s")
+    jobs, seconds = counted(path)
+    compare(Cluster.objects.get(name=NAME), jobs, seconds)
+    tell(
+        f"{sum(jobs.values()):,} jobs of {len(jobs)} teams, {sum(seconds.values()):,} GPU-seconds as the file says;"
+        " the books close"
+    )
+    begun = time.perf_counter()
+    call_command("verify_ledger")
+    tell(f"verified in {time.perf_counter() - begun:.0f} s")
+
+
+def counted(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Of each team that has any: its jobs that want GPUs and last, and their GPU-seconds."""
+    jobs: dict[str, int] = defaultdict(int)
+    seconds: dict[str, int] = defaultdict(int)
+    with path.open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            gpus, lasts = int(row["num_gpu"]), int(row["duration"])
+            if gpus and lasts:
+                jobs[f"{NAME} {row['user']}"] += 1
+                seconds[f"{NAME} {row['user']}"] += gpus * lasts
+    return dict(jobs), dict(seconds)
+
+
+def compare(cluster: Cluster, jobs: dict[str, int], seconds: dict[str, int]) -> None:
+    """Raises CommandError unless reports of the cluster say so, and its books close."""
+    book = ClosedBook.objects.get(book=cluster.pk)
+    operator = User.objects.filter(portal_role=User.PortalRole.OPERATOR).first()
+    if operator is None:
+        raise CommandError("there is no operator who reads the reports")
+    usage = usage_report(operator, book.since, book.until, by=(By.TENANT,))
+    if {row.tenant: row.gpu_seconds for row in usage.rows} != seconds:
+        raise CommandError("teams held otherwise than the file says")
+    by_job = usage_report(operator, book.since, book.until, by=(By.TENANT, By.JOB))
+    if len(by_job.rows) != sum(jobs.values()):
+        raise CommandError(f"{len(by_job.rows)} jobs were billed, {sum(jobs.values())} are in the file")
+    capacity = capacity_report(book.since, book.until, book=cluster.pk)
+    closes = capacity.classes_close and all(one.closes for one in capacity.identities)
+    if not closes or sum(row.held for row in capacity.rows) != sum(seconds.values()):
+        raise CommandError("the books do not close")
