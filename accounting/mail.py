@@ -6,22 +6,16 @@ import logging
 import smtplib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from email.errors import MessageError
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import transaction
-from django.db.models.functions import Now
 
 from accounting.clock import now_from_database
 from accounting.models import Letter, LetterAttachment, User
+from accounting.outbox import MOST_ATTEMPTS, claim
 
 logger = logging.getLogger(__name__)
-
-MOST_ATTEMPTS = 12
-KEPT = timedelta(days=30)
-FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=6)
 
 
 @dataclass(frozen=True)
@@ -62,25 +56,13 @@ def write(
     )
 
 
-def due_letters() -> list[int]:
-    """New ones first: they do not wait for those that the server never takes."""
-    due = Letter.objects.filter(sent_at=None, not_before__lte=Now(), attempts__lt=MOST_ATTEMPTS)
-    return list(due.order_by("attempts", "not_before", "pk").values_list("pk", flat=True)[:200])
-
-
-def forget() -> None:
-    """Deletes letters that were written longer ago than anybody asks for them."""
-    Letter.objects.filter(written_at__lt=Now() - KEPT).delete()
-
-
 def send(*, letter_id: int) -> bool:
     """Sends it unless another worker does; whether it left now. What cannot be sent is tried again, later and later.
 
-    An attempt is counted and the next one put off before it is made: whoever dies in it, or of it, has been counted.
-    If that was after the mail server's yes, it is sent again with the same Message-ID. What no message can be made
-    of is given up at once.
+    If a worker dies after the mail server's yes, it is sent again with the same Message-ID. What no message can be
+    made of is given up at once.
     """
-    letter = _claim(letter_id)
+    letter = claim(Letter, letter_id)
     if letter is None:
         return False
     try:
@@ -96,18 +78,6 @@ def send(*, letter_id: int) -> bool:
     told = {"attempts": letter.attempts, "error": letter.error, "sent_at": letter.sent_at}
     Letter.objects.filter(pk=letter.pk).update(**told)  # it may have been forgotten meanwhile
     return letter.sent_at is not None
-
-
-@transaction.atomic(durable=True)
-def _claim(letter_id: int) -> Letter | None:
-    waiting = Letter.objects.select_for_update(skip_locked=True).filter(sent_at=None)
-    letter = waiting.filter(pk=letter_id, attempts__lt=MOST_ATTEMPTS, not_before__lte=Now()).first()
-    if letter is None:
-        return None
-    letter.not_before = now_from_database() + min(FIRST_WAIT * 2**letter.attempts, LONGEST_WAIT)
-    letter.attempts += 1
-    letter.save(update_fields=["attempts", "not_before"])
-    return letter
 
 
 def _message(letter: Letter) -> EmailMessage:

@@ -9,7 +9,9 @@ from accounting.actions.requests import requests_soon_to_end, tell_of_end
 from accounting.clock import now_from_database
 from accounting.each import each
 from accounting.locks import OutboxLock, only_one
+from accounting.models import Letter, WebhookCall
 from accounting.months import add_months_ahead
+from accounting.outbox import due, forget
 
 # Who does not answer must not have all workers wait for it, as rounds and bills do for workers; beat comes again.
 LASTS = 20.0  # seconds
@@ -20,7 +22,7 @@ def send_letters() -> None:
     """Sends the mail that waits in the outbox, in one worker at a time."""
     with only_one(OutboxLock.LETTERS) as is_mine:
         if is_mine:
-            each(mail.due_letters(), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
+            each(due(Letter, most=200), lambda letter_id: mail.send(letter_id=letter_id), seconds=LASTS)
 
 
 @shared_task
@@ -35,14 +37,14 @@ def call_webhooks() -> None:
     """Makes the calls that wait in the outbox, in one worker at a time."""
     with only_one(OutboxLock.WEBHOOKS) as is_mine:
         if is_mine:
-            each(webhooks.due_calls(), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS)
+            each(due(WebhookCall, most=100), lambda call_id: webhooks.call(call_id=call_id), seconds=LASTS)
 
 
 @shared_task
 def empty_outboxes() -> None:
     """Lets go of letters and calls of long ago, sent or given up: addresses of people are in them."""
-    mail.forget()
-    webhooks.forget()
+    forget(Letter)
+    forget(WebhookCall)
 
 
 @shared_task

@@ -21,6 +21,23 @@ from scheduling.models.leases import Lease
 LONGEST_MINUTES = 366 * 24 * 60
 
 
+def _of_stretches(are_apart: str, have_both_ends: str) -> list[models.BaseConstraint]:
+    """Of one lease they are apart, and each has both ends; with the names of these constraints."""
+    return [
+        ExclusionConstraint(
+            name=are_apart,
+            expressions=[("lease", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
+        ),
+        models.CheckConstraint(
+            name=have_both_ends,
+            condition=models.Q(
+                during__isempty=False, during__lower_inf=False, during__upper_inf=False,
+                during__lower_inc=True, during__upper_inc=False,
+            ),
+        ),
+    ]  # fmt: skip
+
+
 class IdleStretch(models.Model):
     """From when to when nobody used the GPUs of a lease, as seen; all of them, without a moment of use.
 
@@ -32,19 +49,7 @@ class IdleStretch(models.Model):
     during = DateTimeRangeField()
 
     class Meta:
-        constraints = [
-            ExclusionConstraint(
-                name="idle_stretches_of_a_lease_are_apart",
-                expressions=[("lease", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
-            ),
-            models.CheckConstraint(
-                name="an_idle_stretch_has_both_ends",
-                condition=models.Q(
-                    during__isempty=False, during__lower_inf=False, during__upper_inf=False,
-                    during__lower_inc=True, during__upper_inc=False,
-                ),
-            ),
-        ]  # fmt: skip
+        constraints = _of_stretches("idle_stretches_of_a_lease_are_apart", "an_idle_stretch_has_both_ends")
 
     def __str__(self) -> str:
         return f"{self.during.lower} to {self.during.upper}"
@@ -76,19 +81,9 @@ class ProcesslessStretch(models.Model):
 
     class Meta:
         indexes = [GistIndex(fields=["during"], name="processless_by_time")]
-        constraints = [
-            ExclusionConstraint(
-                name="processless_stretches_of_a_lease_are_apart",
-                expressions=[("lease", RangeOperators.EQUAL), ("during", RangeOperators.OVERLAPS)],
-            ),
-            models.CheckConstraint(
-                name="a_processless_stretch_has_both_ends",
-                condition=models.Q(
-                    during__isempty=False, during__lower_inf=False, during__upper_inf=False,
-                    during__lower_inc=True, during__upper_inc=False,
-                ),
-            ),
-        ]  # fmt: skip
+        constraints = _of_stretches(
+            "processless_stretches_of_a_lease_are_apart", "a_processless_stretch_has_both_ends"
+        )
 
     def __str__(self) -> str:
         return f"{self.during.lower} to {self.during.upper}"

@@ -32,6 +32,7 @@ from accounting.models import (
     User,
     WebhookCall,
 )
+from accounting.outbox import MOST_ATTEMPTS
 from accounting.outgoing import NotReachable, post
 from accounting.periods import period_of
 from accounting.spending import Held
@@ -524,13 +525,13 @@ class TestWebhooks:
             raise Killed
 
         monkeypatch.setattr(outgoing, "post", die)
-        for _ in range(webhooks.MOST_ATTEMPTS):
+        for _ in range(MOST_ATTEMPTS):
             with pytest.raises(Killed):
                 accounting_tasks.call_webhooks()
             accounting_tasks.call_webhooks()  # its time has not come
             WebhookCall.objects.update(not_before=now_from_database())
         accounting_tasks.call_webhooks()
-        assert counted == list(range(1, webhooks.MOST_ATTEMPTS + 1))
+        assert counted == list(range(1, MOST_ATTEMPTS + 1))
 
     def test_new_calls_are_made_before_those_that_have_failed(self, lab: World, monkeypatch) -> None:
         made = budget(lab, webhook_url=URL)
@@ -590,8 +591,8 @@ class TestWebhooks:
             raise NotReachable("gone")
 
         monkeypatch.setattr(outgoing, "post", refuse)
-        for _ in range(webhooks.MOST_ATTEMPTS + 2):
+        for _ in range(MOST_ATTEMPTS + 2):
             WebhookCall.objects.update(not_before=now_from_database())
             accounting_tasks.call_webhooks()
         call.refresh_from_db()
-        assert (call.attempts, call.sent_at) == (webhooks.MOST_ATTEMPTS, None)
+        assert (call.attempts, call.sent_at) == (MOST_ATTEMPTS, None)
