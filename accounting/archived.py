@@ -13,8 +13,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from accounting.models import ArchivedHour, ClosedBook
 from accounting.months import first_of_month
 from accounting.sources import bills_since
-from accounting.sums import HOUR, start_of_hour
-from accounting.tariff import MICROSECOND
+from accounting.sums import first_hour, start_of_hour
 
 # By hours, as a period of another clock may have no full day; and month by month, as there are many of them.
 WITHOUT_BILLS = """
@@ -32,7 +31,7 @@ def archived_hours(begins: datetime, ends: datetime) -> QuerySet[ArchivedHour] |
     until = bills_since()
     if until is None or begins >= until:
         return None
-    first, last = start_of_hour(begins - MICROSECOND) + HOUR, start_of_hour(ends)
+    first, last = first_hour(begins), start_of_hour(ends)
     hours: Any = ArchivedHour.objects.between(first, last).order_by()
     return hours  # type: ignore[no-any-return]
 

@@ -64,7 +64,7 @@ def standings(
             if amount is None or at <= begins:
                 continue
             if below is None:
-                below = list(Tenant.objects.filter(path__startswith=tenant.path).values_list("pk", flat=True))
+                below = list(Tenant.objects.within(tenant).values_list("pk", flat=True))
             spent = money_spent(begins, now, held, below, ends=at)
             ahead = None if at >= ends else forecast(spent, begins=begins, now=at, ends=ends)
             found.append(Standing(period, begins, ends, at, amount, spent, ahead))

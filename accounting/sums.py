@@ -159,9 +159,9 @@ def hours_beginning_in(begins: datetime, ends: datetime) -> tuple[datetime, date
 
     On clocks of half hours a period ends within an hour; so each is of exactly one of two adjoining periods.
     """
-    return _first_hour(begins), _first_hour(ends)
+    return first_hour(begins), first_hour(ends)
 
 
-def _first_hour(moment: datetime) -> datetime:
+def first_hour(moment: datetime) -> datetime:
     """The first hour that does not begin before the moment."""
     return start_of_hour(moment.astimezone(UTC) - MICROSECOND) + HOUR

@@ -18,5 +18,5 @@ def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int]
         return None
     found = Tenant.objects.all() if viewer is None else Tenant.objects.visible_to(viewer)
     if tenant is not None:
-        found = found.filter(path__startswith=tenant.path)
+        found = found.within(tenant)
     return list(found.order_by().values_list("pk", flat=True))

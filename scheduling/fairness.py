@@ -123,7 +123,7 @@ class Scope:
         """As far as `user` may see: `tenant` and all below it, or all."""
         tenants = Tenant.objects.visible_to(user)
         if tenant is not None:
-            tenants = tenants.filter(path__startswith=tenant.path)
+            tenants = tenants.within(tenant)
         return cls(list(tenants), begins, ends, cluster)
 
 

@@ -152,8 +152,7 @@ def outlook_back(budget: Budget, *, now: datetime, held: Iterable[Held]) -> Outl
 
 
 def _below(budget: Budget) -> list[int]:
-    below = Tenant.objects.filter(path__startswith=budget.tenant.path)
-    return list(below.values_list("pk", flat=True))
+    return list(Tenant.objects.within(budget.tenant).values_list("pk", flat=True))
 
 
 @transaction.atomic(durable=True)

@@ -24,18 +24,18 @@ def create_generation(
     *, actor: User | None, name: str, description: str = "", memory_gib: int = 0
 ) -> Generation:
     require_admin(actor)
-    return create_generation_within(actor=actor, name=name, description=description, memory_gib=memory_gib)
+    generation = Generation(name=name, description=description, memory_gib=memory_gib)
+    return create_generation_within(actor=actor, generation=generation)
 
 
-def create_generation_within(
-    *, actor: User | None, name: str, description: str = "", memory_gib: int = 0
-) -> Generation:
-    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
-    generation = Generation(name=name.strip(), description=description.strip(), memory_gib=memory_gib)
+def create_generation_within(*, actor: User | None, generation: Generation) -> Generation:
+    """The same of one not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
+    generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
     with refused_if_taken("There is a generation of this name already.", "name"):
         generation.save(force_insert=True)
-    after = {"name": generation.name, "description": generation.description, "memory_gib": memory_gib}
+    names = ("name", "description", "memory_gib")
+    after = {name: getattr(generation, name) for name in names}
     audit.record(actor=actor, verb="generation.create", target=generation, after=after)
     return generation
 

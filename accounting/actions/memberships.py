@@ -24,19 +24,19 @@ def add_member(
     tickets: int = 100,
 ) -> Membership:
     require_admin(actor)
-    return add_within(actor=actor, tenant=tenant, user=user, role=role, tickets=tickets)
+    membership = Membership(user=user, tenant=tenant, role=role, tickets=tickets)
+    return add_within(actor=actor, membership=membership)
 
 
-def add_within(
-    *, actor: User | None, tenant: Tenant, user: User, role: str = Membership.Role.MEMBER, tickets: int = 100
-) -> Membership:
-    """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
-    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+def add_within(*, actor: User | None, membership: Membership) -> Membership:
+    """The same of one not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
+    user = membership.user
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=membership.tenant_id)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived.", "tenant")
     if not user.is_active:
         raise Refused(f"{user} is deactivated.", "user")
-    membership = Membership(user=user, tenant=tenant, role=role, tickets=tickets)
+    membership.tenant = tenant
     _check(membership)
     with refused_if_taken(f"{user} belongs to {tenant} already.", "user"):
         membership.save(force_insert=True)

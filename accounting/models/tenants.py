@@ -53,6 +53,10 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
     def active(self) -> Self:
         return self.filter(archived_at=None)
 
+    def within(self, tenant: Tenant) -> Self:
+        """The tenant and all below it."""
+        return self.filter(path__startswith=tenant.path)
+
     def subtree_of(self, tenant_ids: models.QuerySet[Any, Any] | list[int]) -> Self:
         """The given tenants and all below them, by the stored paths."""
         return self.filter(

@@ -19,7 +19,6 @@ from accounting.sums import start_of_hour
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
 from portal.reports.by_mail import by_mail
-from portal.share.queries import below
 from portal.share.trades import ANOTHER, visible_ids
 from portal.share.views import chosen_cluster, chosen_tenant
 from scheduling import actions
@@ -151,7 +150,9 @@ def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAna
 
 def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> QuerySet[SharingPart]:
     parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
-    return (parts.filter(tenant__in=below(tenant)) if tenant else parts).order_by("tenant__name")
+    return (parts.filter(tenant__in=Tenant.objects.within(tenant)) if tenant else parts).order_by(
+        "tenant__name"
+    )
 
 
 def read_anomalies(
@@ -160,7 +161,7 @@ def read_anomalies(
     """The latest jobs first."""
     found = SharingAnomaly.objects.visible_to(user).filter(part__analysis=analysis)
     if tenant:
-        found = found.filter(part__tenant__in=below(tenant))
+        found = found.filter(part__tenant__in=Tenant.objects.within(tenant))
     return found.select_related("job", "job__owner", "part__tenant").defer("job__spec")
 
 

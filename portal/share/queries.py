@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import QuerySet, Sum
+from django.db.models import Sum
 
 from accounting.models import Generation, Tenant, User
 from portal.share.periods import Period
@@ -48,7 +48,7 @@ def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> 
     owed = {
         row["generation"]: row["owed"]
         for row in ShareBalance.objects.filter(
-            cluster=cluster, tenant__in=below(tenant) & Tenant.objects.visible_to(user)
+            cluster=cluster, tenant__in=Tenant.objects.within(tenant) & Tenant.objects.visible_to(user)
         )
         .values("generation")
         .annotate(owed=Sum("owed"))
@@ -64,11 +64,6 @@ def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> 
     ]
 
 
-def below(tenant: Tenant) -> QuerySet[Tenant]:
-    """`tenant` and all tenants below it."""
-    return Tenant.objects.filter(path__startswith=tenant.path)
-
-
 def point_times(period: Period) -> list[datetime]:
     """When each point begins."""
     step = timedelta(seconds=period.seconds / POINTS)
@@ -80,7 +75,12 @@ def _sums(
 ) -> Iterator[tuple[tuple[int, int], Amounts]]:
     visible, params = (
         ShareInterval.objects.visible_to(user)
-        .filter(cluster=cluster, tenant__in=below(tenant), begins__lt=period.ends, ends__gt=period.begins)
+        .filter(
+            cluster=cluster,
+            tenant__in=Tenant.objects.within(tenant),
+            begins__lt=period.ends,
+            ends__gt=period.begins,
+        )
         .order_by()
         .values("round_id", "generation_id", "begins", "ends", *MEASURES)
         .query.sql_with_params()

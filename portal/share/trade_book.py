@@ -12,7 +12,6 @@ from accounting.models import Tenant, User
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.share.periods import Period, asked_stretch
-from portal.share.queries import below
 from portal.share.trades import SeenTrade, Side, read_trades, seen, totals, visible_ids
 from portal.share.views import chosen_tenant
 from scheduling.models import Trade
@@ -39,7 +38,7 @@ def file_name(period: Period) -> str:
 def trade_book(user: User, period: Period, *, generation: str = "", tenant: Tenant | None = None) -> Document:
     found = read_trades(user, period, generation=generation, tenant=tenant)
     mine = visible_ids(user)
-    sides = set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine
+    sides = set(Tenant.objects.within(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     booked = booked_trades(period.begins, period.ends, None if user.is_operator and tenant is None else sides)
     facts = [("Period", period.label), ("Teams", tenant.name if tenant else "All that you may see")]
     return Document(

@@ -61,7 +61,7 @@ def read_trades(
     if generation:
         trades = trades.filter(Q(slow__name=generation) | Q(fast__name=generation))
     if tenant:
-        below = Tenant.objects.filter(path__startswith=tenant.path)
+        below = Tenant.objects.within(tenant)
         trades = trades.filter(Q(seller__in=below) | Q(buyer__in=below))
     return trades.select_related("seller", "buyer", "slow", "fast")
 

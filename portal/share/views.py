@@ -19,7 +19,7 @@ from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, managed
 from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, read_period
-from portal.share.queries import POINTS, below, point_times, read_share
+from portal.share.queries import POINTS, point_times, read_share
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.amounts import Amounts
@@ -81,7 +81,7 @@ def trades(request: HttpRequest) -> HttpResponse:
     page = Paginator(read_runs(found, mine) if single is None else single, TRADES_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    sides = set(below(tenant).values_list("pk", flat=True)) & mine if tenant else mine
+    sides = set(Tenant.objects.within(tenant).values_list("pk", flat=True)) & mine if tenant else mine
     of = None if _sees_all(request.user, tenant) else sides
     booked = booked_trades(period.begins, period.ends, of)
     context = {
@@ -167,7 +167,9 @@ def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:
 
 def _until_last_round(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> Period:
     """The same length of time, ending with the last round whose shares are known."""
-    intervals = ShareInterval.objects.visible_to(user).filter(cluster=cluster, tenant__in=below(tenant))
+    intervals = ShareInterval.objects.visible_to(user).filter(
+        cluster=cluster, tenant__in=Tenant.objects.within(tenant)
+    )
     last = intervals.filter(ends__gt=period.ends - SETTLED_WITHIN).aggregate(last=Max("ends"))["last"]
     if last is None or last >= period.ends:
         return period

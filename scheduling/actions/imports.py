@@ -71,7 +71,9 @@ def import_history(
         raise Refused(f"There is a cluster {past.name} already.", "name")
     owners = _create_teams(actor, past.name, sorted({job.traced.tenant for job in jobs}))
     generation = Generation.objects.filter(name=past.generation).first()
-    generation = generation or create_generation_within(actor=actor, name=past.generation)
+    generation = generation or create_generation_within(
+        actor=actor, generation=Generation(name=past.generation)
+    )
     cluster = Cluster.objects.create(name=past.name, detached_at=past.ends)
     lock_schedule(cluster.pk)
     nodes = _create_nodes(cluster, past, generation)
@@ -188,7 +190,7 @@ def _create_teams(actor: User | None, name: str, names: Sequence[str]) -> dict[s
     for below in names:
         tenant = create_within(actor=actor, name=f"{name} {below}", parent=parent, tickets=100)
         user = create_user_within(actor=actor, user=User(username=f"{parent.slug}-{below}")).user
-        found[below] = add_within(actor=actor, tenant=tenant, user=user)
+        found[below] = add_within(actor=actor, membership=Membership(user=user, tenant=tenant))
     return found
 
 

@@ -37,7 +37,7 @@ class Selection:
             return cls(begins, ends, None, anonymous)
         found = exportable_tenants(user)
         if tenant is not None:
-            found = found.filter(path__startswith=tenant.path)
+            found = found.within(tenant)
         return cls(
             begins,
             ends,
