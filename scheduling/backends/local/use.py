@@ -50,9 +50,8 @@ class Gauge:
         self._by_processors: Meter[str] = Meter(negligible=WAITING * WINDOW)
         self._uuids: dict[str, tuple[str, ...]] = {}  # of GPUs, by the gang's token
         self._known: dict[str, _Known] = {}
-        self._empty: dict[
-            str, tuple[float, float]
-        ] = {}  # since when no look saw a process, and the last of these
+        # Since when no look saw a process, and the last of these.
+        self._empty: dict[str, tuple[float, float]] = {}
 
     def look(self) -> list[Use]:
         """What there is to tell since the last look; nothing when that was a moment ago."""
