@@ -9,6 +9,10 @@ def exact(local: datetime) -> str:
     return local.strftime("%A, %-d %B %Y, %H:%M:%S %Z")
 
 
+def to_the_minute(local: datetime) -> str:
+    return local.strftime("%-d %B %Y, %H:%M %Z")
+
+
 def number(value: float) -> str:
     """Whole from 100 on, thousands separated; three digits from 1 on; three decimals below, but never a false 0."""
     size, sign = abs(value), "−" if value < 0 else ""

@@ -14,6 +14,7 @@ from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import ReportSubscription
 from accounting.sums import HOUR
+from accounting.wording import to_the_minute
 from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
@@ -60,7 +61,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
 def capacity_file(request: HttpRequest, form: str) -> HttpResponse:
     """The same, exact: what GPUs were, and who bears it."""
     cluster, period, report = read_capacity(request)
-    name = f"fairlot-capacity-{period.first}-{period.last}"
+    name = f"fairlot-capacity-{period.in_a_name}"
     return answer(capacity_document(cluster, period, report), form, name)
 
 
@@ -127,13 +128,9 @@ def capacity_facts(
     cluster: Cluster | None, period: ReportPeriod, report: CapacityReport
 ) -> list[tuple[str, str]]:
     """What the report is of, until when, and whether more is to come."""
-    until = (
-        "nothing yet"
-        if report.until is None
-        else f"{report.until.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
-    )
+    until = "nothing yet" if report.until is None else to_the_minute(report.until.astimezone(period.zone))
     return [
-        ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
+        ("Period", period.in_words),
         ("Cluster", cluster.name if cluster else "All"),
         ("Closed until", until),
         *([("State", PROVISIONAL)] if is_provisional(cluster, period, report) else []),

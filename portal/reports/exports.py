@@ -32,7 +32,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
         anonymous=request.GET.get("anonymous") == "1",
     )
     stem, _, ending = form.partition(".")
-    name = f"fairlot-{stem}-{period.first}-{period.last}.{ending}"
+    name = f"fairlot-{stem}-{period.in_a_name}.{ending}"
     return StreamingHttpResponse(
         _sent(export_lines(form, selection)),
         content_type=FORMS[form][1],

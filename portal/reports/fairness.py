@@ -144,5 +144,5 @@ def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
 def fairness_file(request: HttpRequest, form: str) -> HttpResponse:
     """The same, unrounded."""
     report = read_fairness(request)
-    name = f"fairlot-fairness-{report.period.first}-{report.period.last}"
+    name = f"fairlot-fairness-{report.period.in_a_name}"
     return answer(fairness_document(report), form, name)

@@ -46,7 +46,7 @@ def fairness_document(report: FairnessReport) -> Document:
     return Document(
         title="Fairness",
         facts=[
-            ("Period", f"{report.period.first} to {report.period.last} ({report.period.zone.key})"),
+            ("Period", report.period.in_words),
             ("Cluster", report.cluster.name if report.cluster else "All"),
             ("Teams", report.tenant.name if report.tenant else "All that you may see"),
         ],

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.models import Tenant, User
+from accounting.wording import to_the_minute
 from portal.jobs.idle import Told, told_of
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.idle import BY_TEAM, TeamIdle, idle_by_team, idle_now
@@ -57,7 +58,7 @@ def idle_file(request: HttpRequest, form: str) -> HttpResponse:
 
 def file_name(period: ReportPeriod) -> str:
     """Without ending."""
-    return f"fairlot-idle-{period.first}-{period.last}"
+    return f"fairlot-idle-{period.in_a_name}"
 
 
 def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = None) -> Document:
@@ -66,8 +67,8 @@ def idle_document(viewer: User, period: ReportPeriod, tenant: Tenant | None = No
     return Document(
         title="Idle GPUs",
         facts=[
-            ("As of", f"{now.astimezone(zone):%-d %B %Y, %H:%M %Z}"),
-            ("Period", f"{period.first} to {period.last} ({zone.key})"),
+            ("As of", to_the_minute(now.astimezone(zone))),
+            ("Period", period.in_words),
             ("Teams", tenant.name if tenant else "All that you may see"),
         ],
         tables=[

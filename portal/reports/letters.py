@@ -67,7 +67,7 @@ def letter_of(subscription: ReportSubscription, period: ReportPeriod) -> Letter:
         period,
         document,
         f"{page_of(report)}?{urlencode(_dates(period))}",
-        f"fairlot-{report}-{period.first}-{period.last}",
+        f"fairlot-{report}-{period.in_a_name}",
         alone=document.tables[0].key if len(document.tables) == 1 else "",
     )
 
@@ -86,7 +86,7 @@ def _letter(
     return Letter(
         period,
         [
-            f"{document.title}, {period.first} to {period.last} ({period.zone.key})",
+            f"{document.title}, {period.in_words}",
             *([""] if told else []),
             *told,
         ],
@@ -121,7 +121,7 @@ def _usage(of: ReportSubscription, period: ReportPeriod) -> Letter:
 
 def _fairness(of: ReportSubscription, period: ReportPeriod) -> Letter:
     document = fairness_document(fairness_report(of.user, period, tenant=of.tenant))
-    name = f"fairlot-fairness-{period.first}-{period.last}"
+    name = f"fairlot-fairness-{period.in_a_name}"
     return _letter(period, document, _of_team(of, **_dates(period)), name)
 
 
@@ -142,7 +142,7 @@ def _anomalies(of: ReportSubscription, period: ReportPeriod) -> Letter:
     analyses = analyses_ended_in(of.user, period.begins, period.ends)
     document = document_of_analyses(of.user, analyses, period, tenant=of.tenant)
     more = {"cluster": analyses[0].cluster.name, "analysis": analyses[0].pk} if analyses else {}
-    name = f"fairlot-anomalies-{period.first}-{period.last}"
+    name = f"fairlot-anomalies-{period.in_a_name}"
     return _letter(period, document, _of_team(of, **more), name)
 
 
@@ -176,7 +176,7 @@ def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool)
     return Letter(
         period,
         [
-            f"{tenant.name}, {period.first} to {period.last} ({period.zone.key}), number {statement.number}:",
+            f"{tenant.name}, {period.in_words}, number {statement.number}:",
             "",
             *(f"    {money(total.cost, total.currency)}" for total in statement.totals),
             f"    {hours} GPU-hours, of which {wasted} in vain",

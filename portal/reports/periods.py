@@ -44,6 +44,16 @@ class ReportPeriod:
     def ends(self) -> datetime:
         return datetime.combine(self.last + timedelta(days=1), time(), self.zone)
 
+    @property
+    def in_words(self) -> str:
+        """As heads of files and letters tell it."""
+        return f"{self.first} to {self.last} ({self.zone.key})"
+
+    @property
+    def in_a_name(self) -> str:
+        """As names of files tell it."""
+        return f"{self.first}-{self.last}"
+
 
 def asked_period(request: HttpRequest, *, is_page: bool = False) -> ReportPeriod:
     """The period that a request asks for, in the zone that it names, else the reader's (of the API: UTC).

@@ -16,6 +16,7 @@ from accounting.models import Tenant, User
 from accounting.one_moment import one_moment
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
 from accounting.visibility import tenants_seen
+from accounting.wording import to_the_minute
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
@@ -108,7 +109,7 @@ def largest_first(report: UsageReport) -> UsageReport:
 
 def file_name(by: By, period: ReportPeriod) -> str:
     """Without ending."""
-    return f"fairlot-usage-{by}-{period.first}-{period.last}"
+    return f"fairlot-usage-{by}-{period.in_a_name}"
 
 
 def usage_document(
@@ -138,13 +139,13 @@ def usage_facts(
 ) -> list[tuple[str, str]]:
     """What the report is of, and whether more is to come, for who reads it later."""
     facts = [
-        ("Period", f"{period.first} to {period.last} ({period.zone.key})"),
+        ("Period", period.in_words),
         ("Teams", tenant.name if tenant else "All that you may see"),
     ]
     if by == By.LABEL:
         facts.append(("Label", key))
     if report.lacks_before:
-        until = f"{report.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+        until = to_the_minute(report.lacks_before.astimezone(period.zone))
         facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
     left = unbooked(user, period.begins, period.ends, tenant=tenant)
     is_over = now_from_database() >= period.ends

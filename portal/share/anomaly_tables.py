@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.models import Tenant, User
+from accounting.wording import to_the_minute
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import ReportPeriod
 from portal.share.anomalies import (
@@ -77,7 +78,7 @@ def anomalies_document(
     zone = zone or timezone.get_current_timezone()
 
     def local(moment: datetime | None) -> str:
-        return "not yet" if moment is None else f"{moment.astimezone(zone):%-d %B %Y, %H:%M %Z}"
+        return "not yet" if moment is None else to_the_minute(moment.astimezone(zone))
 
     return Document(
         title="Sharing anomalies",
@@ -123,7 +124,7 @@ def document_of_analyses(
     user: User, analyses: Sequence[SharingAnalysis], period: ReportPeriod, *, tenant: Tenant | None = None
 ) -> Document:
     """What each of them tells, one cluster after the other, for a letter about the period."""
-    facts = [("Period", f"{period.first} to {period.last} ({period.zone.key})")]
+    facts = [("Period", period.in_words)]
     told = [anomalies_document(user, one, tenant=tenant, zone=period.zone) for one in analyses]
     if not told:
         teams = tenant.name if tenant else "All that you may see"

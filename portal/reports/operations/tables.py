@@ -17,6 +17,7 @@ from accounting.class_prices import is_priced
 from accounting.models import Price
 from accounting.price_history import price_history
 from accounting.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
+from accounting.wording import to_the_minute
 from portal.reports.fairness import edges
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
@@ -449,7 +450,7 @@ def chargeback_document(asked: Asked) -> Document:
 
 def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
     period = asked.period
-    facts = [("Period", f"{period.first} to {period.last} ({period.zone})")]
+    facts = [("Period", period.in_words)]
     if asked.cluster:
         facts.append(("Cluster", asked.cluster.name))
     return Document(title, tables, facts, period.zone)
@@ -461,7 +462,7 @@ def _of_closed_hours(
     """The same with what tells who reads it later whether more was to come."""
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone
-    told = "nothing yet" if until is None else f"{until.astimezone(zone):%-d %B %Y, %H:%M %Z}"
+    told = "nothing yet" if until is None else to_the_minute(until.astimezone(zone))
     facts = [*document.facts, ("Closed until", told)]
     if until is None or until < asked.period.ends or not is_settled:
         facts.append(("State", PROVISIONAL))

@@ -102,7 +102,7 @@ def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
 def operations_file(request: HttpRequest, subject: str, form: str) -> HttpResponse:
     """Everything that the page tells, exact and unrounded."""
     asked, document = read_operations(request, subject)
-    name = f"fairlot-{subject}-{asked.period.first}-{asked.period.last}"
+    name = f"fairlot-{subject}-{asked.period.in_a_name}"
     return answer(document, form, name, alone=document.tables[0].key if len(document.tables) == 1 else "")
 
 

@@ -129,7 +129,7 @@ def period_name(period: ReportPeriod) -> str:
     """2026-03 for a whole month, else 2026-03-01-2026-03-15."""
     after = period.last + timedelta(days=1)
     whole = period.first.day == after.day == 1 and (after - period.first).days <= 31
-    return f"{period.first:%Y-%m}" if whole else f"{period.first}-{period.last}"
+    return f"{period.first:%Y-%m}" if whole else period.in_a_name
 
 
 def statement_of(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: bool = False) -> Statement:

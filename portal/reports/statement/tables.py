@@ -10,6 +10,7 @@ from django.conf import settings
 
 from accounting.past_budgets import MOST_PERIODS
 from accounting.reports import UsageRow
+from accounting.wording import to_the_minute
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
 from portal.reports.statement.figures import Ahead, Statement
@@ -32,7 +33,7 @@ def document_of(statement: Statement) -> Document:
         ("Number", statement.number),
         ("To", statement.tenant.name),
         ("Period", f"{period.first:%-d %B %Y} to {period.last:%-d %B %Y} ({period.zone.key})"),
-        ("As of", f"{statement.at.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"),
+        ("As of", to_the_minute(statement.at.astimezone(period.zone))),
     ]
     if statement.is_provisional:
         facts.append(("State", PROVISIONAL))
@@ -41,7 +42,7 @@ def document_of(statement: Statement) -> Document:
     if left := statement.unbooked.in_words(period.zone):
         facts.append(("Not booked yet", left))
     if statement.lacks_before:
-        until = f"{statement.lacks_before.astimezone(period.zone):%-d %B %Y, %H:%M %Z}"
+        until = to_the_minute(statement.lacks_before.astimezone(period.zone))
         facts.append(("Archived", f"What was held before {until}; {LACKS}"))
     return Document(
         title=f"Statement of {statement.tenant.name}",
