@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.periods import period_of
-from accounting.spending import Account
+from accounting.spending import Account, limited_by
 
 # The least that a limit of hours or money can leave.
 LEAST = Decimal("0.001")
@@ -45,7 +45,7 @@ class Standing:
 
     @property
     def account(self) -> Account:
-        return limited_by(self.quota, self.tenant, self.user.pk if self.user else None)
+        return limited_by(self.quota, self.tenant.pk, self.user.pk if self.user else None)
 
     def __str__(self) -> str:
         quota, used, limit = self.quota, _figure(self.used), _figure(self.quota.limit)
@@ -95,12 +95,7 @@ def sight(tenant: Tenant, reader: User | None) -> frozenset[int]:
 def standing(quota: Quota, used: Decimal, tenant: Tenant, user: User | None, now: datetime) -> Standing:
     """`used` of a limit that holds for `user` in `tenant`."""
     ends = period_of(quota.period, quota.days, now)[1] if quota.period else None
-    return Standing(quota, used, tenant, user if quota.user_id or quota.each_user else None, ends)
-
-
-def limited_by(quota: Quota, tenant: Tenant, user_id: int | None) -> Account:
-    """The account of `tenant` or above it whose use a limit counts."""
-    return (tenant.pk, user_id) if quota.user_id or quota.each_user else (quota.tenant_id, None)
+    return Standing(quota, used, tenant, user if quota.is_of_users else None, ends)
 
 
 def _unit(quota: Quota) -> str:

@@ -138,7 +138,7 @@ class Spending:
 
     def accounts(self, quota: Quota) -> Iterable[Account]:
         """Those that have used something of it; of a tenant's limit, the tenant."""
-        if quota.user_id is None and not quota.each_user:
+        if not quota.is_of_users:
             return [(quota.tenant_id, None)]
         self.used(quota, (0, None))
         return self._used[quota.pk]
@@ -154,8 +154,8 @@ class Spending:
                 continue
             if quota.user_id not in {None, user}:
                 continue
-            whose = (tenant, user) if quota.user_id or quota.each_user else (quota.tenant_id, None)
-            used[whose] += amount.money if quota.kind == Quota.Kind.MONEY else amount.gpu_seconds / HOUR
+            more = amount.money if quota.kind == Quota.Kind.MONEY else amount.gpu_seconds / HOUR
+            used[limited_by(quota, tenant, user)] += more
         return used
 
     def _begins(self, quota: Quota) -> datetime:
@@ -165,6 +165,11 @@ class Spending:
         """Tenants at or below those with a limit over this period."""
         tops = tuple(self.paths[quota.tenant_id] for quota in self.quotas if self._begins(quota) == begins)
         return [pk for pk, path in self.paths.items() if path.startswith(tops)]
+
+
+def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
+    """The account in which a limit counts what this user of this tenant uses, which it limits."""
+    return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
 
 
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[Held]) -> datetime | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from django.db.models import Sum
 
 from accounting.models import Quota, Tenant
-from accounting.quotas import limited_by
+from accounting.spending import limited_by
 from scheduling.locks import lock_limits
 from scheduling.models import Cluster, Lease
 
@@ -61,7 +61,7 @@ class _Held:
     ) -> list[tuple[Quota, tuple[int, int, int | None]]]:
         tenant = self._tenants[tenant_id]
         return [
-            (quota, (quota.pk, *limited_by(quota, tenant, user_id)))
+            (quota, (quota.pk, *limited_by(quota, tenant_id, user_id)))
             for quota in self._quotas
             if tenant.path.startswith(quota.tenant.path)
             and quota.generation_id in {None, generation_id}

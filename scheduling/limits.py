@@ -170,7 +170,7 @@ class RoundLimits:
             if quota.generation_id is not None and quota.generation_id not in column:
                 continue
             kind = None if quota.generation_id is None else column[quota.generation_id]
-            if quota.user_id is not None or quota.each_user:
+            if quota.is_of_users:
                 yield from ((quota, t, kind) for t, key in leaves if self._limits(quota, key))
             elif quota.tenant_id in teams:
                 yield quota, teams[quota.tenant_id], kind

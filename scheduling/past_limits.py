@@ -46,7 +46,7 @@ def limits_between(begins: datetime, ends: datetime, indices: Indices) -> Iterat
             leaves_idle=quota.at_limit == Quota.AtLimit.IDLE,
         )
         below = {pk for pk, lineage in lineages.items() if quota.tenant_id in lineage}
-        if quota.user_id is None and not quota.each_user:
+        if not quota.is_of_users:
             yield limit(frozenset(indices.tenants[pk] for pk in below))
             continue
         for (tenant, user), place in indices.users.items():

@@ -91,7 +91,7 @@ def _used(quota: Quota, begins: datetime, ends: datetime) -> Iterator[tuple[int,
         used = used.filter(currency=settings.FAIRLOT_CURRENCY)
     amount = Sum("full_cost" if quota.kind == Quota.Kind.MONEY else "gpu_seconds")
     used = used.annotate(hour=TruncHour("period__startswith"))
-    if not (quota.user_id or quota.each_user):
+    if not quota.is_of_users:
         hourly = list(used.values_list("hour").annotate(amount).order_by("hour"))
         yield from ((pk, None, hourly) for pk in tenants)
         return

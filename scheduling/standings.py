@@ -13,8 +13,8 @@ from django.db.models.functions import Coalesce
 
 from accounting.models import Quota, Tenant, User
 from accounting.models.quotas import QuotaQuerySet
-from accounting.quotas import Standing, limited_by, standing
-from accounting.spending import Account, Spending
+from accounting.quotas import Standing, standing
+from accounting.spending import Account, Spending, limited_by
 from scheduling.limits import unbooked
 from scheduling.models import Cluster, Job, Lease, Round
 
@@ -39,7 +39,7 @@ def standings(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetim
     """Of those among `quotas` that hold for `user` in `tenant`."""
     found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
     return [
-        standing(quota, used.get(limited_by(quota, tenant, user.pk), Decimal(0)), tenant, user, now)
+        standing(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
         for quota, used in used_by_account(found, now=now)
     ]
 
@@ -64,7 +64,7 @@ def gpus_had(quota: Quota, tenant: Tenant, user: User) -> Mapping[int, int]:
     leases = _below(Lease.objects.filter(HAD), quota, "job__")
     if quota.generation_id is not None:
         leases = leases.filter(generation=quota.generation_id)
-    if quota.user_id or quota.each_user:
+    if quota.is_of_users:
         leases = leases.filter(job__tenant=tenant, job__owner=user)
     return dict(leases.order_by().values_list("generation").annotate(Sum("gpus")))
 
@@ -99,12 +99,8 @@ def _by_account(
     found: dict[Account, Decimal] = defaultdict(Decimal)
     whose = rows.order_by().values_list(f"{to_job}tenant", f"{to_job}owner").annotate(amount)
     for tenant, user, count in whose:
-        found[_account(quota, tenant, user)] += count
+        found[limited_by(quota, tenant, user)] += count
     return found
-
-
-def _account(quota: Quota, tenant: int, user: int) -> Account:
-    return (tenant, user) if quota.user_id or quota.each_user else (quota.tenant_id, None)
 
 
 def _longest(quota: Quota, now: datetime) -> Mapping[Account, Decimal]:
@@ -114,7 +110,7 @@ def _longest(quota: Quota, now: datetime) -> Mapping[Account, Decimal]:
     }
     found: dict[Account, Decimal] = defaultdict(Decimal)
     for pk, ran in ran_for(whose, now).items():
-        account = _account(quota, *whose[pk])
+        account = limited_by(quota, *whose[pk])
         found[account] = max(found[account], in_hours(ran))
     return found
 

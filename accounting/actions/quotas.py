@@ -79,7 +79,7 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
         raise Refused("This limit blocks or warns; it cannot leave jobs to idle GPUs.", "at_limit")
     if quota.generation and quota.kind in Quota.WITHOUT_GENERATION:
         raise Refused("This limit is of all GPUs together.", "generation")
-    if (quota.user or quota.each_user) and quota.kind == Quota.Kind.BORROWED:
+    if quota.is_of_users and quota.kind == Quota.Kind.BORROWED:
         raise Refused("Teams borrow, not users.", "user")
     if quota.user and quota.each_user:
         raise Refused("A limit is of each user or of one.", "user")
@@ -157,7 +157,7 @@ def told(quota: Quota) -> dict[str, object]:
     """A limit as the audit trail keeps it; without what is as usual."""
     generation = quota.generation.name if quota.generation else None
     said: dict[str, object] = {"kind": quota.kind, "generation": generation, "limit": quota.limit}
-    if quota.user or quota.each_user:
+    if quota.is_of_users:
         said["user"] = quota.user.get_username() if quota.user else "each"
     if quota.period:
         said["period"] = quota.when()

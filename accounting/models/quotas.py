@@ -104,6 +104,11 @@ class Quota(models.Model):
     def __str__(self) -> str:
         return f"{self.whose()}: {self.what()}"
 
+    @property
+    def is_of_users(self) -> bool:
+        """Of one or of each, in a tenant or below it; else of the tenant with all below it together."""
+        return self.each_user or self.user_id is not None
+
     def whose(self) -> str:
         if self.each_user:
             return f"Each user of {self.tenant.name}"

@@ -11,8 +11,8 @@ from accounting.actions.quotas import limit_of
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant, UsageHour
 from accounting.periods import calendar_period, period_of
-from accounting.quotas import limited_by, never_fits, standing
-from accounting.spending import Held, Spending, spent
+from accounting.quotas import never_fits, standing
+from accounting.spending import Held, Spending, limited_by, spent
 from tests import make
 from tests.accounting.booking import NOON, book, close_hours, minutes
 from tests.make import Cast
@@ -135,7 +135,11 @@ class TestSpending:
         spending = Spending(quotas, NOON, ())
         found = [
             standing(
-                one, spending.used(one, limited_by(one, cast.astro, cast.bob.pk)), cast.astro, cast.bob, NOON
+                one,
+                spending.used(one, limited_by(one, cast.astro.pk, cast.bob.pk)),
+                cast.astro,
+                cast.bob,
+                NOON,
             )
             for one in quotas
         ]
