@@ -7,6 +7,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "figures": ("tests/proof/test_fairness.py",),
     "crashes": ("tests/ground/test_up.py", "tests/proof/test_crashes.py"),
     "browser": ("tests/proof/test_browser.py",),
+    "attacks": ("tests/attack/test_attacks.py",),
     # One control plane for all, which some of them crash.
     "cluster": (
         "tests/cluster/test_controlplane.py",

@@ -1,0 +1,130 @@
+"""The list of attacks, and the portal that they are made on."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import tests.attack
+from tests.proof.portal import RunningPortal
+
+CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What an attacker tries; `run` raises AssertionError with what got through."""
+
+    subject: str
+    name: str
+    run: Callable[[Target], None]
+    needs: str  # "" for any portal, "cluster" for the Kubernetes of tests/cluster
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.name}"
+
+
+_attacks: list[Attack] = []
+
+
+def attack(name: str, *, needs: str = "") -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
+    """Adds the function to the list; its module is the subject."""
+
+    def add(run: Callable[[Target], None]) -> Callable[[Target], None]:
+        _attacks.append(Attack(run.__module__.rpartition(".")[2], name, run, needs))
+        return run
+
+    return add
+
+
+def all_attacks() -> list[Attack]:
+    """Every attack of this package, subject by subject in alphabetical order."""
+    for module in sorted(pkgutil.iter_modules(tests.attack.__path__), key=lambda module: module.name):
+        if not module.name.startswith(("__", "test_")) and module.name != "conftest":
+            importlib.import_module(f"tests.attack.{module.name}")
+    return list(_attacks)
+
+
+@dataclass
+class Person:
+    """Somebody who is signed in, as a browser would be, without one."""
+
+    name: str
+    http: httpx.Client
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.http.get(path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        """A form or call with the CSRF token and Origin of a page of the portal."""
+        origin = {"Origin": str(self.http.base_url).rstrip("/"), "X-CSRFToken": self.csrf()}
+        return self.http.post(path, headers=origin | options.pop("headers", {}), **options)
+
+    def csrf(self) -> str:
+        found = CSRF.search(self.http.get("/account/tokens/").text)
+        assert found, f"{self.name} is not signed in"
+        return found[1]
+
+    def submit(self, team: str = "", **spec: Any) -> int:
+        """Submits a job through the API; its number."""
+        body = {"spec": {"name": "attack"} | spec} | ({"team": team} if team else {})
+        answer = self.post("/api/v1/jobs", json=body)
+        assert answer.status_code in {200, 201}, answer.text
+        return int(answer.json()["id"])
+
+    def job(self, number: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/api/v1/jobs/{number}").json()
+        return found
+
+    def cancel(self, number: int) -> httpx.Response:
+        return self.post(f"/api/v1/jobs/{number}/cancel")
+
+
+@dataclass
+class Target:
+    """A whole portal of one's own with the demo in it: alice and bob are of one team, charlie of another."""
+
+    portal: RunningPortal
+    _people: dict[str, Person] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def url(self) -> str:
+        return self.portal.url
+
+    @property
+    def var(self) -> Path:
+        return self.portal.var
+
+    def stranger(self, **options: Any) -> httpx.Client:
+        """A client that is signed in nowhere."""
+        return self._stack.enter_context(httpx.Client(base_url=self.url, timeout=60, **options))
+
+    def person(self, name: str) -> Person:
+        """One of the demo's people (ada is an admin, olga an operator), signed in once and kept."""
+        if name not in self._people:
+            self._people[name] = self.sign_in(name, self.portal.passwords[name])
+        return self._people[name]
+
+    def sign_in(self, name: str, password: str) -> Person:
+        """A session of its own."""
+        http = self.stranger()
+        form = CSRF.search(http.get("/account/login/").text)
+        assert form
+        data = {"username": name, "password": password, "csrfmiddlewaretoken": form[1]}
+        answer = http.post("/account/login/", data=data, headers={"Origin": self.url})
+        assert answer.status_code == 302, (
+            f"{name} could not sign in: {answer.status_code} {answer.text[:500]}"
+        )
+        return Person(name, http)
+
+    def close(self) -> None:
+        self._stack.close()
