@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from scheduling.backends import opening
 from scheduling.backends.base import (
     BackendError,
     End,
@@ -24,7 +25,7 @@ from scheduling.backends.base import (
     Worker,
 )
 from scheduling.backends.local import folders, hidden, processes, removal, reports
-from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
+from scheduling.backends.local.files import Busy, JobFiles, read_json, reports_in, write_json
 from scheduling.backends.local.use import Gauge
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
@@ -140,7 +141,7 @@ class LocalBackend:
     def observe(self) -> Sequence[Observation]:
         """Everything known of leases that have not been forgotten. What has no supervisor is cleared away."""
         observations = []
-        for path in sorted((self.root / ".status").glob("[0-9]*.json")):
+        for path in reports_in(self.root):
             try:
                 status = read_json(path)
                 if status is not None:
@@ -175,7 +176,7 @@ class LocalBackend:
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs; complete when no turn runs."""
         files = JobFiles(self.root, job_id)
-        return LogFiles(files.logs).read(
+        return self._logs(job_id).read(
             rank,
             offset,
             limit,
@@ -184,11 +185,11 @@ class LocalBackend:
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Bytes that a rank's log has now; 0 when there is none."""
-        return LogFiles(JobFiles(self.root, job_id).logs).size(rank)
+        return self._logs(job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Ranks that have a log."""
-        return LogFiles(JobFiles(self.root, job_id).logs).ranks()
+        return self._logs(job_id).ranks()
 
     def changes(self, *, timeout: float) -> Iterator[None]:
         """Yields at first, then whenever a report was replaced, and at the latest every `timeout` seconds."""
@@ -196,6 +197,9 @@ class LocalBackend:
         yield from renames_in(self.root / ".status", timeout)
 
     # --- how -----------------------------------------------------------------------------------
+
+    def _logs(self, job_id: int) -> LogFiles:
+        return LogFiles(JobFiles(self.root, job_id).logs, self.log_limit_bytes)
 
     @contextmanager
     def _orders(self, job_id: int) -> Iterator[JobFiles]:
@@ -207,7 +211,7 @@ class LocalBackend:
                 yield files
         except Busy as error:
             raise BackendError(str(error)) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
 
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
@@ -356,10 +360,22 @@ def _how_to_ask(endpoint: Endpoint | None) -> dict[str, Any] | None:
     return {name: getattr(endpoint, name) for name in names}
 
 
+@contextmanager
+def _errors_of_supervisor(folder: int) -> Iterator[int]:
+    """Where a supervisor writes what it can say nowhere else; nowhere when that file cannot be opened."""
+    try:
+        fd = opening.open_file("supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder=folder)
+    except OSError as error:
+        logger.warning("supervisor.log cannot be written: %s", opening.why(error))
+        fd = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    with opening.opened(fd):
+        yield fd
+
+
 def _launch(files: JobFiles, run_lock: int) -> None:
     """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
     command = [sys.executable, "-I", str(SHIM), "start", str(files.root), str(files.job_id), str(run_lock)]
-    with (files.folder / "supervisor.log").open("ab") as errors:
+    with files.opened(files.folder) as folder, _errors_of_supervisor(folder) as errors:
         launcher = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -8,12 +8,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from scheduling.backends import opening
 from scheduling.backends.local import processes
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.output import Log, Progress
 
 CHUNK = 65536  # bytes, a pipe's usual size
-FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are made if missing
+FOLDERS = ("HOME", "TMPDIR")  # variables whose folders the program makes if they are missing
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,7 +36,7 @@ class Worker:
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
         self._command: list[str] = gang["command"]
-        self._temporary = files.folder / "tmp"
+        self._files = files
         self.rank = rank
         self.pid: int | None = None
         self.exit: int | None = None
@@ -45,19 +46,26 @@ class Worker:
         self.progress: Progress | None = None
         if rank == 0:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
-        self._log = files.log(rank)
         self._log_limit: int = gang["log_limit_bytes"]
 
     def start(self, shared: dict[str, str]) -> None:
         """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
         environment = self._spec["environment"] | shared
+        folder = self._files.folder
+        name = f"rank-{self.rank}"
         try:
-            for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
-                Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-            Path(environment["FAIRLOT_PROGRESS"]).unlink(missing_ok=True)  # an older epoch's
-            self.log = Log(self._log, self._log_limit)
+            # The user's own HOME or TMPDIR is the program's affair: nothing is made outside the job's folder here.
+            for own in (
+                folder / "work" / name,
+                folder / "home",
+                folder / "tmp" / name,
+                folder / "checkpoint",
+            ):
+                with self._files.opened(own, make=True):
+                    pass
         except OSError as error:
             raise CannotStart(f"its folder cannot be used: {error.filename}: {error.strerror}") from None
+        self.log = self._open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
         told, tell = os.pipe()
@@ -71,6 +79,16 @@ class Worker:
             problem = answer.read()  # ends when exec closes the other end, or when the child is gone
         if problem:
             raise CannotStart(problem.decode(errors="replace"))
+
+    def _open_log(self) -> Log:
+        """The log; one that cannot be opened ends no job, it leaves out what the program writes."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            with self._files.opened(self._files.logs, make=True) as logs:
+                fd = opening.open_file(self._files.log(self.rank).name, flags, folder=logs)
+        except OSError as error:
+            return Log(None, self._log_limit, trouble=opening.why(error))
+        return Log(fd, self._log_limit, resumes=True)
 
     def _become(self, environment: dict[str, str], output: int, tell: int, supervisor: int) -> None:
         """Turns this fresh child into the user's program. Never returns."""
@@ -90,6 +108,8 @@ class Worker:
             os.closerange(3, tell)  # all of ours close by exec anyway; this is for what a library left open
             os.closerange(tell + 1, 65536)
             os.chdir(self._spec["folder"])
+            for name in FOLDERS:
+                Path(environment[name]).mkdir(mode=0o700, parents=True, exist_ok=True)
             os.execvpe(self._command[0], self._command, environment)  # noqa: S606
         except BaseException as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
