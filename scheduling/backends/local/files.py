@@ -103,8 +103,8 @@ class JobFiles:
     def make(self) -> None:
         """Creates the folders; OSError when the disk refuses, or when something else lies there."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.logs, self.beat.parent, self.status(0).parent):
-            with self.opened(folder, make=True):
+        for path in (self.logs, self.beat.parent, self.status(0).parent):
+            with self.opened(path, make=True):
                 pass
         with self.opened(self.folder) as folder:
             if not _is_fifo("poke", folder):
