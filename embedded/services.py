@@ -166,6 +166,10 @@ class Web(Program):
 
     def __init__(self, host: str, port: int, *, log: Path, environment: Mapping[str, str]) -> None:
         arguments = ["-m", "granian", "--interface", "asginl", "--host", host, "--port", str(port)]
+        # Only HTTP/1 has a timeout for headers, and for connections on which nothing is asked.
+        arguments += ["--http", "1", "--http1-header-read-timeout", "15000"]
+        # How many connections may be open at once, streams among them.
+        arguments += ["--backlog", "2048", "--backpressure", "2048"]
         # Open event streams would hold the stop up for ever.
         arguments += ["--workers", "1", "--workers-kill-timeout", "3", "portal.asgi:application"]
         super().__init__("web", arguments, log=log, environment=environment, patience=10)

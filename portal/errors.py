@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from portal.edge.full_disks import is_disk_full
+from portal.hashing import TooManyPasswords
 from portal.reports.periods import WrongQuestion
+
+DISK_FULL = (
+    "A disk of Fairlot's is full, so nothing can be saved until an operator has freed space. "
+    "Pages that only read still work."
+)
+DATABASE_AWAY = "Fairlot's database does not answer, or had to give up. Try again in a moment."
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -23,4 +34,20 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Rendered without the session or the user: the database may be what is broken."""
+    error = sys.exc_info()[1]
+    if is_disk_full(error):
+        return _unavailable(507, "A disk is full", DISK_FULL)
+    if isinstance(error, OperationalError | InterfaceError):
+        return _unavailable(503, "The database does not answer", DATABASE_AWAY)
+    if isinstance(error, TooManyPasswords):
+        return _unavailable(503, "Fairlot is busy", f"{error} Try again in a moment.")
     return render(None, "500.html", status=500)
+
+
+def _unavailable(status: int, title: str, detail: str) -> HttpResponse:
+    words = {"status": status, "title": title, "detail": detail}
+    answer = render(None, "unavailable.html", words, status=status)
+    if status == 503:
+        answer["Retry-After"] = "5"
+    answer["Cache-Control"] = "no-store"
+    return answer

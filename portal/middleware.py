@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
@@ -83,7 +84,7 @@ class LoopbackOnlyMiddleware:
             settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK
             or _is_loopback(request.META.get("REMOTE_ADDR", ""))
             or request.path_info == "/healthz"
-            or not Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
+            or not _has_local_cluster()
         ):
             return self.get_response(request)
         return HttpResponse(
@@ -92,6 +93,26 @@ class LoopbackOnlyMiddleware:
             status=403,
             content_type="text/plain",
         )
+
+
+# Asked for each request of a stranger, so not of the database each time.
+LOCAL_CLUSTER_KNOWN_FOR = 5.0  # seconds
+_local_cluster: tuple[float, bool] = (float("-inf"), False)
+
+
+def _has_local_cluster() -> bool:
+    global _local_cluster  # noqa: PLW0603 - one answer for the process
+    at, found = _local_cluster
+    if time.monotonic() - at > LOCAL_CLUSTER_KNOWN_FOR:
+        found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
+        _local_cluster = (time.monotonic(), found)
+    return found
+
+
+def forget_local_cluster() -> None:
+    """Has the next request ask the database again."""
+    global _local_cluster  # noqa: PLW0603 - as above
+    _local_cluster = (float("-inf"), False)
 
 
 def _is_loopback(address: str) -> bool:

@@ -18,7 +18,18 @@ env = environ.FileAwareEnv()
 SECRET_KEY = env.str("SECRET_KEY")
 if len(SECRET_KEY) < 40:
     raise ImproperlyConfigured("SECRET_KEY must be at least 40 characters of randomness")
-DATABASES = {"default": env.db_url("DATABASE_URL") | {"CONN_MAX_AGE": 0, "ATOMIC_REQUESTS": False}}
+_database = env.db_url("DATABASE_URL")
+# A server that is gone without a word is noticed; one that restarted is connected to again.
+_database["OPTIONS"] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 40_000,  # milliseconds
+} | _database.get("OPTIONS", {})
+DATABASES = {
+    "default": _database | {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True, "ATOMIC_REQUESTS": False}
+}
 if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
     raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
 REDIS_URL = env.str("REDIS_URL")
@@ -40,6 +51,21 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 if env.bool("BEHIND_PROXY", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     USE_X_FORWARDED_HOST = True
+
+# Of each web process; beyond that requests wait for a moment. Workers need connections, too: docs/operate.md.
+FAIRLOT_WEB_DATABASE_CONNECTIONS = env.int("FAIRLOT_WEB_DATABASE_CONNECTIONS", 12)
+if FAIRLOT_WEB_DATABASE_CONNECTIONS < 4:
+    raise ImproperlyConfigured("FAIRLOT_WEB_DATABASE_CONNECTIONS must be 4 or more")
+# Bodies larger than that are refused, and those that take longer to arrive.
+FAIRLOT_BODY_LIMIT_BYTES = env.int("FAIRLOT_BODY_LIMIT_BYTES", 4 * 1024 * 1024)
+FAIRLOT_BODY_SECONDS = env.int("FAIRLOT_BODY_SECONDS", 60)
+# What is sent to a session's program is passed on piece by piece, and may be larger.
+FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = env.int("FAIRLOT_SESSIONS_BODY_LIMIT_BYTES", 2 * 1024 * 1024 * 1024)
+# What is below the limit is kept in memory, so that nothing is written to a temporary folder.
+DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = FAIRLOT_BODY_LIMIT_BYTES
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
+# Of each web process; each takes 100 MB for a moment.
+FAIRLOT_PASSWORDS_AT_ONCE = env.int("FAIRLOT_PASSWORDS_AT_ONCE", 2)
 
 INSTALLED_APPS = [
     "accounting",
@@ -123,7 +149,7 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 PASSWORD_HASHERS = [
-    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "portal.hashing.BoundedArgon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 AUTH_PASSWORD_VALIDATORS = [

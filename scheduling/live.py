@@ -7,18 +7,28 @@ when they came; `position` is where the stream ends.
 from __future__ import annotations
 
 import logging
+import time
 from functools import cache
 from typing import Any
 
 import redis
 from django.conf import settings
 from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from scheduling.outgoing import outgoing
 
 logger = logging.getLogger(__name__)
 
 NEWS = "fairlot:news"
 KEPT = 10_000  # of the latest news, about
 NOTHING_YET = "0-0"
+SEND_SECONDS = 2.0
+# A page waits twice as long at most: for the connection and for the answer.
+POSITION_SECONDS = 0.04
+SILENT_SECONDS = 5.0
+_silent_until = float("-inf")
 # Both in one step: who has read the stream up to a piece of news hears of the next ones in their order.
 SEND = f"""
 for _, topic in ipairs(ARGV) do
@@ -37,17 +47,21 @@ def channel() -> str:
 def publish(*topics: str) -> None:
     """Sends topics such as "job:12", "jobs:<tenant id>", "cluster:<id>" after the transaction commits."""
     if topics:
-        transaction.on_commit(lambda: _send(topics), robust=True)
+        transaction.on_commit(lambda: outgoing.put(("live", topics), lambda: _send(topics)), robust=True)
 
 
 def position() -> str:
     """Where the news stand now; what is read from the database afterwards has all of them in it.
 
-    Empty when Redis does not answer.
+    Empty when Redis does not answer at once. It is left alone for a while then, so that no page waits for it again.
     """
+    global _silent_until  # noqa: PLW0603 - one for the process
+    if time.monotonic() < _silent_until:
+        return ""
     try:
-        latest: Any = _client(settings.REDIS_URL).xrevrange(NEWS, count=1)
+        latest: Any = _client(settings.REDIS_URL, POSITION_SECONDS).xrevrange(NEWS, count=1)
     except redis.RedisError as error:
+        _silent_until = time.monotonic() + SILENT_SECONDS
         logger.warning("where the news stand is not known: %s", error)
         return ""
     return latest[0][0].decode() if latest else NOTHING_YET
@@ -55,11 +69,13 @@ def position() -> str:
 
 def _send(topics: tuple[str, ...]) -> None:
     try:
-        _client(settings.REDIS_URL).eval(SEND, 2, NEWS, channel(), *dict.fromkeys(topics))
+        _client(settings.REDIS_URL, SEND_SECONDS).eval(SEND, 2, NEWS, channel(), *dict.fromkeys(topics))
     except redis.RedisError as error:
         logger.warning("pages were not told of a change: %s", error)
 
 
 @cache
-def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)
+def _client(url: str, seconds: float) -> redis.Redis:
+    return redis.Redis.from_url(
+        url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0)
+    )

@@ -9,6 +9,8 @@ from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from scheduling.outgoing import outgoing
+
 logger = logging.getLogger(__name__)
 
 # What lies in the queue for longer, because no worker is there, beat asks for anew.
@@ -37,7 +39,7 @@ def wake_analyses() -> None:
 
 
 def _after_commit(task: str, *args: Any) -> None:
-    transaction.on_commit(lambda: _send(task, args), robust=True)
+    transaction.on_commit(lambda: outgoing.put((task, args), lambda: _send(task, args)), robust=True)
 
 
 def _send(task: str, args: tuple[Any, ...]) -> None:

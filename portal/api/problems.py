@@ -21,6 +21,8 @@ _WORDS = {
     403: "The call was refused: with a session, whatever changes something needs the CSRF token.",
     405: "This address does not know this method; the header Allow names those that it knows.",
     500: "Something went wrong inside Fairlot; its log says what.",
+    503: "Fairlot cannot answer just now: its database is away or busy. Try again in a moment.",
+    507: "A disk of Fairlot's is full: nothing can be saved until an operator has freed space.",
 }
 
 
@@ -71,8 +73,9 @@ class ApiProblemsMiddleware:
         if response.status_code < 400 or is_problem or not request.path_info.startswith("/api/"):
             return response
         answer = problem(response.status_code, _words(response))
-        if "Allow" in response.headers:
-            answer["Allow"] = response["Allow"]
+        for name in ("Allow", "Retry-After"):
+            if name in response.headers:
+                answer[name] = response[name]
         return answer
 
 

@@ -23,7 +23,15 @@ from accounting.models import User
 from portal.fragments import render_page
 from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, log_end, search, split
 from portal.jobs.views import HEAD, frame, visible_job
-from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
+from portal.live.streams import (
+    COMMENT,
+    HEARTBEAT,
+    LONGEST_STREAM,
+    Rights,
+    event,
+    stream,
+    while_allowed,
+)
 from scheduling.backends import backend_for
 from scheduling.models import Job
 
@@ -51,15 +59,17 @@ async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
     a long log. Each event's data is {"pieces": [[offset, text], …]}; "start" says where it begins,
     "end" that nothing more will come, "bye" that it is time to ask again (rights may have changed).
     """
-    log_file, offset = await sync_to_async(_prepare_stream)(request, await request.auser(), pk)
-    return stream(_follow(log_file, offset))
+    user = await request.auser()
+    log_file, offset = await sync_to_async(_prepare_stream)(request, user, pk)
+    return stream(_follow(log_file, offset, _rights(request, user, pk)))
+
+
+def _rights(request: HttpRequest, user: User, pk: int) -> Rights:
+    return Rights(request, user, lambda reader: Job.objects.visible_to(reader).filter(pk=pk).exists())
 
 
 def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, int]:
-    try:
-        log_file = _log_file(request, _job_of(user, pk))
-    finally:
-        let_go_of_database()
+    log_file = _log_file(request, _job_of(user, pk))
     asked = _offset(request.headers.get("Last-Event-ID") or request.GET.get("offset", ""))
     if asked is not None:
         return log_file, asked
@@ -67,7 +77,7 @@ def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile,
     return log_file, log_file.line_start(size - TAIL) if size > TAIL else 0
 
 
-async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
+async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncIterator[str]:
     read = sync_to_async(log_file.read, thread_sensitive=False)
     read_last = sync_to_async(log_file.last, thread_sensitive=False)
     yield event({"offset": offset}, name="start", event_id=offset)
@@ -75,7 +85,7 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
     complete, checked, spoke = False, 0.0, time.monotonic()
     seen = 0  # bytes of an unfinished line at the last look
     until = spoke + LONGEST_STREAM
-    while time.monotonic() < until:
+    while time.monotonic() < until and await rights.hold():
         if end:
             data, complete = await read_last(offset, end)
         else:
@@ -98,7 +108,7 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
         if now - checked >= STATE_LOOK:
             # Asked before the last read, so that what was written until the end is never missed.
             was, checked = end, now
-            end = await sync_to_async(_log_end, thread_sensitive=False)(log_file.job_id)
+            end = await sync_to_async(log_end)(log_file.job_id)
             if end and not was:
                 continue
         if now - spoke >= HEARTBEAT:
@@ -106,13 +116,6 @@ async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
             spoke = now
         await asyncio.sleep(LOOK)
     yield event("again", name="bye")
-
-
-def _log_end(pk: int) -> LogEnd | None:
-    try:
-        return log_end(pk)
-    finally:
-        let_go_of_database()
 
 
 @never_cache
@@ -153,9 +156,10 @@ def log_search(request: HttpRequest, pk: int) -> HttpResponse:
 
 async def log_raw(request: HttpRequest, pk: int) -> HttpResponse:
     """The whole log as it is, byte by byte, for download."""
-    log_file, name, size = await sync_to_async(_prepare_raw)(request, await request.auser(), pk)
+    user = await request.auser()
+    log_file, name, size = await sync_to_async(_prepare_raw)(request, user, pk)
     return StreamingHttpResponse(
-        _bytes_of(log_file, size),
+        while_allowed(_bytes_of(log_file, size), _rights(request, user, pk)),
         content_type="application/octet-stream",
         headers={
             "Content-Disposition": f'attachment; filename="{name}"',
@@ -166,11 +170,8 @@ async def log_raw(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _prepare_raw(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, str, int]:
-    try:
-        job = _job_of(user, pk)
-        log_file = _log_file(request, job)
-    finally:
-        let_go_of_database()
+    job = _job_of(user, pk)
+    log_file = _log_file(request, job)
     return log_file, f"{slugify(job.name) or 'job'}-{pk}-rank-{log_file.rank}.log", log_file.size()
 
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
-from django.db import connections
-from django.http import StreamingHttpResponse
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
+from django.db import Error
+from django.db.models import Exists
+from django.db.models.functions import Now
+from django.http import HttpRequest, StreamingHttpResponse
+
+from accounting.models import User
+from portal.edge.threads import Full
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 HEARTBEAT = 15.0  # seconds; proxies cut what is silent for longer
-LONGEST_STREAM = 600.0  # seconds; then the page asks again, and its rights are checked again
+LONGEST_STREAM = 600.0  # seconds; then the page asks again
+CHECK_SECONDS = 15.0  # how often it is asked whether the reader may still read
 COMMENT = ": still here\n\n"
 
 
@@ -31,8 +45,49 @@ def stream(events: AsyncIterator[str]) -> StreamingHttpResponse:
     )
 
 
-def let_go_of_database() -> None:
-    """Gives this thread's database connections back; a stream may be open for hours."""
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
-            connection.close()
+class Rights:
+    """Whether the reader of a stream is still signed in and may still see what it is about.
+
+    Asked at most every CHECK_SECONDS, by one short call in whichever thread is free.
+    """
+
+    def __init__(self, request: HttpRequest, user: User, may_see: Callable[[User], bool]) -> None:
+        self._session_key = request.session.session_key
+        self._user_id, self._password = user.pk, user.password
+        self._may_see = may_see
+        # Streams that began together are not checked together.
+        self._due = time.monotonic() + CHECK_SECONDS * random.uniform(0.3, 1)  # noqa: S311 - spreads the checks
+
+    def due_in(self) -> float:
+        """Seconds until the next check."""
+        return max(0.0, self._due - time.monotonic())
+
+    async def hold(self) -> bool:
+        """Whether the reader may read on; asks when a check is due."""
+        if self.due_in() > 0:
+            return True
+        self._due = time.monotonic() + CHECK_SECONDS
+        try:
+            return await sync_to_async(self._ask)()
+        except (Error, Full) as error:  # no answer is no refusal; the next check may have one
+            logger.warning("the rights of a stream's reader could not be checked: %s", error)
+            return True
+
+    def _ask(self) -> bool:
+        session = Session.objects.filter(session_key=self._session_key, expire_date__gt=Now())
+        # A new password ends all sessions, as for pages.
+        user = User.objects.filter(Exists(session), pk=self._user_id, is_active=True, password=self._password)
+        found = user.first()
+        return found is not None and self._may_see(found)
+
+
+class CutOff(Exception):
+    """A download ends in the middle, which the server shows by closing the connection."""
+
+
+async def while_allowed(pieces: AsyncIterator[T], rights: Rights) -> AsyncIterator[T]:
+    """Yields the pieces of a download as long as the reader may read them. Raises CutOff."""
+    async for piece in pieces:
+        if not await rights.hold():
+            raise CutOff("the reader of a download may not read it any more")
+        yield piece

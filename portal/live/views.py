@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 
-import redis
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
-from django.db import DatabaseError, connection
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from accounting.models import User
+from portal.edge.health import Health
+from portal.edge.questions import Probe
 from portal.live.hub import hub, missed
-from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
+from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, Rights, event, stream
 from portal.live.topics import MOST_TOPICS, may_hear
 
 
@@ -28,23 +26,17 @@ async def live(request: HttpRequest) -> HttpResponse:
     """
     topics = {topic for topic in request.GET.get("topics", "").split(",") if topic}
     user = await request.auser()
-    if not topics or len(topics) > MOST_TOPICS or not await sync_to_async(_check)(user, topics):
+    if not topics or len(topics) > MOST_TOPICS or not await sync_to_async(may_hear)(user, topics):
         raise Http404
-    return stream(_relay(topics, request.GET.get("since", "")))
+    rights = Rights(request, user, lambda reader: may_hear(reader, topics))
+    return stream(_relay(topics, request.GET.get("since", ""), rights))
 
 
-def _check(user: User, topics: set[str]) -> bool:
-    try:
-        return may_hear(user, topics)
-    finally:
-        let_go_of_database()
-
-
-async def _relay(topics: set[str], position: str) -> AsyncIterator[str]:
+async def _relay(topics: set[str], position: str, rights: Rights) -> AsyncIterator[str]:
     until = time.monotonic() + LONGEST_STREAM
     async with hub().subscribe(topics) as subscription:
-        while time.monotonic() < until:
-            relay, changed = await subscription.news(within=HEARTBEAT)
+        while time.monotonic() < until and await rights.hold():
+            relay, changed = await subscription.news(within=min(HEARTBEAT, rights.due_in()))
             if relay == "live":
                 # Asked only now that we listen, so that nothing falls in between.
                 position, topics_missed = await missed(position)
@@ -63,26 +55,10 @@ async def _relay(topics: set[str], position: str) -> AsyncIterator[str]:
 @login_not_required
 @never_cache
 @require_safe
-def healthz(request: HttpRequest) -> JsonResponse:
-    """Whether the database and Redis answer; 503 with what does not."""
-    answers = {"database": _database_answers(), "redis": _redis_answers()}
-    well = all(answers.values())
-    body = {"status": "ok" if well else "failing"} | {k: "ok" if v else "failing" for k, v in answers.items()}
-    return JsonResponse(body, status=200 if well else 503)
+async def healthz(request: HttpRequest) -> JsonResponse:
+    """Whether the database and Redis answer, and which disks are full; 503 with what does not answer.
 
-
-def _database_answers() -> bool:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            return cursor.fetchone() == (1,)
-    except DatabaseError:
-        return False
-
-
-def _redis_answers() -> bool:
-    try:
-        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2) as client:
-            return bool(client.ping())
-    except redis.RedisError:
-        return False
+    Behind `portal.edge` this is answered before any view.
+    """
+    status, report = await Health(Probe()).examine()
+    return JsonResponse(report, status=status)

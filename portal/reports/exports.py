@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpRes
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET
 
-from portal.live.streams import let_go_of_database
+from portal.live.streams import Rights, while_allowed
 from portal.reports.periods import asked_period
 from scheduling.exports import FORMS, Selection, export_lines, may_export
 from scheduling.exports.reading import exportable_tenants
@@ -33,21 +33,15 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
     )
     stem, _, ending = form.partition(".")
     name = f"fairlot-{stem}-{period.in_a_name}.{ending}"
+    rights = Rights(request, request.user, may_export)
     return StreamingHttpResponse(
-        _sent(export_lines(form, selection)),
+        while_allowed(_sent(export_lines(form, selection)), rights),
         content_type=FORMS[form][1],
         headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
     )
 
 
 async def _sent(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Each piece is read when the one before is sent; between two no connection is kept."""
-
-    def read() -> str | None:
-        try:
-            return next(pieces, None)
-        finally:
-            let_go_of_database()
-
-    while (piece := await sync_to_async(read)()) is not None:
+    """Each piece is read when the one before is sent, in whichever thread is free then."""
+    while (piece := await sync_to_async(next)(pieces, None)) is not None:
         yield piece

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mutab
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+from django.conf import settings
 from yarl import URL
 
 from portal.sessions import headers
@@ -21,6 +22,10 @@ CONNECT_SECONDS = 10.0
 # How often it is asked whether who is in there for long may still be.
 CHECK_SECONDS = 15.0
 PIECE = 64 * 1024
+# The longest pause between two pieces of what a browser sends.
+PAUSE_SECONDS = 60.0
+TOO_LARGE = (413, "The upload is too large: FAIRLOT_SESSIONS_BODY_LIMIT_BYTES says how large one may be.")
+TOO_SLOW = (408, "The upload did not go on.")
 SILENT = (502, "The session's program did not answer.")
 # As a network does that drops what its policies do not let through.
 OUT_OF_REACH = (
@@ -55,6 +60,10 @@ def url_of(scope: MutableMapping[str, Any], admitted: Admitted) -> URL:
 async def relay(door: Door, admitted: Admitted, *, notes: bool) -> None:
     """Until either side has had enough, or who is there may not be there any more."""
     exchange = _Exchange(door, admitted, notes=notes)
+    declared = headers.values_of(door.headers, b"content-length")
+    if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
+        await say(door.send, *TOO_LARGE, [(b"connection", b"close")])
+        return
     await first_of(exchange.run(), exchange.until_gone(), until_barred(door, admitted))
     await exchange.end()
 
@@ -63,7 +72,7 @@ async def until_barred(door: Door, admitted: Admitted) -> None:
     """Returns as soon as the login, the right or the session has ended, or its program runs elsewhere."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if await door.admit() != admitted:
+        if not await door.is_still(admitted):
             return
 
 
@@ -83,6 +92,10 @@ async def first_of(*works: Coroutine[Any, Any, None]) -> None:
 
 class Gone(Exception):
     """The browser is not there any more."""
+
+
+class Refused(Exception):
+    """What the browser sends is too much or does not go on."""
 
 
 class _Exchange:
@@ -116,7 +129,7 @@ class _Exchange:
                 await self._answer(answer)
         except Gone:
             logger.debug("the browser of session %s went away", self.admitted.session_id)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, Refused) as error:
             logger.info("session %s: %r", self.admitted.session_id, error)
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 self.trouble = OUT_OF_REACH
@@ -132,13 +145,22 @@ class _Exchange:
         await self.door.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _body(self) -> AsyncIterator[bytes]:
-        more = True
+        more, size = True, 0
         while more:
-            message = await self.door.receive()
+            try:
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    message = await self.door.receive()
+            except TimeoutError:
+                self.trouble = TOO_SLOW
+                raise Refused from None
             if message["type"] == "http.disconnect":
                 raise Gone
             more = message.get("more_body", False)
             if piece := message.get("body", b""):
+                size += len(piece)
+                if size > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
+                    self.trouble = TOO_LARGE
+                    raise Refused
                 yield piece
                 await self._note()
         self.sent_all.set()
@@ -156,7 +178,8 @@ class _Exchange:
     async def end(self) -> None:
         """What is cut off must look so: only an answer that has not begun can still say what is wrong."""
         if not self.begun:
-            await say(self.door.send, *self.trouble)
+            closes = [(b"connection", b"close")] if self.trouble in {TOO_LARGE, TOO_SLOW} else []
+            await say(self.door.send, *self.trouble, closes)
         elif not self.ended:
             raise CutOff(f"the answer of session {self.admitted.session_id} was cut off")
 

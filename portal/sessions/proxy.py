@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlencode
+from weakref import WeakKeyDictionary
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
+from portal.edge.app import visits_at_once
+from portal.edge.threads import Full, Threads
 from portal.sessions import headers, hosts, http, sockets, visits
 from portal.sessions.visits import Admitted, Barred
 from scheduling.actions.sessions import NOTED_EVERY
@@ -35,14 +39,25 @@ WORDS = {
     Barred.NOT_READY: (503, "The session is not ready. Its page in Fairlot tells why."),
     Barred.ENDED: (410, "The session has ended."),
 }
-# Not Django's one thread for all: a check must not wait behind pages.
-THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="visits")
+# Not the pages' threads: a check must not wait behind pages. One set for each event loop.
+_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
+# How long a check waits for a thread, and with it for the database.
+ASK_SECONDS = 8.0
+BUSY = "Fairlot's database does not answer, or has too much to do. Try again in a moment."
+
+
+class NoAnswer(Exception):
+    """The database did not answer in time."""
 
 
 async def ask(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Asks the database from a thread of the pool."""
-    asked = functools.partial(visits.let_go, work, *args, **named)
-    return await sync_to_async(asked, thread_sensitive=False, executor=THREADS)()
+    """Asks the database from a thread that pages do not use. Raises NoAnswer."""
+    threads = _threads.setdefault(asyncio.get_running_loop(), Threads(visits_at_once(), "visits"))
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await threads.run(functools.partial(work, *args, **named), within=ASK_SECONDS)
+    except (Full, TimeoutError, OperationalError, InterfaceError) as error:
+        raise NoAnswer from error
 
 
 def with_sessions(portal: App) -> App:
@@ -55,7 +70,7 @@ def with_sessions(portal: App) -> App:
         host = host_of(scope)
         session_id = hosts.session_of(host)
         if session_id is not None:
-            await Door(session_id, scope, receive, send).open()
+            await _open(Door(session_id, scope, receive, send))
         elif scope["type"] == "websocket":
             await sockets.refuse(receive, send)
         elif hosts.is_under_them(host) and host not in _own_hosts():
@@ -64,6 +79,27 @@ def with_sessions(portal: App) -> App:
             await portal(scope, receive, send)
 
     return doors
+
+
+async def _open(door: Door) -> None:
+    """Lets the request in, or says that the database does not answer."""
+    begun = False
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal begun
+        begun = True
+        await passed_on(message)
+
+    passed_on, door.send = door.send, send
+    try:
+        await door.open()
+    except NoAnswer:
+        if begun:
+            raise
+        if door.scope["type"] == "websocket":
+            await sockets.refuse(door.receive, passed_on)
+        else:
+            await http.say(passed_on, 503, BUSY, [(b"retry-after", b"5")])
 
 
 def host_of(scope: Scope) -> str:
@@ -143,9 +179,17 @@ class Door:
         )
         return found
 
+    async def is_still(self, admitted: Admitted) -> bool:
+        """Whether the same holds as at the beginning; no answer of the database is no refusal."""
+        try:
+            return await self.admit() == admitted
+        except NoAnswer:
+            return True
+
     async def note_use(self) -> None:
         self.noted_at = time.monotonic()
-        await ask(visits.used, self.session_id)
+        with suppress(NoAnswer):  # the next piece notes it again
+            await ask(visits.used, self.session_id)
 
     async def noted(self) -> None:
         """The same for each piece of a long talk; the database hears of it now and then."""

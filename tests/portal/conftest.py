@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from tests.portal.scene import Scene
 
 
+@pytest.fixture(autouse=True)
+def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process remembers for some seconds is forgotten, and a slow machine is no silent Redis."""
+    from portal import middleware  # noqa: PLC0415 - as below
+    from scheduling import live  # noqa: PLC0415 - as below
+
+    middleware.forget_local_cluster()
+    monkeypatch.setattr(live, "POSITION_SECONDS", 2.0)
+    monkeypatch.setattr(live, "_silent_until", float("-inf"))
+
+
 @pytest.fixture(scope="session")
 def kept_scene() -> "KeptScene":
     from tests.portal.kept_scene import KeptScene  # noqa: PLC0415 - models cannot be imported earlier

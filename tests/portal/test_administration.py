@@ -16,8 +16,10 @@ from scheduling import live
 from scheduling.actions import drain_node
 from scheduling.backends.base import End, Phase
 from scheduling.models import Cluster, Node
+from scheduling.outgoing import outgoing
 from tests import make
 from tests.portal.scene import Scene
+from tests.waiting import PATIENCE
 
 # Path, form, verb of the audit event, who else than admins may.
 VERBS = [
@@ -137,6 +139,7 @@ def test_the_nodes_page_follows_a_node_that_drains(
     since = live.position()
     with django_capture_on_commit_callbacks(execute=True):
         scene.world.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
+    assert outgoing.flush(PATIENCE)
     told = {fields[b"topic"].decode() for _, fields in news_since(since)}
     assert told & set(topics)
     part = olga.get("/admin/nodes/", headers={"HX-Request": "true", "HX-Target": "div#nodes-body"})

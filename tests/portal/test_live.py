@@ -32,6 +32,16 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
     return async_to_sync(with_deadline)()
 
 
+class Always:
+    """The rights of a reader who keeps them."""
+
+    def due_in(self) -> float:
+        return PATIENCE
+
+    async def hold(self) -> bool:
+        return True
+
+
 def publish(*topics: str) -> None:
     live._send(topics)
 
@@ -167,7 +177,7 @@ def first_words(topics: set[str], since: str, *, then: str) -> list[str]:
 
     async def listen() -> list[str]:
         heard = []
-        async with aclosing(views._relay(topics | {then}, since)) as stream:
+        async with aclosing(views._relay(topics | {then}, since, Always())) as stream:
             assert told(await anext(stream)) == ("relay", "live")
             await sync_to_async(publish)(then)
             async for block in stream:
@@ -215,7 +225,7 @@ def test_what_came_while_redis_was_away_is_told_when_it_is_back() -> None:
     async def listen() -> list[tuple[str, str]]:
         words = []
         since = await sync_to_async(live.position)()
-        async with aclosing(views._relay({"job:1", "job:2"}, since)) as stream:
+        async with aclosing(views._relay({"job:1", "job:2"}, since, Always())) as stream:
             assert told(await anext(stream)) == ("relay", "live")
             with redis.Redis.from_url(settings.REDIS_URL) as client:
                 await sync_to_async(client.client_kill_filter)(_type="pubsub")
@@ -248,14 +258,18 @@ def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
     monkeypatch.setattr(views, "LONGEST_STREAM", 0.0)
 
     async def listen() -> list[bytes]:
-        return [block async for block in views._relay({"job:1"}, "")]
+        return [block async for block in views._relay({"job:1"}, "", Always())]
 
     assert run(listen) == [b"event: bye\ndata: again\n\n".decode()]
 
 
 def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:
     answer = Client().get(reverse("healthz"))
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "database": "ok", "redis": "ok"})
+    disks = {"jobs": "ok", "temporary": "ok", "database": "ok"}
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"status": "ok", "database": "ok", "redis": "ok", "disks": disks},
+    )
 
 
 def test_not_well_when_redis_is_away(db: None, settings) -> None:

@@ -23,6 +23,7 @@ from granian.server.embed import Server
 
 from accounting.actions import change_membership, deactivate_user
 from accounting.models import AuditEvent, Membership, User
+from portal.edge.threads import close_all
 from portal.models import Visit
 from portal.sessions import http
 from portal.sessions.visits import let_go
@@ -98,6 +99,7 @@ def port(settings: LazySettings) -> Iterator[int]:
     thread.join(PATIENCE)
     assert not thread.is_alive()
     loop.close()
+    close_all()
 
 
 def answers(port: int) -> bool:

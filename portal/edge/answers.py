@@ -1,0 +1,59 @@
+"""Answers that are given without Django: a page for browsers, a problem document for the API, else plain text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from django.template.loader import render_to_string
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+TITLES = {
+    408: "The request took too long",
+    413: "The request is too large",
+    503: "Fairlot is busy",
+    507: "A disk is full",
+}
+
+
+class Answer(Exception):
+    """Why a request is not passed on, and the answer that says so."""
+
+    def __init__(self, status: int, detail: str, *, closes: bool = False, retry_after: int = 0) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.closes, self.retry_after = status, detail, closes, retry_after
+
+    async def send(self, scope: MutableMapping[str, Any], send: Send) -> None:
+        content_type, text = self._content(scope)
+        body = text.encode()
+        headers = [
+            (b"content-type", content_type.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"same-origin"),
+            (b"content-security-policy", b"default-src 'none'; style-src 'self'; frame-ancestors 'none'"),
+        ]
+        if self.closes:
+            headers.append((b"connection", b"close"))
+        if self.retry_after:
+            headers.append((b"retry-after", str(self.retry_after).encode()))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _content(self, scope: MutableMapping[str, Any]) -> tuple[str, str]:
+        if scope["path"].startswith("/api/"):
+            problem = {
+                "type": "about:blank",
+                "title": HTTPStatus(self.status).phrase,
+                "status": self.status,
+                "detail": self.detail,
+            }
+            return "application/problem+json", json.dumps(problem)
+        if any(name == b"accept" and b"text/html" in value for name, value in scope["headers"]):
+            words = {"status": self.status, "title": TITLES[self.status], "detail": self.detail}
+            return "text/html; charset=utf-8", render_to_string("unavailable.html", words)
+        return "text/plain; charset=utf-8", f"{self.detail}\n"

@@ -1,0 +1,195 @@
+"""The ASGI application around Django: bounded bodies, threads and waiting times for each request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import ThreadSensitiveContext
+from django.conf import settings
+from django.urls import Resolver404, resolve, reverse
+
+from portal.edge.answers import Answer
+from portal.edge.bodies import Bodies, Gone, Message, Receive, Scope
+from portal.edge.health import Health
+from portal.edge.questions import Probe
+from portal.edge.threads import Full, Lease, Threads
+
+logger = logging.getLogger(__name__)
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# How long a request waits for a thread; a stream, which nobody looks at yet, waits longer.
+WAIT_SECONDS = 5.0
+STREAM_WAIT_SECONDS = 20.0
+# A request that takes longer has the database asked whether it answers, and for how long that is waited for.
+LOOK_AFTER_SECONDS = 4.0
+LOOK_SECONDS = 4.0
+# Threads for static files, which need no database.
+STATIC_THREADS = 2
+HASHING = {
+    "login",
+    "password_change",
+}  # names of the addresses where strangers and users have passwords hashed
+
+BUSY = Answer(503, "Fairlot has too much to do just now. Try again in a moment.", retry_after=5)
+SILENT = Answer(503, "Fairlot's database does not answer. Try again in a moment.", retry_after=5)
+HASHING_BUSY = Answer(503, "Too many people are signing in at once. Try again in a moment.", retry_after=5)
+
+
+class Edge:
+    """What one process (one event loop) of the web keeps for all of its requests."""
+
+    def __init__(self, portal: App) -> None:
+        self.portal = portal
+        self.probe = Probe()
+        self.health = Health(self.probe)
+        self.bodies = Bodies()
+        self.pages = Threads(pages_at_once(), "pages")
+        self.static = Threads(STATIC_THREADS, "static")
+        self.hashing = asyncio.Semaphore(settings.FAIRLOT_PASSWORDS_AT_ONCE)
+        self._left_behind: set[asyncio.Task[None]] = set()
+        self._health_path = reverse("healthz")
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == self._health_path:
+            await self.health.answer(scope, send)
+            return
+        arrived = time.monotonic()
+        try:
+            async with self.bodies.read(scope, receive) as body:
+                await self._pass_on(scope, receive if body is None else _again(body, receive), send, arrived)
+        except Answer as answer:
+            await answer.send(scope, send)
+        except Gone:
+            logger.debug("a client left before its request was complete")
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
+        """Lends the request a thread and waits until it is answered. Raises Answer when it cannot be."""
+        threads = self.static if scope["path"].startswith(settings.STATIC_URL) else self.pages
+        if self.probe.is_silent and threads is self.pages and not await self.probe.answers(within=1.0):
+            raise SILENT
+        async with self._hashing(scope):
+            wait = STREAM_WAIT_SECONDS if _wants_stream(scope) else WAIT_SECONDS
+            try:
+                lease = Lease(threads, await threads.take(wait))
+            except Full:
+                raise BUSY from None
+            exchange = _Exchange(send, lease)
+            task = asyncio.create_task(self._run(lease, scope, receive, exchange))
+            try:
+                await self._until_answered(task, exchange, arrived)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+
+    async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+        try:
+            async with ThreadSensitiveContext(executor=lease):
+                await self.portal(scope, receive, exchange.send)
+        finally:
+            lease.finish()
+
+    async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
+        """Raises SILENT when there is no answer yet and the database gives none either.
+
+        The thread is left to itself then: it ends, and is lent again, when the database does answer.
+        """
+        patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
+        while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
+            if not await self.probe.answers(within=LOOK_SECONDS) and not exchange.begun and not task.done():
+                exchange.abandoned = True
+                self._left_behind.add(task)
+                task.add_done_callback(self._forget)
+                raise SILENT
+            patience = LOOK_AFTER_SECONDS
+        await task
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._left_behind.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.warning("a request that was given up ended with %r", error)
+
+    @asynccontextmanager
+    async def _hashing(self, scope: Scope) -> AsyncIterator[None]:
+        """Keeps logins from taking all threads: few at a time go on to one. Raises Answer."""
+        if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
+            yield
+            return
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self.hashing.acquire()
+        except TimeoutError:
+            raise HASHING_BUSY from None
+        try:
+            yield
+        finally:
+            self.hashing.release()
+
+
+class _Exchange:
+    """The answer to one request, and what it gives back when it begins."""
+
+    def __init__(self, send: Send, lease: Lease) -> None:
+        self._send, self._lease = send, lease
+        self.begun = self.abandoned = False
+
+    async def send(self, message: Message) -> None:
+        if self.abandoned:
+            return  # another answer was given
+        if message["type"] == "http.response.start":
+            self.begun = True
+            self._lease.release()
+        elif not message.get("more_body", False):
+            self._lease.finish()
+        await self._send(message)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read, then what the client does afterwards."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replayed
+
+
+def _wants_stream(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"])
+
+
+def _name_of(path: str) -> str:
+    try:
+        return resolve(path).url_name or ""
+    except Resolver404:
+        return ""
+
+
+def pages_at_once() -> int:
+    """How many requests of a process work in the database; sessions' checks and the probe have the others."""
+    return max(2, settings.FAIRLOT_WEB_DATABASE_CONNECTIONS - visits_at_once() - 1)
+
+
+def visits_at_once() -> int:
+    return max(1, settings.FAIRLOT_WEB_DATABASE_CONNECTIONS // 6)
+
+
+def with_edge(portal: App) -> App:
+    """Returns `portal` behind all of this; what is not HTTP goes to it as it is."""
+    edges: WeakKeyDictionary[asyncio.AbstractEventLoop, Edge] = WeakKeyDictionary()
+
+    async def edge(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await portal(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+        if loop not in edges:
+            edges[loop] = Edge(portal)
+        await edges[loop].serve(scope, receive, send)
+
+    return edge

@@ -1,0 +1,119 @@
+"""Request bodies: read whole before anything else happens, bounded in size, in time and together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from django.conf import settings
+from django.urls import Resolver404, resolve
+
+from portal.edge.answers import Answer
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+# For strangers, for addresses that do not exist, and for methods that carry no body: a login form is far smaller.
+SMALL = 64 * 1024
+# The longest pause between two pieces of a body.
+PAUSE_SECONDS = 10.0
+# Of all requests that this process has not answered yet.
+MOST_BYTES = 64 * 1024 * 1024
+MOST_READ_AT_ONCE = 256
+
+TOO_SLOW = Answer(408, "The request did not arrive in time.", closes=True)
+TOO_MANY = Answer(
+    503, "Too many requests are being received. Try again in a moment.", closes=True, retry_after=5
+)
+
+
+class Gone(Exception):
+    """The client left before its request was complete."""
+
+
+class Bodies:
+    """Reads bodies, and counts those that are still needed."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._read_at_once = 0
+
+    @asynccontextmanager
+    async def read(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes | None]:
+        """The whole body, None where there is none to read; its bytes count until the block ends.
+
+        Raises Answer for a body that is too large or too slow, and Gone.
+        """
+        declared = _declared_length(scope)
+        if declared == 0:
+            yield None
+            return
+        limit = limit_of(scope)
+        if declared is not None and declared > limit:
+            raise _too_large(limit)
+        if self._read_at_once >= MOST_READ_AT_ONCE:
+            raise TOO_MANY
+        body = bytearray()
+        self._read_at_once += 1
+        try:
+            try:
+                async for piece in _pieces(receive):
+                    if len(body) + len(piece) > limit:
+                        raise _too_large(limit)
+                    if self._bytes + len(piece) > MOST_BYTES:
+                        raise TOO_MANY
+                    self._bytes += len(piece)
+                    body += piece
+            finally:
+                self._read_at_once -= 1
+            yield bytes(body)
+        finally:
+            self._bytes -= len(body)
+
+
+async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
+    until = time.monotonic() + settings.FAIRLOT_BODY_SECONDS
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(min(PAUSE_SECONDS, until - time.monotonic())):
+                message = await receive()
+        except TimeoutError:
+            raise TOO_SLOW from None
+        if message["type"] == "http.disconnect":
+            raise Gone
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
+def limit_of(scope: Scope) -> int:
+    """How many bytes the body of this request may have."""
+    if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"}:
+        return SMALL
+    if not any(name in {b"cookie", b"authorization"} for name, _ in scope["headers"]):
+        return SMALL
+    try:
+        found = resolve(scope["path"])
+    except Resolver404:
+        return SMALL
+    return SMALL if found.url_name == "api_not_found" else int(settings.FAIRLOT_BODY_LIMIT_BYTES)
+
+
+def _declared_length(scope: Scope) -> int | None:
+    """The length that the headers say; None when it shows only at the end."""
+    length: int | None = 0
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length":
+            length = int(value)  # the server has checked that it is a number
+    return length
+
+
+def _too_large(limit: int) -> Answer:
+    kibibytes = f"{limit / 1024:g} KiB" if limit < 1024 * 1024 else f"{limit / 1024 / 1024:g} MiB"
+    return Answer(413, f"The request is too large: at most {kibibytes} are accepted here.", closes=True)

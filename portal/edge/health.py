@@ -1,0 +1,114 @@
+"""Whether the portal is well: the database, Redis, and the disks that it writes to."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import redis.asyncio
+from django.conf import settings
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from portal.edge import full_disks
+from portal.edge.answers import Send
+from portal.edge.questions import Probe, Question
+
+# All of it together takes no longer, whatever does not answer.
+WITHIN_SECONDS = 2.0
+LEAST_FREE = 1024 * 1024  # bytes
+
+
+class Health:
+    """Answers whether the portal is well; any number may ask. Belongs to one event loop."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        # Disks are asked by writing to them, so not for each who asks; one on a network may hang.
+        self._disks = Question(disks, fresh=5.0)
+
+    async def answer(self, scope: MutableMapping[str, Any], send: Send) -> None:
+        """Answers /healthz, without a thread of the pages'."""
+        if scope["method"] in {"GET", "HEAD"}:
+            status, report = await self.examine()
+            body = json.dumps(report).encode()
+        else:
+            status, body = 405, b""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        headers += [(b"allow", b"GET, HEAD")] if status == 405 else []
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def examine(self) -> tuple[int, dict[str, Any]]:
+        """The status and the content of the answer: 503 when the database or Redis does not answer.
+
+        A full disk is told of with 200, since what only reads still works.
+        """
+        database, redis_answers, found = await asyncio.gather(
+            self.probe.answers(WITHIN_SECONDS), redis_answers_now(), self._disks.ask(WITHIN_SECONDS)
+        )
+        known = found or {"jobs": "does not answer", "temporary": "does not answer"}
+        known |= {"database": database_disk(self.probe)}
+        well = database and redis_answers
+        word = "failing" if not well else "degraded" if set(known.values()) != {"ok"} else "ok"
+        named = {"database": database, "redis": redis_answers}
+        report = {"status": word} | {name: "ok" if good else "failing" for name, good in named.items()}
+        return (200 if well else 503), report | {"disks": known}
+
+
+async def redis_answers_now() -> bool:
+    client = redis.asyncio.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
+    )
+    try:
+        async with client:
+            return bool(await client.ping())
+    except (redis.RedisError, OSError):
+        return False
+
+
+def disks() -> dict[str, str]:
+    """How the folders answer that the web writes to: "ok", "full" or "not writable"."""
+    folders = {"jobs": settings.FAIRLOT_JOBS_DIR, "temporary": Path(tempfile.gettempdir())}
+    return {name: state_of(folder) for name, folder in folders.items()}
+
+
+def database_disk(probe: Probe) -> str:
+    """The database's disk, as far as it shows: by a write that failed, or where it is on this machine."""
+    if full_disks.database_was_full():
+        return "full"
+    found = probe.question.last
+    return free_space_of(Path(found.folder)) if found and found.folder else "ok"
+
+
+def state_of(folder: Path) -> str:
+    """How a folder answers to a small file; one that is not there yet is well."""
+    if not folder.exists():
+        return "ok"
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+            file.flush()
+    except OSError as error:
+        return "full" if error.errno in full_disks.NO_SPACE else "not writable"
+    return free_space_of(folder)
+
+
+def free_space_of(folder: Path) -> str:
+    """Whether there is next to none; what is not there or not to be seen counts as well."""
+    try:
+        space = os.statvfs(folder)
+    except OSError as error:
+        return "ok" if error.errno in {errno.ENOENT, errno.EACCES} else "not readable"
+    return "full" if space.f_blocks and space.f_bavail * space.f_frsize < LEAST_FREE else "ok"

@@ -1,0 +1,91 @@
+"""Questions whose answer may be long in coming: one thread asks, all who wonder share the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import psycopg2
+from django.db import connection
+
+T = TypeVar("T")
+CONNECT_SECONDS = 3
+
+
+class Question(Generic[T]):
+    """Calls `work` in a thread of its own; an answer holds for `fresh` seconds. Belongs to one event loop."""
+
+    def __init__(self, work: Callable[[], T], *, fresh: float) -> None:
+        self._work, self._fresh = work, fresh
+        self._thread = ThreadPoolExecutor(1, "question")
+        self._asking: asyncio.Future[T] | None = None
+        self._asked_at = self._answered_at = float("-inf")
+        self.last: T | None = None  # the latest answer
+
+    async def ask(self, within: float) -> T | None:
+        """Returns the answer, or None when it is not there within so many seconds of the question."""
+        if self._asking is None and time.monotonic() - self._answered_at > self._fresh:
+            self._asked_at = time.monotonic()
+            self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._work)
+            self._asking.add_done_callback(self._note)
+        if self._asking is not None and (left := self._asked_at + within - time.monotonic()) > 0:
+            await asyncio.wait([self._asking], timeout=left)
+        return self.last if self._asking is None else None
+
+    def open_for(self) -> float:
+        """For how many seconds the question has been open; 0 when it is answered."""
+        return time.monotonic() - self._asked_at if self._asking is not None else 0.0
+
+    def _note(self, asking: asyncio.Future[T]) -> None:
+        self._asking = None
+        self._answered_at = time.monotonic()
+        self.last = None if asking.cancelled() or asking.exception() else asking.result()
+
+
+@dataclass(frozen=True)
+class Database:
+    """What a new connection to the database found."""
+
+    answers: bool
+    folder: str = ""  # where it keeps its data, if it tells
+
+
+class Probe:
+    """Whether the database answers, asked by a connection and a thread that no request uses."""
+
+    def __init__(self) -> None:
+        self.question = Question(ask_database, fresh=1.0)
+
+    async def answers(self, within: float) -> bool:
+        """Whether the database answers now; False, too, when that is not known in time."""
+        found = await self.question.ask(within)
+        return found is not None and found.answers
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the latest answer was none, or the question has been open for too long."""
+        last = self.question.last
+        return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.answers)
+
+
+def ask_database() -> Database:
+    """Connects and asks; connecting, too, ends after a while when nobody answers."""
+    try:
+        link = psycopg2.connect(**connection.get_connection_params() | {"connect_timeout": CONNECT_SECONDS})
+    except psycopg2.Error:
+        return Database(answers=False)
+    try:
+        with link.cursor() as cursor:
+            cursor.execute(
+                "SELECT CASE WHEN pg_has_role(current_user, 'pg_read_all_settings', 'usage')"
+                " THEN current_setting('data_directory') ELSE '' END"
+            )
+            return Database(answers=True, folder=cursor.fetchone()[0])
+    except psycopg2.Error:
+        return Database(answers=False)
+    finally:
+        link.close()

@@ -1,0 +1,178 @@
+"""Threads that work in the database, each with one connection that it keeps between requests."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+from django.db import close_old_connections, connections
+
+# A connection that nobody needed for so long is closed, so that idle web processes hold none.
+IDLE_SECONDS = 60.0
+# How long a call of an answer that has begun waits for a thread.
+BORROW_SECONDS = 30.0
+
+
+class Full(Exception):
+    """No thread became free in time."""
+
+
+class Threads:
+    """A fixed number of single threads, lent to one request at a time; the last one used is lent first.
+
+    Belongs to one event loop; everything but the work itself is called there.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self.count, self.name = count, name
+        self._made = 0
+        self._idle: list[tuple[float, ThreadPoolExecutor]] = []  # since when, in order of it
+        self._waiting: deque[asyncio.Future[ThreadPoolExecutor]] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+        _all.add(self)
+
+    @property
+    def free(self) -> int:
+        return self.count - self._made + len(self._idle)
+
+    async def take(self, within: float) -> ThreadPoolExecutor:
+        """Lends a thread; waits in the order of arrival. Raises Full after `within` seconds."""
+        if self._idle:
+            return self._idle.pop()[1]
+        if self._made < self.count:
+            self._made += 1
+            return ThreadPoolExecutor(1, f"{self.name}-{self._made}")
+        place: asyncio.Future[ThreadPoolExecutor] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            async with asyncio.timeout(within):
+                return await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():
+                self._lend(place.result())  # it was given just as we left
+            else:
+                with suppress(ValueError):  # it may have been passed over already
+                    self._waiting.remove(place)
+            if isinstance(error, TimeoutError):
+                raise Full from None
+            raise
+
+    def give_back(self, thread: ThreadPoolExecutor) -> None:
+        """Takes the thread back once it has done what it was given, however long that takes."""
+        loop = asyncio.get_running_loop()
+
+        def done(_: Future[None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._lend, thread)
+
+        thread.submit(close_old_connections).add_done_callback(done)
+
+    async def run(self, work: Callable[..., Any], *args: Any, within: float = BORROW_SECONDS) -> Any:
+        """Calls `work` in a thread that is free; returns what it returns. Raises Full, and what it raises."""
+        thread = await self.take(within)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, functools.partial(work, *args))
+        finally:
+            self.give_back(thread)
+
+    def close(self) -> None:
+        """Closes the connections of all idle threads, and the threads, when the event loop has ended."""
+        while self._idle:
+            self._end(self._idle.pop()[1], wait=True)
+
+    def _end(self, thread: ThreadPoolExecutor, *, wait: bool) -> None:
+        thread.submit(_close_connections)
+        thread.shutdown(wait=wait)
+        self._made -= 1
+
+    def _lend(self, thread: ThreadPoolExecutor) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(thread)
+                return
+        self._idle.append((time.monotonic(), thread))
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Closes connections that nobody needed for a while, from the one that rested longest."""
+        self._sweep = None
+        now = time.monotonic()
+        while self._idle and now - self._idle[0][0] >= IDLE_SECONDS:
+            self._end(self._idle.pop(0)[1], wait=False)
+        if self._idle:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
+
+
+class Lease(Executor):
+    """The thread of one request, for asgiref's ThreadSensitiveContext.
+
+    Until `release`, all synchronous work of the request runs in its one thread. Afterwards each call runs in
+    whichever thread is free, and after `finish`, when there is nothing left but to close files, in one that has
+    no connection.
+    """
+
+    def __init__(self, threads: Threads, thread: ThreadPoolExecutor) -> None:
+        self._threads = threads
+        self._thread: ThreadPoolExecutor | None = thread
+        self._finished = False
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._thread is not None:
+            return self._thread.submit(fn, *args, **kwargs)
+        if self._finished:
+            return _closing.submit(fn, *args, **kwargs)
+        outcome: Future[Any] = Future()
+        call = asyncio.get_running_loop().create_task(
+            self._borrow(outcome, functools.partial(fn, *args, **kwargs))
+        )
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return outcome
+
+    async def _borrow(self, outcome: Future[Any], work: Callable[[], Any]) -> None:
+        try:
+            result = await self._threads.run(work)
+        except BaseException as error:
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_result(result)
+
+    def release(self) -> None:
+        """Gives the thread back; doing it twice changes nothing."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._threads.give_back(thread)
+
+    def finish(self) -> None:
+        """Like `release`, and nothing that follows needs the database."""
+        self._finished = True
+        self.release()
+
+
+_all: WeakSet[Threads] = WeakSet()
+_closing = ThreadPoolExecutor(1, "closing")
+
+
+def close_all() -> None:
+    """Closes what the threads of ended event loops still hold."""
+    for threads in list(_all):
+        threads.close()
+
+
+def _close_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        connection.close()

@@ -1,0 +1,42 @@
+"""Passwords hashed by Argon2, few at a time: each takes 100 MB, and anybody may ask for one by logging in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.hashers import Argon2PasswordHasher
+
+WAIT_SECONDS = 5.0
+
+
+class TooManyPasswords(Exception):
+    """Others' passwords are being hashed, and none was done in time."""
+
+
+class BoundedArgon2(Argon2PasswordHasher):
+    """Argon2 as Django has it, for FAIRLOT_PASSWORDS_AT_ONCE passwords of a process at a time."""
+
+    def encode(self, password: str, salt: str) -> str:
+        with _turn():
+            return super().encode(password, salt)
+
+    def verify(self, password: str, encoded: str) -> bool:
+        with _turn():
+            return super().verify(password, encoded)
+
+
+_turns = threading.BoundedSemaphore(max(1, settings.FAIRLOT_PASSWORDS_AT_ONCE))
+
+
+@contextmanager
+def _turn() -> Iterator[Any]:
+    if not _turns.acquire(timeout=WAIT_SECONDS):
+        raise TooManyPasswords("Too many people are signing in at once.")
+    try:
+        yield
+    finally:
+        _turns.release()
