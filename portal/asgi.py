@@ -7,9 +7,11 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 portal = get_asgi_application()
 
-from portal.edge.app import with_edge  # noqa: E402 - its settings need Django
+from portal.addresses import with_client_address  # noqa: E402 - needs the settings
+from portal.edge.app import with_edge  # noqa: E402 - as above
+from portal.response_headers import with_security_headers  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
 from portal.settling import settle  # noqa: E402 - as above
 
-application = with_sessions(with_edge(portal))
+application = with_client_address(with_sessions(with_security_headers(with_edge(portal))))
 settle()

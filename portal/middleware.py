@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django.utils import timezone
 
 from accounting.clock import zone_named
+from portal.addresses import is_this_machine
 from scheduling import live
 from scheduling.models import Cluster
 
+logger = logging.getLogger(__name__)
 View = Callable[..., Any]
 
 
@@ -66,11 +69,34 @@ class LivePositionMiddleware:
         return None
 
 
+class KnownHostMiddleware:
+    """Answers 400 to hosts that are not in ALLOWED_HOSTS, before anything is served to them.
+
+    A page elsewhere whose name is made to lead here (DNS rebinding) has such a host.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            request.get_host()
+        except DisallowedHost:
+            logger.warning("refused a request for a host that ALLOWED_HOSTS does not name")
+            text = "This portal has another host name. ALLOWED_HOSTS lists the names that it answers to.\n"
+            return HttpResponse(text, status=400, content_type="text/plain")
+        return self.get_response(request)
+
+
 class LoopbackOnlyMiddleware:
     """Turns away who comes from elsewhere while jobs run as the portal's own user on this machine.
 
     The local backend runs what it is given; FAIRLOT_LOCAL_BEYOND_LOOPBACK says that all who can reach the
-    portal may do so. Health checks pass: they tell nothing and run nothing.
+    portal may do so. What a proxy passes on comes from elsewhere, even if the proxy runs on this machine.
+    Health checks pass: they tell nothing and run nothing.
     """
 
     sync_capable = True
@@ -82,7 +108,7 @@ class LoopbackOnlyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if (
             settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK
-            or _is_loopback(request.META.get("REMOTE_ADDR", ""))
+            or is_this_machine(request.META.get("REMOTE_ADDR", ""), request.headers)
             or request.path_info == "/healthz"
             or not _has_local_cluster()
         ):
@@ -113,10 +139,3 @@ def forget_local_cluster() -> None:
     """Has the next request ask the database again."""
     global _local_cluster  # noqa: PLW0603 - as above
     _local_cluster = (float("-inf"), False)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -1,4 +1,4 @@
-"""State of the portal itself: the API tokens of its users, and their ways into sessions."""
+"""State of the portal itself: API tokens of users, their ways into sessions, and wrong passwords."""
 
 from __future__ import annotations
 
@@ -66,3 +66,26 @@ class Visit(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(db_default=Now())
     entered_at = models.DateTimeField(null=True)  # when the ticket was exchanged
+
+
+class PasswordTries(models.Model):
+    """Wrong passwords since the begin of a window: of a user from a network, of either, or of a known browser.
+
+    What is empty does not matter for the counter: a row with a network alone counts all names from there.
+    """
+
+    username = models.CharField(max_length=150)
+    network = models.CharField(max_length=50)
+    browser = models.CharField(max_length=16)
+    failures = models.PositiveIntegerField()
+    since = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["username", "network", "browser"], name="portal_passwordtries_one_counter"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.network or "many addresses"

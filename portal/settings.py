@@ -48,7 +48,14 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 # The proxy redirects to TLS; what other hosts of the domain do is not ours to promise.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
-if env.bool("BEHIND_PROXY", False):
+# Each proxy appends to X-Forwarded-For the address that it was called from; the client's is that many from the right.
+BEHIND_PROXY = env.bool("BEHIND_PROXY", False)
+FAIRLOT_TRUSTED_PROXIES = env.int("FAIRLOT_TRUSTED_PROXIES", 1 if BEHIND_PROXY else 0)
+if not 0 <= FAIRLOT_TRUSTED_PROXIES <= 10 or (FAIRLOT_TRUSTED_PROXIES and not BEHIND_PROXY):
+    raise ImproperlyConfigured(
+        "FAIRLOT_TRUSTED_PROXIES must be 0 to 10, and BEHIND_PROXY=true unless it is 0"
+    )
+if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     USE_X_FORWARDED_HOST = True
 
@@ -71,7 +78,6 @@ INSTALLED_APPS = [
     "accounting",
     "scheduling",
     "portal",
-    "axes",
     "csp",
     "django_htmx",
     "ninja",
@@ -86,10 +92,11 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
     "portal.api.problems.ApiProblemsMiddleware",
+    "portal.middleware.KnownHostMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -99,7 +106,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "portal.urls"
 ASGI_APPLICATION = "portal.asgi.application"
@@ -144,10 +150,7 @@ WHITENOISE_USE_FINDERS = DEBUG
 
 # --- login -------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "accounting.User"
-AUTHENTICATION_BACKENDS = [
-    "axes.backends.AxesStandaloneBackend",
-    "django.contrib.auth.backends.ModelBackend",
-]
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = [
     "portal.hashing.BoundedArgon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -162,11 +165,6 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 LOGIN_URL, LOGIN_REDIRECT_URL, LOGOUT_REDIRECT_URL = "login", "home", "login"
-AXES_FAILURE_LIMIT = 5
-AXES_COOLOFF_TIME = 0.25  # hours
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_RESET_ON_SUCCESS = True
-AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
 
 # --- Celery ------------------------------------------------------------------------------------
 CELERY_BROKER_URL = REDIS_URL
@@ -208,6 +206,7 @@ CELERY_BEAT_SCHEDULE = {
     "names": {"task": "scheduling.tasks.announce_services", "schedule": 30.0, "options": {"expires": 60}},
     "reconcile": {"task": "scheduling.tasks.reconcile_all", "schedule": 30.0, "options": {"expires": 60}},
     "check": {"task": "scheduling.tasks.check_clusters", "schedule": 180.0, "options": {"expires": 180}},
+    "tries": {"task": "portal.tasks.forget_password_tries", "schedule": 900.0, "options": {"expires": 900}},
     "prune": {"task": "scheduling.tasks.prune", "schedule": 3600.0, "options": {"expires": 3600}},
     "files": {"task": "scheduling.tasks.remove_files", "schedule": 3600.0, "options": {"expires": 3600}},
     "bill": {"task": "scheduling.tasks.bill_running_leases", "schedule": 60.0, "options": {"expires": 120}},
@@ -271,6 +270,13 @@ except ValueError as error:
 # The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 
+# Whom security.txt names: addresses such as mailto:security@example.org or https://example.org/report.
+FAIRLOT_SECURITY_CONTACT = [c.strip() for c in env.list("FAIRLOT_SECURITY_CONTACT", default=[]) if c.strip()]
+if wrong := [c for c in FAIRLOT_SECURITY_CONTACT if not re.fullmatch(r"(mailto:|https://|tel:)[!-~]+", c)]:
+    raise ImproperlyConfigured(
+        f"FAIRLOT_SECURITY_CONTACT must be mailto:, https:// or tel: URIs, not {wrong[0]!r}"
+    )
+
 # --- mail --------------------------------------------------------------------------------------
 # Without a server no mail is written.
 EMAIL_HOST = env.str("FAIRLOT_SMTP_HOST", "")
@@ -301,7 +307,6 @@ LOGGING = {
     "loggers": {
         name: {"level": "WARNING"}
         for name in (
-            "axes.apps",
             "celery.app.trace",
             "celery.beat",
             "celery.worker.strategy",

@@ -10,6 +10,7 @@ from celery import shared_task
 from accounting.clock import now_from_database
 from accounting.locks import only_one
 from accounting.subscriptions import due_subscriptions
+from portal.account.lockout import forget_ended
 from portal.reports.posting import send_report
 from scheduling.locks import Lock
 
@@ -24,6 +25,12 @@ def send_reports() -> None:
     with only_one(Lock.REPORTS) as is_mine:
         if is_mine:
             _send_for_a_while()
+
+
+@shared_task
+def forget_password_tries() -> None:
+    """Deletes counters of wrong passwords that count no more."""
+    forget_ended()
 
 
 def _send_for_a_while() -> None:

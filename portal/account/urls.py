@@ -6,7 +6,7 @@ from portal.account import views
 urlpatterns = [
     path("account/login/", views.Login.as_view(), name="login"),
     path("account/logout/", auth.LogoutView.as_view(), name="logout"),
-    path("account/password/", auth.PasswordChangeView.as_view(), name="password_change"),
+    path("account/password/", views.PasswordChange.as_view(), name="password_change"),
     path("account/password/done/", views.password_changed, name="password_change_done"),
     path("account/preferences/", views.preferences, name="preferences"),
 ]

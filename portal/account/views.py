@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from zoneinfo import available_timezones
 
 from django.contrib import messages
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
@@ -14,13 +15,37 @@ from django.views.decorators.http import require_http_methods, require_safe
 from accounting.actions import set_preferences
 from accounting.errors import Refused
 from accounting.models import User
+from portal.account import lockout
+from portal.account.forms import LoginForm, OwnPasswordForm
 from portal.models import ApiToken
 
 
 class Login(LoginView):
-    """Wrong passwords are counted by django-axes, which shows registration/locked.html in the end."""
+    """Logs in; answers 429 with registration/locked.html after too many wrong passwords."""
 
     redirect_authenticated_user = True
+    authentication_form = LoginForm
+
+    def form_valid(self, form: LoginForm) -> HttpResponse:
+        answer = super().form_valid(form)
+        lockout.remember_browser(self.request, answer, form.get_user().get_username())
+        return answer
+
+    def form_invalid(self, form: LoginForm) -> HttpResponse:
+        if form.minutes is None:
+            return super().form_invalid(form)
+        answer = render(self.request, "registration/locked.html", {"minutes": form.minutes}, status=429)
+        answer["Retry-After"] = str(form.minutes * 60)
+        return answer
+
+
+class PasswordChange(PasswordChangeView):
+    """Changes the own password; wrong old ones count like those of a login."""
+
+    form_class = OwnPasswordForm
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return super().get_form_kwargs() | {"request": self.request}
 
 
 @require_safe

@@ -1,4 +1,4 @@
-"""Users: make, promote, shut out, give a new password. A password is shown once, to whom made it."""
+"""Users: make, promote, shut out, give a new password, lift locks. A password is shown once, to whom made it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from accounting import actions
 from accounting.actions.users import Credentials
 from accounting.errors import Refused
 from accounting.models import User
+from portal.account import lockout
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, perform, refusal, show
 from portal.tokens import actions as tokens
@@ -116,3 +117,30 @@ def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     """Gives a random password and shows it this one time; the user's API tokens end with the old one."""
     person = get_object_or_404(User, pk=pk)
     return _user(request, pk=pk, made=tokens.reset_password(actor=request.user, user=person))
+
+
+def _locks(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    context = {"tab": "users", "locks": lockout.locks(), "most": lockout.MOST_LISTED}
+    return show(request, "administration/locks.html", context, refusal=refusal)
+
+
+@admins_only
+@never_cache
+@require_safe
+def locks(request: HttpRequest) -> HttpResponse:
+    """Lists logins that are locked after too many wrong passwords."""
+    return _locks(request)
+
+
+@admins_only
+@posted_from("admin_locks")
+def lift(request: HttpRequest, pk: int) -> HttpResponse:
+    """Lifts one lock."""
+    return perform(
+        request,
+        f"lift-{pk}",
+        lambda post: lockout.lift(actor=request.user, pk=pk),
+        done="The lock is lifted.",
+        to=("admin_locks",),
+        page=_locks,
+    )

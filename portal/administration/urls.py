@@ -64,6 +64,8 @@ urlpatterns = [
         people.change,
         name="admin_user_change",
     ),
+    path("admin/locks/", people.locks, name="admin_locks"),
+    path("admin/locks/<int:pk>/lift/", people.lift, name="admin_lock_lift"),
     path("admin/generations/", hardware.generations, name="admin_generations"),
     path("admin/generations/create/", hardware.create_generation, name="admin_generation_create"),
     path("admin/generations/<int:pk>/price/", hardware.set_price, name="admin_price_set"),

@@ -11,6 +11,7 @@ import aiohttp
 from django.conf import settings
 from yarl import URL
 
+from portal.response_headers import SECURITY
 from portal.sessions import headers
 from portal.sessions.visits import Admitted
 
@@ -196,13 +197,11 @@ async def say(
 ) -> None:
     """A short answer of our own."""
     body = f"{text}\n".encode() if text else b""
-    own = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        (b"x-content-type-options", b"nosniff"),
-        (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-        (b"referrer-policy", b"no-referrer"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": [*own, *extra]})
+    own = SECURITY | {
+        b"content-type": b"text/plain; charset=utf-8",
+        b"content-length": str(len(body)).encode(),
+        b"cache-control": b"no-store",
+        b"referrer-policy": b"no-referrer",
+    }
+    await send({"type": "http.response.start", "status": status, "headers": [*own.items(), *extra]})
     await send({"type": "http.response.body", "body": body, "more_body": False})

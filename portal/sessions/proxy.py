@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
+from portal.addresses import is_this_machine
 from portal.edge.app import visits_at_once
 from portal.edge.threads import Full, Threads
 from portal.sessions import headers, hosts, http, sockets, visits
@@ -124,7 +125,8 @@ class Door:
         self.base = f"/sessions/{session_id}/proxy/"
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
         self.noted_at = time.monotonic()
-        self.client = (scope.get("client") or ("", 0))[0]
+        client, _ = scope.get("client") or ("", 0)
+        self.is_local = is_this_machine(client, (name.decode("latin-1") for name, _ in self.headers))
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -175,7 +177,7 @@ class Door:
         if not self.key:
             return Barred.STRANGER
         found: Admitted | Barred = await ask(
-            visits.admit, session_id=self.session_id, key=self.key, client=self.client
+            visits.admit, session_id=self.session_id, key=self.key, is_local=self.is_local
         )
         return found
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from importlib import import_module
-from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
@@ -70,7 +69,7 @@ def enter(*, session_id: int, ticket: str) -> str | None:
     return key if fresh.update(digest=_digest(key), entered_at=Now()) else None
 
 
-def admit(*, session_id: int, key: str, client: str) -> Admitted | Barred:
+def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
     """Who this is, whether the login still lasts, whether the rights do, and where the program is: all anew."""
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
@@ -81,7 +80,7 @@ def admit(*, session_id: int, key: str, client: str) -> Admitted | Barred:
     job = visit.session.job
     if job.has_ended:
         return Barred.ENDED
-    if _serves_this_machine_only(job.cluster) and not _is_loopback(client):
+    if _serves_this_machine_only(job.cluster) and not is_local:
         return Barred.ELSEWHERE
     address = Lease.objects.ready().filter(job=job).values_list("address", flat=True).first()
     if not address:
@@ -111,13 +110,6 @@ def _signed_in(visit: Visit) -> object:
 
 def _serves_this_machine_only(cluster: Cluster) -> bool:
     return cluster.backend == Cluster.Backend.LOCAL and not settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _digest(text: str) -> str:

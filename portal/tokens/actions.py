@@ -15,6 +15,7 @@ from accounting.audit import record
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import User
+from portal.account.lockout import lift_of_user
 from portal.models import ApiToken
 
 LONGEST_DAYS = 366
@@ -77,10 +78,13 @@ def revoke_all(*, actor: User) -> int:
 
 
 def reset_password(*, actor: User, user: User) -> Credentials:
-    """A new random password for a user whose tokens, which others may know by now, end with the old one."""
-    return accounts.reset_password(
-        actor=actor, user=user, shut_out=lambda found: {"tokens_revoked": _revoke_standing(found)}
-    )
+    """Gives a user a new random password; revokes the user's tokens and lifts the locks of the user's login."""
+
+    def shut_out(found: User) -> dict[str, int]:
+        locks = lift_of_user(found.get_username())
+        return {"tokens_revoked": _revoke_standing(found)} | ({"login_locks_lifted": locks} if locks else {})
+
+    return accounts.reset_password(actor=actor, user=user, shut_out=shut_out)
 
 
 def _revoke_standing(user: User) -> int:

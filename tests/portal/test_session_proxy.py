@@ -202,7 +202,17 @@ def test_each_method_path_and_body_arrive_as_they_were(browser: Browser, method:
         assert answer.body == b""
 
 
-def test_the_program_gets_neither_cookies_nor_authority_of_the_portal(browser: Browser) -> None:
+def test_a_proxy_on_this_machine_is_not_this_machine(browser: Browser) -> None:
+    """Programs of Fairlot's own user are for this machine alone, whatever a proxy says of whom it passes on."""
+    assert browser.ask("headers").status == 200
+    for name in ("X_Forwarded_For", "Forwarded", "Via", "X_Real_IP"):
+        assert browser.ask("headers", **{name: "127.0.0.1"}).status == 403, name
+
+
+def test_the_program_gets_neither_cookies_nor_authority_of_the_portal(
+    browser: Browser, settings: LazySettings
+) -> None:
+    settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK = True  # as there is a header of a proxy
     cookies = f"a=1; fairlot_visit={browser.cookie}; fairlot_session=secret; fairlot_csrf=secret; b=2"
     answer = browser.ask(
         "headers",

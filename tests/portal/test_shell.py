@@ -59,7 +59,8 @@ def test_five_wrong_passwords_lock_the_login_even_for_the_right_one(dora: User) 
     assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429]
     locked = log_in(browser, PASSWORD)
     assert locked.status_code == 429
-    assert "rests for 15 minutes" in locked.content.decode()
+    assert "Try again in 15 minutes" in locked.content.decode()
+    assert locked["Retry-After"] == "900"
 
 
 def test_posts_without_the_token_are_refused_in_style(dora: User) -> None:

@@ -1,0 +1,262 @@
+"""Limits on wrong passwords, so that passwords cannot be guessed and nobody locks out somebody else.
+
+Tries are counted before the password is checked, so that tries at the same moment cannot pass together.
+Each limit has windows of 15 minutes that begin with the first wrong password and never move:
+
+- 5 of one user from one network (an IPv4 address or an IPv6 /64),
+- 50 from one network, whatever the names,
+- 5 of a user in a browser in which this user has signed in before. No other limit applies to it, so that no
+  stranger can lock it, not even one with the same address,
+- while more than 100 are wrong for one user from all networks together, one instead of 5 from each network:
+  this slows down many machines that guess for one user, and still lets the user in.
+
+Names count alike whether or not there is such a user.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Self
+
+from django.core import signing
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Greatest, Now
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from accounting import audit
+from accounting.errors import Refused
+from accounting.models import User
+from accounting.permissions import require_admin
+from portal.models import PasswordTries
+
+logger = logging.getLogger(__name__)
+
+WINDOW = timedelta(minutes=15)
+MOST_OF_USER_AND_NETWORK = 5
+MOST_OF_BROWSER = 5
+MOST_OF_NETWORK = 50
+MANY_OF_USER = 100
+MOST_LISTED = 500
+MOST_CHARACTERS = PasswordTries._meta.get_field("username").max_length
+COOKIE = "fairlot_browser"
+COOKIE_LASTS = timedelta(days=180)
+_IS_CURRENT = Q(since__gt=Now() - WINDOW)
+STRANGE = "(no such user)"  # people type passwords into the field for the name, so it is shown to nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A try to give a password: where it counts, and whether it is one too many."""
+
+    username: str
+    network: str
+    browser: str  # empty for a browser in which this user has not signed in before
+    is_refused: bool
+    is_last: bool  # if the password is wrong, the next one is refused
+    ends: datetime  # the window; tries are accepted again from then on
+
+    @classmethod
+    def judged(cls, where: tuple[str, str, str], most: int, counter: tuple[int, datetime]) -> Self:
+        """Returns the try of this user, network and browser for which a counter stands there; `most` are accepted."""
+        failures, since = counter
+        if failures == most + 1:
+            logger.warning("too many wrong passwords from %s", where[1])
+        return cls(*where, failures > most, failures >= most, since + WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A limit that is reached now, as admins see it."""
+
+    pk: int
+    username: str  # empty for a lock of a network alone
+    user: User | None
+    place: str
+    tries: int
+    since: datetime
+    until: datetime
+
+
+def network_of(address: str) -> str:
+    """Returns the network that an address counts for: itself, the /64 of an IPv6 address, or "unknown"."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped:
+            return str(found.ipv4_mapped)
+        return str(ip_network((int(found), 64), strict=False))
+    return str(found)
+
+
+def begin(request: HttpRequest, username: str) -> Try:
+    """Counts a try to give this user's password and returns it, or one that is refused."""
+    username = username[:MOST_CHARACTERS]  # no user has a longer name, but strangers send any
+    network, browser = network_of(request.META.get("REMOTE_ADDR", "")), known_browser(request, username)
+    tried = partial(Try.judged, (username, network, browser))
+    with transaction.atomic():
+        if browser:
+            return tried(MOST_OF_BROWSER, _count(username=username, browser=browser))
+        is_attacked = _row(username=username).filter(_IS_CURRENT, failures__gt=MANY_OF_USER).exists()
+        # All tries lock their rows in this order, so that no two wait for each other.
+        own = tried(
+            1 if is_attacked else MOST_OF_USER_AND_NETWORK, _count(username=username, network=network)
+        )
+        if own.is_refused:
+            return own
+        whole = tried(MOST_OF_NETWORK, _count(network=network))
+        if whole.is_refused:
+            _row(username=username, network=network).update(failures=F("failures") - 1)
+            return whole
+        _count(username=username)
+        return own
+
+
+def forget(tried: Try) -> None:
+    """Takes a try back, with the wrong ones of this user there: the password was right or was not checked."""
+    with transaction.atomic():
+        own = PasswordTries.objects.filter(username=tried.username, browser=tried.browser)
+        own = own.filter(network="" if tried.browser else tried.network).select_for_update()
+        failures = own.values_list("failures", flat=True).first()
+        if failures is None:
+            return
+        own.delete()
+        if not tried.browser:
+            for counter in ({"network": tried.network}, {"username": tried.username}):
+                _row(**counter).update(failures=Greatest(F("failures") - failures, 0))
+
+
+def known_browser(request: HttpRequest, username: str) -> str:
+    """Returns the id of a browser in which this user has signed in before; empty if the user has not."""
+    try:
+        return _signer(username).unsign(request.COOKIES.get(COOKIE, ""), max_age=COOKIE_LASTS)
+    except signing.BadSignature:
+        return ""
+
+
+def remember_browser(request: HttpRequest, response: HttpResponse, username: str) -> None:
+    """Sets the cookie that proves that this user has signed in in this browser."""
+    browser = known_browser(request, username) or secrets.token_hex(8)
+    response.set_cookie(
+        COOKIE,
+        _signer(username).sign(browser),
+        max_age=COOKIE_LASTS,
+        path=reverse("login").removesuffix("login/"),
+        secure=request.is_secure(),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def locks() -> list[Lock]:
+    """Returns the limits that are reached now, newest first; at most MOST_LISTED."""
+    rows = list(_locked().order_by("-since")[:MOST_LISTED])
+    users = User.objects.in_bulk({row.username for row in rows if row.username}, field_name="username")
+    return [
+        Lock(
+            row.pk,
+            _shown_name(row.username, users),
+            users.get(row.username),
+            _place(row),
+            row.failures,
+            row.since,
+            row.since + WINDOW,
+        )
+        for row in rows
+    ]
+
+
+@transaction.atomic(durable=True)
+def lift(*, actor: User, pk: int) -> None:
+    """Lifts one lock: for a user every limit of this user's, for a network its own. Refused if it has ended."""
+    require_admin(actor)
+    row = _locked().filter(pk=pk).first()
+    if row is None:
+        raise Refused("This lock has ended already.")
+    user = User.objects.filter(username=row.username).first() if row.username else None
+    if row.username:
+        lift_of_user(row.username)
+    else:
+        row.delete()
+    audit.record(
+        actor=actor,
+        verb="login.unlock",
+        target=user or row,
+        after={"address": row.network or "all", "tries": row.failures},
+    )
+
+
+def lift_of_user(username: str) -> int:
+    """Forgets all wrong passwords of this user, in the caller's transaction; returns how many locks that lifted."""
+    locked = _locked().filter(username=username).count()
+    rows = PasswordTries.objects.filter(username=username)
+    # Locks them in the order in which tries do: those of networks first.
+    rows.filter(
+        pk__in=list(rows.select_for_update().order_by("-network").values_list("pk", flat=True))
+    ).delete()
+    return locked
+
+
+def forget_ended() -> None:
+    """Deletes counters whose window has ended, except those in which somebody counts right now."""
+    with transaction.atomic():
+        ended = PasswordTries.objects.filter(since__lte=Now() - WINDOW).select_for_update(skip_locked=True)
+        PasswordTries.objects.filter(pk__in=ended.values("pk")).delete()
+
+
+def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple[int, datetime]:
+    """Adds one to a counter, or begins its next window; returns the counter and when the window began."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO portal_passwordtries AS tries (username, network, browser, failures, since)
+            VALUES (%(username)s, %(network)s, %(browser)s, 1, clock_timestamp())
+            ON CONFLICT (username, network, browser) DO UPDATE SET
+                failures = CASE WHEN tries.since <= clock_timestamp() - %(window)s THEN 1
+                                ELSE least(tries.failures + 1, 1000000000) END,
+                since = CASE WHEN tries.since <= clock_timestamp() - %(window)s THEN clock_timestamp()
+                             ELSE tries.since END
+            RETURNING failures, since
+            """,
+            {"username": username, "network": network, "browser": browser, "window": WINDOW},
+        )
+        failures, since = cursor.fetchone()
+    return failures, since
+
+
+def _row(*, username: str = "", network: str = "", browser: str = "") -> QuerySet[PasswordTries]:
+    return PasswordTries.objects.filter(username=username, network=network, browser=browser)
+
+
+def _locked() -> QuerySet[PasswordTries]:
+    return PasswordTries.objects.filter(
+        _IS_CURRENT,
+        Q(browser="", failures__gte=MOST_OF_USER_AND_NETWORK) & ~Q(username="") & ~Q(network="")
+        | Q(username="", failures__gte=MOST_OF_NETWORK)
+        | Q(network="", browser="", failures__gt=MANY_OF_USER)
+        | ~Q(browser="") & Q(failures__gte=MOST_OF_BROWSER),
+    )
+
+
+def _signer(username: str) -> signing.TimestampSigner:
+    """The name is part of the key, so that the cookie tells it to nobody and works for no other user."""
+    return signing.TimestampSigner(salt=f"fairlot.browser:{username}")
+
+
+def _shown_name(username: str, users: Mapping[str, User]) -> str:
+    return username if username in users or not username else STRANGE
+
+
+def _place(row: PasswordTries) -> str:
+    if row.browser:
+        return "a browser of this user"
+    return row.network or "many addresses"

@@ -1,0 +1,72 @@
+"""The address that a request comes from, found once for everything that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from django.conf import settings
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Headers that proxies add, besides all X-Forwarded-….
+OF_PROXIES = {
+    "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-original-forwarded-for",
+    "x-proxyuser-ip", "client-ip", "true-client-ip", "cf-connecting-ip", "cf-ray", "fastly-client-ip",
+    "x-envoy-external-address", "x-amzn-trace-id", "x-original-host", "x-forwarder-for",
+}  # fmt: skip
+
+
+def with_client_address(app: App) -> App:
+    """Wraps an ASGI app: the scope's client is who called the outermost of the trusted proxies."""
+
+    async def addressed(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in {"http", "websocket"} and settings.FAIRLOT_TRUSTED_PROXIES:
+            peer, _ = scope.get("client") or ("", 0)
+            values = [bytes(value) for name, value in scope["headers"] if bytes(name) == b"x-forwarded-for"]
+            found = forwarded_for(values, settings.FAIRLOT_TRUSTED_PROXIES)
+            scope = {**scope, "client": (found or peer, 0)}
+        await app(scope, receive, send)
+
+    return addressed
+
+
+def forwarded_for(values: Sequence[bytes], proxies: int) -> str:
+    """Returns the address that is `proxies` from the right in the X-Forwarded-For lines; empty if none is there.
+
+    What stands left of it was sent by the client and may be anything.
+    """
+    items = b",".join(values).decode("latin-1").split(",")
+    return parsed(items[-proxies]) if len(items) >= proxies else ""
+
+
+def parsed(text: str) -> str:
+    """Returns an address without its port, brackets and zone, in its shortest form; empty if it is none."""
+    text = text.strip().strip('"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(address)
+
+
+def is_this_machine(address: str, header_names: Iterable[str]) -> bool:
+    """Tells whether a program of this machine sent the request for itself, not for another as a proxy does."""
+    if settings.BEHIND_PROXY or any(_is_of_proxy(name.lower()) for name in header_names):
+        return False
+    found = parsed(address)
+    return bool(found) and ip_address(found).is_loopback
+
+
+def _is_of_proxy(name: str) -> bool:
+    return name in OF_PROXIES or name.startswith("x-forwarded")

@@ -1,0 +1,47 @@
+"""Security headers that every answer of the portal has: pages, errors, static files, the API and streams.
+
+Answers of sessions' programs do not get them: their hosts are not the portal's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from portal.addresses import App, Receive, Scope, Send
+
+# What the portal's pages never ask a browser for.
+_FEATURES = (
+    "accelerometer", "autoplay", "bluetooth", "browsing-topics", "camera", "display-capture", "encrypted-media",
+    "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer", "microphone", "midi",
+    "payment", "picture-in-picture", "publickey-credentials-create", "publickey-credentials-get",
+    "screen-wake-lock", "serial", "storage-access", "usb", "web-share", "xr-spatial-tracking",
+)  # fmt: skip
+PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in _FEATURES)
+# An answer that has one of these already keeps its own.
+SECURITY: dict[bytes, bytes] = {
+    b"content-security-policy": b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": PERMISSIONS_POLICY.encode(),
+    b"referrer-policy": b"same-origin",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+}
+
+
+def with_security_headers(app: App) -> App:
+    """Wraps an ASGI app: each answer gets the headers in SECURITY that it lacks."""
+
+    async def hardened(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_hardened(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                given = list(message.get("headers", ()))
+                names = {bytes(name).lower() for name, _ in given}
+                lacking = [(name, value) for name, value in SECURITY.items() if name not in names]
+                message = {**message, "headers": [*given, *lacking]}
+            await send(message)
+
+        await app(scope, receive, send_hardened)
+
+    return hardened
