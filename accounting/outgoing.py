@@ -8,21 +8,22 @@ time in all: who is called cannot hold up the caller by answering a byte at a ti
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from http.client import HTTPException
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from threading import Lock, Thread
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 import urllib3
 from django.conf import settings
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from accounting.addresses import WrongAddress, read_url, why_not_callable
+
 SECONDS = 10.0  # of a call in all, from the look-up of the name to the last byte
 TO_CONNECT = 5.0
-NAT64 = IPv6Network("64:ff9b::/96")
+MOST_TRIED = 4  # addresses of one name
 
 
 class NotReachable(Exception):
@@ -30,21 +31,15 @@ class NotReachable(Exception):
 
 
 def check_url(url: str, *, to_private: bool | None = None) -> SplitResult:
-    """The parts of an address that may be called; NotReachable for one that never may.
+    """The parts of an address that may be called; NotReachable, with what is accepted, for one that never may.
 
-    With `to_private`, which is FAIRLOT_WEBHOOKS_TO_PRIVATE unless said, it may be called without TLS.
+    With `to_private`, which is FAIRLOT_WEBHOOKS_TO_PRIVATE unless said, it may be in a private network and
+    without TLS. What a name leads to is looked up, and checked, for each call.
     """
     try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise NotReachable("This is no address.") from None
-    schemes = {"https", "http"} if _may(to_private) else {"https"}
-    if parts.scheme not in schemes or not parts.hostname or port == 0:
-        raise NotReachable("An address begins with https:// and a host name.")
-    if parts.username or parts.password:
-        raise NotReachable("An address must not have a user's name or password.")
-    return parts
+        return read_url(url, to_private=_may(to_private))
+    except WrongAddress as error:
+        raise NotReachable(str(error)) from None
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> None:
@@ -123,18 +118,10 @@ def _call(
     body: bytes | None = None,
 ) -> bytes:
     host = parts.hostname or ""
-    address, port = _address(host, parts.port or (443 if parts.scheme == "https" else 80), to_private)
-    connection: HTTPConnection
-    if parts.scheme == "https":
-        connection = HTTPSConnection(
-            address, port, timeout=TO_CONNECT, server_hostname=host, assert_hostname=host
-        )
-    else:
-        connection = HTTPConnection(address, port, timeout=TO_CONNECT)
+    addresses = _addresses(host, parts.port or (443 if parts.scheme == "https" else 80), to_private)
     path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     try:
-        with closing(connection):
-            connection.connect()
+        with closing(_connected(parts.scheme, host, addresses)) as connection:
             line.hold(connection.sock)
             connection.sock.settimeout(SECONDS)
             connection.request(
@@ -145,6 +132,8 @@ def _call(
                 status = answer.status
     except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as error:
         raise NotReachable(str(error)[:300]) from error
+    if 300 <= status < 400:
+        raise NotReachable(f"It answered with {status}; redirects are not followed.")
     if not 200 <= status < 300:
         raise NotReachable(f"It answered with {status}.")
     return content
@@ -161,28 +150,36 @@ def _read(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
     return content
 
 
-def _address(host: str, port: int, to_private: bool) -> tuple[str, int]:
+def _connected(scheme: str, host: str, addresses: Sequence[tuple[str, int]]) -> HTTPConnection:
+    """A connection to the first of these addresses that takes one. They were checked; none is looked up again."""
+    for place, (address, port) in enumerate(addresses):
+        connection: HTTPConnection
+        if scheme == "https":
+            connection = HTTPSConnection(
+                address, port, timeout=TO_CONNECT, server_hostname=host, assert_hostname=host
+            )
+        else:
+            connection = HTTPConnection(address, port, timeout=TO_CONNECT)
+        try:
+            connection.connect()
+        except (urllib3.exceptions.HTTPError, OSError):
+            connection.close()
+            if place == len(addresses) - 1:
+                raise
+        else:
+            return connection
+    raise NotReachable(f"{host} has no address.")
+
+
+def _addresses(host: str, port: int, to_private: bool) -> list[tuple[str, int]]:
+    """Where a host is, each once; looked up once for a call. NotReachable unless all of them may be called."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotReachable(f"{host} has no address.") from error
-    addresses = [str(one[4][0]) for one in found]
+    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     # One that is private would do for an attack: whoever is asked may pick it.
-    if not to_private and not all(_is_public(one) for one in addresses):
-        raise NotReachable(f"{host} is in a private network.")
-    return addresses[0], port
-
-
-def _is_public(address: str) -> bool:
-    ip = ip_address(address.partition("%")[0])
-    return all(one.is_global and not one.is_multicast for one in (ip, *_within(ip)))
-
-
-def _within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
-    """The addresses of IPv4 to which one of IPv6 leads: mapped, 6to4, Teredo (server and client), NAT64."""
-    if isinstance(ip, IPv4Address):
-        return []
-    found = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-    if ip in NAT64:
-        found.append(IPv4Address(int(ip) & 0xFFFF_FFFF))
-    return [one for one in found if one is not None]
+    for address in addresses:
+        if why := why_not_callable(address, to_private=to_private):
+            raise NotReachable(f"{host} {why} ({address}).")
+    return [(address, port) for address in addresses[:MOST_TRIED]]

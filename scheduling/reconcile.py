@@ -150,7 +150,7 @@ def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
 
 
 def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetime) -> None:
-    grace = timedelta(seconds=JobSpec.parse(lease.job.spec).checkpoint_grace_seconds)
+    grace = timedelta(seconds=JobSpec.parse(lease.job.spec, stored=True).checkpoint_grace_seconds)
     for verb in LEAVE:
         operation = operations.get(verb)
         if operation and operation.done_at and now - operation.done_at > grace + PATIENCE:
@@ -200,7 +200,7 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
             logger.warning("stopping processes of job %s that hold no lease", item.job_id)
             grace = 5.0
             if lease := leases.get(item.token):
-                grace = JobSpec.parse(lease.job.spec).checkpoint_grace_seconds
+                grace = JobSpec.parse(lease.job.spec, stored=True).checkpoint_grace_seconds
             backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)
         elif item.token not in leases:
             _forget(backend, item.job_id, item.epoch, item.token)

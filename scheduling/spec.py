@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from accounting.texts import not_storable, why_no_name
 from scheduling import brought, pod_fields
 from scheduling.labels import Labels
 
@@ -88,9 +89,12 @@ class JobSpec(BaseModel):
 
     @field_validator("name")
     @classmethod
-    def _is_one_line(cls, name: str) -> str:
+    def _can_be_read(cls, name: str, info: ValidationInfo) -> str:
         if "\n" in name:
             raise ValueError("must be one line")
+        # What is stored already was judged by the rules of its day.
+        if not (info.context or {}).get("stored") and (why := why_no_name(name)):
+            raise ValueError(why)
         return name
 
     @field_validator("generations")
@@ -171,14 +175,20 @@ class JobSpec(BaseModel):
         return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
 
     @classmethod
-    def parse(cls, data: Any) -> Self:
-        """Checks `data`; raises SpecError naming each field and what is accepted."""
+    def parse(cls, data: Any, *, stored: bool = False) -> Self:
+        """Checks `data`; raises SpecError naming each field and what is accepted.
+
+        A `stored` spec keeps the name that it was accepted with.
+        """
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
+        if flaw := not_storable(data):
+            (field, *_), why = flaw[0] or ("",), flaw[1]
+            raise SpecError({field: why})
         if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
             raise SpecError(foreign)
         try:
-            return cls.model_validate(data)
+            return cls.model_validate(data, context={"stored": stored})
         except ValidationError as error:
             raise SpecError(_plain_problems(error)) from None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
+from accounting.texts import why_no_name
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.model import Machines, SimJob, Span
 from fairshare.simulator.packed import FirstCome
@@ -103,7 +104,7 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
 
 
 def _is_name(text: str | None) -> bool:
-    return text is not None and bool(text.strip()) and text.isprintable() and len(text) <= LONGEST_NAME
+    return text is not None and len(text) <= LONGEST_NAME and not why_no_name(text)
 
 
 def gang(gpus: int, gpus_per_node: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from django.db.backends.postgresql.psycopg_any import errors
 from django.db.models import ProtectedError
 
 from accounting.errors import Refused
+from accounting.texts import why_no_name
 
 
 def check_fields(instance: models.Model, *names: str) -> None:
@@ -22,6 +23,12 @@ def check_fields(instance: models.Model, *names: str) -> None:
     except ValidationError as error:
         name, messages = next(iter(error.message_dict.items()))
         raise Refused(" ".join(messages), name) from None
+
+
+def check_name(name: str, field: str = "name") -> None:
+    """Raises Refused for a name that people could not read, or would take for another."""
+    if why := why_no_name(name):
+        raise Refused(f"A name {why}.", field)
 
 
 @contextmanager

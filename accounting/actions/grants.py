@@ -14,6 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from accounting import audit
+from accounting.actions.checks import check_name
 from accounting.actions.quotas import Which, check_limit, find, limit_of, remove_within, set_within
 from accounting.actions.quotas import told as say
 from accounting.actions.tenants import archive_within, check_tickets, create_within, set_tickets_within
@@ -39,6 +40,7 @@ def checked(kind: str, tenant: Tenant, wanted: Mapping[str, Any]) -> dict[str, A
             name = str(wanted.get("name", "")).strip()
             if not 1 <= len(name) <= 80:
                 raise Refused("A team needs a name of 1 to 80 characters.", "name")
+            check_name(name)
             check_tickets(_whole(wanted, "tickets"))
             return {"name": name, "tickets": wanted["tickets"]}
         case Kind.LIMIT:

@@ -10,7 +10,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Max, Min
 
 from accounting import audit
-from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
+from accounting.actions.checks import check_fields, check_name, refused_if_referenced, refused_if_taken
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
@@ -32,6 +32,7 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
     """The same of one not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
     generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
+    check_name(generation.name)
     with refused_if_taken("There is a generation of this name already.", "name"):
         generation.save(force_insert=True)
     names = ("name", "description", "memory_gib")

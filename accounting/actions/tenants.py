@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 from django.utils.text import slugify
 
 from accounting import audit
-from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
+from accounting.actions.checks import check_fields, check_name, refused_if_referenced, refused_if_taken
 from accounting.errors import Refused
 from accounting.models import BudgetWarning, Request, Tenant, User, WebhookCall
 from accounting.models.requests import TICKETS, team_target
@@ -194,6 +194,7 @@ def _path(parent: Tenant | None, tenant: Tenant) -> str:
 
 def _check_name(tenant: Tenant) -> None:
     check_fields(tenant, "name")
+    check_name(tenant.name)
     if not slugify(tenant.name):
         raise Refused("A name needs at least one letter or digit.", "name")
 

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from accounting import audit
-from accounting.actions.checks import check_fields, refused_if_taken
+from accounting.actions.checks import check_fields, check_name, refused_if_taken
 from accounting.errors import NotAllowed, Refused
 from accounting.models import User
 from accounting.permissions import require_admin
@@ -58,6 +58,9 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
     """The same of a `user` not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
     user.username = User.normalize_username(user.username.strip())
     check_fields(user, "username", "portal_role", "first_name", "last_name", "email")
+    for name in ("username", "first_name", "last_name"):
+        if name == "username" or getattr(user, name):
+            check_name(getattr(user, name), name)
     if User.objects.filter(username__iexact=user.username).exists():
         raise Refused("There is a user of this name already.", "username")
     password = _give_password(user, password)

@@ -25,6 +25,7 @@ from portal.api import (
     volumes,
 )
 from portal.api.auth import Bearer, Session
+from portal.api.parsing import CheckedParser
 from portal.api.problems import answer_with_problems
 
 DESCRIPTION = """
@@ -36,7 +37,9 @@ fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """
 
-api = NinjaAPI(title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()])
+api = NinjaAPI(
+    title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()], parser=CheckedParser()
+)
 for subject in (
     jobs,
     services,

@@ -56,7 +56,7 @@ def list_jobs(
     if filters.only_idle is not None:
         jobs = jobs.filter(only_idle=filters.only_idle)
     if filters.label:
-        jobs = labelled(jobs, filters.label.replace("\0", ""))
+        jobs = labelled(jobs, filters.label)
     found = list(jobs[: limit + 1])
     return {
         "items": [show_job(job) for job in found[:limit]],

@@ -13,10 +13,12 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from accounting.errors import NotAllowed, Refused
+from portal.api.parsing import NotStorable, why_no_json
 from portal.reports.periods import WrongQuestion
 from scheduling.spec import SpecError
 
 PROBLEM = "application/problem+json"
+NOT_UNDERSTOOD = "The request cannot be understood."
 _WORDS = {
     403: "The call was refused: with a session, whatever changes something needs the CSRF token.",
     405: "This address does not know this method; the header Allow names those that it knows.",
@@ -101,7 +103,10 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(HttpError)
     def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-        return problem(error.status_code, str(error))
+        cause = error.__cause__  # of a body that could not be read
+        if isinstance(cause, NotStorable):
+            return problem(422, NOT_UNDERSTOOD, cause.problems)
+        return problem(error.status_code, why_no_json(cause) if cause else str(error))
 
     @api.exception_handler(NotAllowed)
     def _not_allowed(request: HttpRequest, error: NotAllowed) -> HttpResponse:
@@ -113,17 +118,11 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(WrongQuestion)
     def _wrong_question(request: HttpRequest, error: WrongQuestion) -> HttpResponse:
-        return problem(422, "The request cannot be understood.", error.problems)
+        return problem(422, NOT_UNDERSTOOD, error.problems)
 
     @api.exception_handler(SpecError)
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:
         return problem(422, "The job spec cannot be accepted.", error.problems)
-
-    @api.exception_handler(ValueError)
-    def _not_storable(request: HttpRequest, error: ValueError) -> HttpResponse:
-        if "cannot contain NUL" not in str(error):  # as PostgreSQL's driver says of what no query may hold
-            raise error
-        return problem(422, "A text must not contain zero bytes.")
 
     @api.exception_handler(ValidationError)
     def _validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
@@ -131,7 +130,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
         for item in error.errors:
             field = _field(item["loc"])
             problems[field] = "; ".join(filter(None, [problems.get(field), item["msg"]]))
-        return problem(422, "The request cannot be understood.", problems)
+        return problem(422, NOT_UNDERSTOOD, problems)
 
 
 def _field(place: Sequence[str | int]) -> str:

@@ -59,13 +59,13 @@ class JobFilter:
         }
         asked = {"state": state, "order": sort, "kind": kind}
         return cls(
-            q=get.get("q", "").replace("\0", "").strip()[:200],
+            q=get.get("q", "").strip()[:200],
             state=state if known["state"] else "",
             owner="me" if get.get("owner") == "me" else "",
-            team=get.get("team", "").replace("\0", ""),
-            generation=get.get("generation", "").replace("\0", ""),
+            team=get.get("team", ""),
+            generation=get.get("generation", ""),
             kind=kind if known["kind"] else "",
-            label=get.get("label", "").replace("\0", "").strip()[:400],
+            label=get.get("label", "").strip()[:400],
             only_idle=get.get("only_idle") == "true",
             service=service if service.isdecimal() and len(service) < 18 else "",
             sort=sort if known["order"] else USUAL_SORT,

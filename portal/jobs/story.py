@@ -226,7 +226,7 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
 def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
     """What was asked for, defaults left out; as stored where today's rules would refuse it."""
     try:
-        return JobSpec.parse(job.spec).to_yaml()
+        return JobSpec.parse(job.spec, stored=True).to_yaml()
     except SpecError:
         return dump_spec(job.spec)
 

@@ -70,7 +70,7 @@ def read_capacity(
 ) -> tuple[Cluster | None, ReportPeriod, CapacityReport]:
     """The report that the URL asks for: of one cluster by its name, or of all."""
     cluster = None
-    if name := request.GET.get("cluster", "").replace("\0", ""):
+    if name := request.GET.get("cluster", ""):
         cluster = get_object_or_404(Cluster, name=name)
     period = asked_period(request, is_page=is_page)
     return cluster, period, capacity_report(period.begins, period.ends, book=cluster and cluster.pk)

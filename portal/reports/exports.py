@@ -21,7 +21,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
     if form not in FORMS or not may_export(request.user):
         raise Http404
     tenant = None
-    if slug := request.GET.get("team", "").replace("\0", ""):
+    if slug := request.GET.get("team", ""):
         tenant = get_object_or_404(exportable_tenants(request.user), slug=slug)
     period = asked_period(request)
     selection = Selection.of(

@@ -40,9 +40,9 @@ def read_fairness(request: HttpRequest, *, is_page: bool = False) -> FairnessRep
     """The report that the URL asks for; 404 for a team that the user may not see."""
     user = request.user
     tenant = None
-    if slug := request.GET.get("team", "").replace("\0", ""):
+    if slug := request.GET.get("team", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=slug)
-    name = request.GET.get("cluster", "").replace("\0", "")
+    name = request.GET.get("cluster", "")
     cluster = chosen_cluster(name, list(Cluster.objects.order_by("name"))) if name else None
     period = asked_period(request, is_page=is_page)
     return fairness_report(user, period, tenant=tenant, cluster=cluster)

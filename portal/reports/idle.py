@@ -62,7 +62,7 @@ def idle_by_team(viewer: User, period: ReportPeriod, tenant: Tenant | None = Non
 @require_safe
 def idle(request: HttpRequest) -> HttpResponse:
     tenant = None
-    if slug := request.GET.get("team", "").replace("\0", ""):
+    if slug := request.GET.get("team", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
     period = asked_period(request, is_page=True)
     page = Paginator(idle_now(request.user, tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))

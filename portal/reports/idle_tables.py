@@ -50,7 +50,7 @@ TEAMS = [
 def idle_file(request: HttpRequest, form: str) -> HttpResponse:
     """All that the page tells."""
     tenant = None
-    if slug := request.GET.get("team", "").replace("\0", ""):
+    if slug := request.GET.get("team", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
     period = asked_period(request)
     return answer(idle_document(request.user, period, tenant), form, file_name(period))

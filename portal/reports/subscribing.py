@@ -20,7 +20,7 @@ Report = ReportSubscription.Report
 @require_POST
 def subscribe(request: HttpRequest) -> HttpResponse:
     report = request.POST.get("report", Report.STATEMENT)
-    tenant, slug = None, request.POST.get("team", "").replace("\0", "")
+    tenant, slug = None, request.POST.get("team", "")
     if slug or report == Report.STATEMENT:
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
     is_shown = report in ReportSubscription.OF_TEAMS  # to everybody, with nothing in it for who is in no team

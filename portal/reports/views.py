@@ -190,7 +190,7 @@ def read_report(
     With `page` only its rows, the largest first; days come all, in their order.
     """
     tenant = None
-    if slug := request.GET.get("team", "").replace("\0", ""):
+    if slug := request.GET.get("team", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
     by = _asked_groups(request, is_page=page is not None)
     period = asked_period(request, is_page=page is not None)
@@ -237,7 +237,7 @@ def asked_key(request: HttpRequest, tenant: Tenant | None, by: By) -> str:
 
 def key_of(request: HttpRequest, keys: Sequence[str]) -> str:
     """The key of labels that the URL asks for, else the first that there is."""
-    return request.GET.get("label", "").replace("\0", "") or next(iter(keys), "")
+    return request.GET.get("label", "") or next(iter(keys), "")
 
 
 def name_of(row: UsageRow, by: By) -> str:

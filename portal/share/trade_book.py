@@ -24,7 +24,7 @@ def trades_file(request: HttpRequest, form: str) -> HttpResponse:
     """What the page shows, trade by trade; what still runs has no end and no GPU-seconds yet. As CSV trades alone."""
     tenant = chosen_tenant(request) if request.GET.get("team") else None
     period = asked_stretch(request)
-    generation = request.GET.get("generation", "").replace("\0", "")
+    generation = request.GET.get("generation", "")
     document = trade_book(request.user, period, generation=generation, tenant=tenant)
     return answer(document, form, file_name(period), alone="trades")
 

@@ -73,7 +73,7 @@ def trades(request: HttpRequest) -> HttpResponse:
     tenants = list(Tenant.objects.visible_to(request.user))
     tenant = chosen_tenant(request) if request.GET.get("team") else None
     period = asked_stretch(request, usual=_usual_period(request.user), is_page=True)
-    generation = request.GET.get("generation", "").replace("\0", "")
+    generation = request.GET.get("generation", "")
     found = read_trades(request.user, period, generation=generation, tenant=tenant)
     mine = visible_ids(request.user)
     single = _run_of(request, found)
@@ -130,7 +130,7 @@ def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | 
 
 def chosen_tenant(request: HttpRequest, default: Tenant | None = None) -> Tenant:
     """The tenant of `?team=`, 404 when the user may not see it; `default` when none is named."""
-    slug = request.GET.get("team", "").replace("\0", "")
+    slug = request.GET.get("team", "")
     if not slug and default is not None:
         return default
     return get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)

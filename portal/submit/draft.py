@@ -216,7 +216,7 @@ def clone_of(job: Job) -> Fields:
 
 def fields_of(spec: Mapping[str, Any]) -> Fields:
     """The form filled with a stored spec."""
-    return Fields.from_spec(JobSpec.parse(spec))
+    return Fields.from_spec(JobSpec.parse(dict(spec), stored=True))
 
 
 def has_example(choices: Choices) -> bool:

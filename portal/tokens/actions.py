@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django.utils.crypto import constant_time_compare, salted_hmac
 
 from accounting import actions as accounts
+from accounting.actions.checks import check_name
 from accounting.actions.users import Credentials
 from accounting.audit import record
 from accounting.clock import now_from_database
@@ -31,6 +32,7 @@ def create_token(*, actor: User, name: str, may_write: bool, days: int | None) -
         raise NotAllowed("Only active users may have tokens.")
     if not name.strip() or len(name.strip()) > 80:
         raise Refused("A token needs a name of 1 to 80 characters.", field="name")
+    check_name(name.strip())
     if days is not None and not 1 <= days <= LONGEST_DAYS:
         raise Refused(f"A token works for 1 to {LONGEST_DAYS} days, or has no end.", field="days")
     prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)

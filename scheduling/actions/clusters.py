@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
 from accounting import audit
+from accounting.actions.checks import check_name
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, User
@@ -55,6 +56,7 @@ SHUTTING_DOWN = "Fairlot is shutting down"
 def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
     """Adds an empty cluster. `actor` None is Fairlot's own set-up."""
     _admins_only(actor)
+    check_name(name)
     try:
         with transaction.atomic():
             cluster = Cluster.objects.create(name=name, backend=backend)
@@ -123,6 +125,7 @@ def declare_node(
 ) -> Node:
     """Adds a node: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
     _admins_only(actor)
+    check_name(name)
     if gpus < 1:
         raise Refused("A node has at least one GPU.", field="gpus")
     if virtual_speed is not None and virtual_speed <= 0:

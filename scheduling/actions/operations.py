@@ -185,7 +185,7 @@ def _raise(error: Exception) -> None:
 def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
     lease = operation.lease
     job = lease.job
-    spec = JobSpec.parse(job.spec)
+    spec = JobSpec.parse(job.spec, stored=True)
     which: _Which = {"job_id": job.pk, "epoch": lease.epoch, "token": lease.token}
     match operation.verb:
         case Operation.Verb.START | Operation.Verb.THAW if lease.state == Lease.State.STARTING:

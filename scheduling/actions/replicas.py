@@ -168,7 +168,7 @@ def _make(look: _Look, slots: Sequence[int]) -> None:
 def _submit(service: Service, slot: int, *, attempt: int) -> Job:
     revision = service.current
     assert revision is not None  # noqa: S101 - it was looked at
-    spec = JobSpec.parse(revision.spec | {"name": f"{service.name}-{slot}-{attempt}"})
+    spec = JobSpec.parse(revision.spec | {"name": f"{service.name}-{slot}-{attempt}"}, stored=True)
     return submit_within(
         actor=revision.author,  # or who may write a revision would write what runs with another one's secrets
         tenant=service.tenant,

@@ -156,7 +156,7 @@ def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job
     owner = schedule.owner
     if not owner.is_active:
         raise NotAllowed(f"The account of {owner.get_username()}, whose schedule this is, is deactivated.")
-    spec = JobSpec.parse(schedule.spec)
+    spec = JobSpec.parse(schedule.spec, stored=True)
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"
         for job in schedule.jobs_at_work():

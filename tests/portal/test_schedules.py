@@ -306,7 +306,8 @@ def test_the_api_says_which_field_is_wrong(api, changes: dict[str, object], stat
 def test_a_zero_byte_in_the_api_is_the_callers_mistake(api) -> None:
     answers = [api("GET", "/schedules?owner=%00"), api("POST", "/schedules", NEW | {"team": "a\0"})]
     assert [status for status, _ in answers] == [422, 422]
-    assert "zero bytes" in answers[0][1]["detail"]
+    assert "zero bytes" in answers[0][1]["problems"]["owner"]
+    assert "zero bytes" in answers[1][1]["problems"]["team"]
 
 
 def test_a_token_of_who_may_not_change_it_is_refused(scene: Scene, api) -> None:

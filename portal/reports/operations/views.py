@@ -114,7 +114,7 @@ def read_operations(request: HttpRequest, subject: str, *, page: str | None = No
     if subject not in SUBJECTS:
         raise Http404
     cluster = None
-    if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "").replace("\0", "")):
+    if subject in OF_ONE_CLUSTER and (name := request.GET.get("cluster", "")):
         cluster = get_object_or_404(Cluster, name=name)
     period = asked_period(request, is_page=page is not None)
     asked = Asked(period, cluster, page)

@@ -101,7 +101,7 @@ def file_name(tenant: Tenant, period: ReportPeriod) -> str:
 def read_request(request: HttpRequest, *, is_page: bool = False) -> tuple[Tenant, ReportPeriod]:
     """The team, or the first that the user may see, and the period; 404 for a team that the user may not see."""
     tenants = Tenant.objects.visible_to(request.user).order_by("path")
-    slug = request.GET.get("team", "").replace("\0", "")
+    slug = request.GET.get("team", "")
     tenant = get_object_or_404(tenants, slug=slug) if slug else tenants.first()
     if tenant is None:
         raise Http404

@@ -1,0 +1,139 @@
+"""Which addresses Fairlot calls for somebody else: public ones, unless a setting says otherwise."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from urllib.parse import SplitResult, urlsplit
+
+# Programs there give away keys of the machine to whoever asks. They stay refused where private networks may be
+# called. AWS, Azure, GCP, OpenStack and others have 169.254.169.254; these are the rest.
+METADATA = {
+    IPv4Address("168.63.129.16"),  # Azure; looks public
+    IPv4Address("100.100.100.200"),  # Alibaba
+    IPv4Address("192.0.0.192"),  # Oracle
+    IPv6Address("fd00:ec2::254"),  # AWS
+    IPv6Address("fd20:ce::254"),  # GCP
+    IPv6Address("fd00:42::42"),  # Scaleway
+}
+# What Python's tables lack in some of its versions (IANA's registries of special-purpose addresses).
+SPECIAL = [
+    *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
+    *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
+]
+GLOBAL_UNICAST = IPv6Network("2000::/3")  # all that IANA has given out
+NAT64 = IPv6Network("64:ff9b::/96")
+ISATAP = {
+    0x00005EFE,
+    0x02005EFE,
+}  # the upper half of an interface's identifier that ends with an IPv4 address
+
+ACCEPTED = "Accepted: an address such as https://hooks.example.org/fairlot."
+LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
+NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+LOCAL_ENDINGS = {"localhost", "local", "internal", "intranet", "lan", "home", "corp", "localdomain"}
+
+
+class WrongAddress(ValueError):
+    """An address that is not called; `str(error)` says what is wrong and what is accepted."""
+
+
+def read_url(url: str, *, to_private: bool) -> SplitResult:
+    """The parts of an address that may be called, as far as that is known before its name is looked up.
+
+    Without `to_private` it has TLS and a host that can be public. Raises WrongAddress, and refuses whatever one
+    program could read otherwise than another: blanks, backslashes, users, and IPv4 in other forms than a.b.c.d.
+    """
+    if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
+        raise WrongAddress(
+            "An address has no blanks, backslashes, quotation marks or characters beyond ASCII; write a name of "
+            f"another script as xn--…, and all else as %XX. {ACCEPTED}"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise WrongAddress(f"This is no address. {ACCEPTED}") from None
+    schemes = {"https", "http"} if to_private else {"https"}
+    if parts.scheme not in schemes or not parts.hostname:
+        raise WrongAddress(f"An address begins with https:// and a host name. {ACCEPTED}")
+    if port == 0 or parts.netloc.endswith(":"):
+        raise WrongAddress(f"A port is a number from 1 to 65535. {ACCEPTED}")
+    if "@" in parts.netloc:
+        raise WrongAddress(f"An address must not have a user's name or password. {ACCEPTED}")
+    _check_host(parts.hostname, bracketed=parts.netloc.startswith("["), to_private=to_private)
+    return parts
+
+
+def why_not_callable(address: str, *, to_private: bool) -> str:
+    """Why an address that a name leads to is not called, in words; empty when it may be."""
+    ip = ip_address(address.partition("%")[0])
+    for one in (ip, *within(ip)):
+        if one in METADATA or one.is_link_local:
+            return "is a metadata or link-local address, which is never called"
+        if one.is_multicast or one.is_unspecified:
+            return "is no address of one machine"
+        if not (to_private or _is_public(one)):
+            return "is in a private network"
+    return ""
+
+
+def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """The IPv4 addresses to which an IPv6 address may lead by one of the ways from IPv6 to IPv4."""
+    if isinstance(ip, IPv4Address):
+        return []
+    last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]
+    upper = int(ip) >> 32
+    # Mapped (::ffff:a.b.c.d), translated (::ffff:0:a.b.c.d), compatible (::a.b.c.d), and NAT64.
+    if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or upper & 0xFFFF_FFFF in ISATAP:
+        found.append(IPv4Address(last))
+    return [one for one in found if one is not None]
+
+
+def _is_public(ip: IPv4Address | IPv6Address) -> bool:
+    if isinstance(ip, IPv6Address):
+        if ip.ipv4_mapped or ip in NAT64:
+            return True  # as far as it goes: the address within decides
+        if ip not in GLOBAL_UNICAST or ip.is_site_local:
+            return False
+    special = any(ip in network for network in SPECIAL if network.version == ip.version)
+    return ip.is_global and not (ip.is_private or ip.is_reserved or ip.is_loopback or special)
+
+
+def _check_host(host: str, *, bracketed: bool, to_private: bool) -> None:
+    if bracketed:
+        _check_literal(_ipv6(host), to_private)
+        return
+    labels = host.split(".")
+    if NUMERIC.fullmatch(labels[-1] or "x"):  # by the rules of browsers an IPv4 address, in whatever form
+        _check_literal(_ipv4(host), to_private)
+        return
+    if len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels):
+        raise WrongAddress(
+            f"{host} is no host name: it has letters, digits and hyphens between single dots. {ACCEPTED}"
+        )
+    if not to_private and (len(labels) == 1 or labels[-1].lower() in LOCAL_ENDINGS):
+        raise WrongAddress(f"{host} is in a private network; only public hosts are called. {ACCEPTED}")
+
+
+def _check_literal(ip: IPv4Address | IPv6Address, to_private: bool) -> None:
+    if why := why_not_callable(str(ip), to_private=to_private):
+        raise WrongAddress(f"{ip} {why}; only public hosts are called. {ACCEPTED}")
+
+
+def _ipv4(host: str) -> IPv4Address:
+    try:
+        return IPv4Address(host)
+    except AddressValueError:
+        raise WrongAddress(
+            f"{host} is no IPv4 address: write four decimal numbers without leading zeros. {ACCEPTED}"
+        ) from None
+
+
+def _ipv6(host: str) -> IPv6Address:
+    try:
+        if "%" in host:
+            raise AddressValueError
+        return IPv6Address(host)
+    except AddressValueError:
+        raise WrongAddress(f"{host} is no IPv6 address without a zone. {ACCEPTED}") from None

@@ -1,0 +1,45 @@
+"""Reads the JSON bodies of calls, and refuses what no column can hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from django.http import HttpRequest
+from ninja.parser import Parser
+
+from accounting.texts import not_storable
+
+
+class NotStorable(Exception):
+    """Data that no column can hold; `problems` maps each parameter to what is wrong with it."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {why}" for name, why in problems.items()))
+        self.problems = problems
+
+
+class CheckedParser(Parser):
+    """Reads JSON bodies; NotStorable for values that no column can hold, naming the field."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        data = json.loads(request.body, parse_constant=_no_number)
+        if flaw := not_storable(data):
+            place, why = flaw
+            raise NotStorable({".".join(place[:1]) or "body": f"{'.'.join(place[1:4])} {why}".strip()})
+        return data
+
+
+def why_no_json(error: Exception) -> str:
+    """What is wrong with a body that could not be read, in words."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"The body is not JSON: {error.msg} in line {error.lineno}, column {error.colno}."
+    if isinstance(error, UnicodeDecodeError):
+        return "The body is not UTF-8."
+    if isinstance(error, RecursionError):
+        return "The body is nested too deeply."
+    return "The body cannot be read as JSON."
+
+
+def _no_number(name: str) -> NoReturn:
+    raise NotStorable({"body": f"contains {name}, which is no number of JSON"})

@@ -1,0 +1,105 @@
+"""Refuses what no column can hold, wherever it comes in: paths, query strings, headers, cookies, forms and JSON.
+
+Pages answer 400 in words, the API answers 422 as a problem document; both name the parameter. Views and actions
+check what a value means; they need not think of zero bytes, lone surrogates, or numbers beyond 64 bits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.core.exceptions import BadRequest
+from django.db import DatabaseError
+from django.db.backends.postgresql.psycopg_any import errors
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from accounting.texts import not_storable, why_not_storable
+from portal.api.problems import NOT_UNDERSTOOD, problem
+from portal.reports.periods import WrongQuestion
+
+logger = logging.getLogger(__name__)
+
+CHARSETS = {"", "utf-8", "utf8", "us-ascii"}
+# What PostgreSQL says of a value that it cannot hold: too long, too large, or no text.
+NOT_HELD = (
+    errors.StringDataRightTruncation,
+    errors.NumericValueOutOfRange,
+    errors.DatetimeFieldOverflow,
+    errors.CharacterNotInRepertoire,
+    errors.UntranslatableCharacter,
+    errors.ProgramLimitExceeded,
+)
+TOO_LARGE = "A text or a number of this request is larger than can be stored; shorten it and send it again."
+
+
+class InputsMiddleware:
+    """Checks the texts and numbers of a request before its view sees them.
+
+    It stands before the middleware that reads cookies from the database. Bodies of the API are checked by
+    `portal.api.parsing`, as the API knows who calls before it reads them.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if (request.content_params or {}).get("charset", "").lower() not in CHARSETS:
+            if _is_api(request):
+                return problem(400, "Send the request's body as UTF-8.")
+            raise BadRequest("The body is not UTF-8.")
+        # No cookie of Fairlot has such; another program of the host may have set it, so nobody is turned away.
+        for name in [name for name, text in request.COOKIES.items() if why_not_storable(name + text)]:
+            del request.COOKIES[name]
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> HttpResponse | None:
+        if not_storable(kwargs):  # there is nothing of such a name or number
+            if _is_api(request):
+                return problem(404, "There is nothing here that you may see.")
+            raise Http404
+        if found := dict(_problems(request)):
+            if _is_api(request):
+                return problem(422, NOT_UNDERSTOOD, found)
+            raise WrongQuestion({name: f"{name}: {why}." for name, why in found.items()})
+        return None
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Answers for a column that is smaller than what was sent: a check is missing, and the log says where."""
+        if not (isinstance(error, DatabaseError) and isinstance(error.__cause__, NOT_HELD)):
+            return None
+        logger.error("Unchecked input for %s %s", request.method, request.path, exc_info=error)
+        if _is_api(request):
+            return problem(422, TOO_LARGE)
+        raise WrongQuestion({"": TOO_LARGE}) from error
+
+
+def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
+    """Each parameter of the query, the headers and a page's form that cannot be stored, with the reason."""
+    yield from _of(request.GET.lists())
+    yield from _of((name, [value]) for name, value in request.headers.items())
+    if request.method == "POST" and not _is_api(request):
+        yield from _of(request.POST.lists())
+        yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())
+
+
+def _of(parameters: Iterable[tuple[str, Iterable[str]]]) -> Iterable[tuple[str, str]]:
+    for name, values in parameters:
+        if why := next(filter(None, map(why_not_storable, (name, *values))), ""):
+            yield _shown(name), why
+
+
+def _shown(name: str) -> str:
+    """A parameter's name as it can be sent back."""
+    return ascii(name)[1:-1] if why_not_storable(name) else name[:100]
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return request.path_info.startswith("/api/")

@@ -1,0 +1,119 @@
+"""What no column can hold is refused in one place, with the parameter's name, whatever page or call it comes to."""
+
+import json
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from scheduling.models import Job
+from tests.portal.scene import Scene
+
+SPEC = {"name": "ok", "command": "true"}
+
+
+@pytest.fixture
+def admin(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.ada)
+
+
+@pytest.fixture
+def alice(scene: Scene, browser_of) -> Client:
+    return browser_of(scene.people.alice)
+
+
+def sent(client: Client, path: str, body: str | bytes, method: str = "POST"):
+    return client.generic(method, path, body, content_type="application/json")
+
+
+def test_a_page_says_which_parameter_has_a_zero_byte(admin: Client) -> None:
+    for address in (
+        "admin/users/?q=%00",
+        "admin/audit/?actor=%00&verb=%00",
+        "jobs/?q=a%00b",
+        "usage/?team=%00",
+    ):
+        answer = admin.get(f"/{address}")
+        assert answer.status_code == 400
+        name = address.partition("?")[2].partition("=")[0]
+        assert f"{name}: must not contain zero bytes" in answer.content.decode()
+
+
+def test_a_form_with_a_zero_byte_is_refused_with_the_fields_name(admin: Client) -> None:
+    answer = admin.post(reverse("admin_tenant_create"), {"name": "a\0b", "tickets": "1", "parent": ""})
+    assert answer.status_code == 400
+    assert "name: must not contain zero bytes" in answer.content.decode()
+
+
+BODIES = [  # with % for what cannot be stored, and the field that has it
+    ("/api/v1/jobs", {"spec": SPEC, "team": "%"}, "team"),
+    ("/api/v1/jobs", {"spec": SPEC | {"name": "%"}}, "spec"),
+    ("/api/v1/jobs", {"spec": SPEC | {"variables": {"A": "%"}}}, "spec"),
+    ("/api/v1/jobs", {"spec": SPEC | {"variables": {"%": "a"}}}, "spec"),
+    ("/api/v1/requests", {"team": "astro", "kind": "team", "reason": "%", "name": "x"}, "reason"),
+    ("/api/v1/requests", {"team": "astro", "kind": "team", "reason": "y", "name": "%"}, "name"),
+    ("/api/v1/secrets", {"name": "a", "values": {"k": "%"}}, "values"),
+]
+
+
+def test_the_api_names_the_field_with_a_zero_byte_or_half_a_character(alice: Client) -> None:
+    for text in ("\\u0000", "\\ud800", "x\\udfffy"):
+        for path, body, field in BODIES:
+            answer = sent(alice, path, json.dumps(body).replace("%", text))
+            assert answer.status_code == 422
+            assert list(answer.json()["problems"]) == [field]
+
+
+def test_yaml_escapes_make_no_text_that_cannot_be_stored(alice: Client) -> None:
+    """JSON has the characters of the escape; only YAML makes one of them."""
+    for escape in ("\\0", "\\ud800", "\\udcff"):
+        for spec in (f'name: "a{escape}"\ncommand: x', f'name: a\ncommand: x\nvariables: {{A: "{escape}"}}'):
+            answer = sent(alice, "/api/v1/jobs", json.dumps({"spec": spec, "team": "astro"}))
+            assert answer.status_code == 422
+            assert set(answer.json()["problems"]) <= {"name", "variables", "yaml"}
+            page = alice.post(reverse("submit"), {"source": "yaml", "yaml": spec, "team": "astro"})
+            assert page.status_code in {200, 422}
+    assert not Job.objects.filter(name__startswith="a").exists()
+
+
+def test_a_body_that_is_no_data_is_refused_in_words(alice: Client) -> None:
+    for body, status, word in [
+        (b"{", 400, "line 1, column 2"),
+        (b'{"spec": "\xff"}', 400, "UTF-8"),
+        (b'{"spec": "\xed\xa0\x80"}', 422, "lone surrogates"),
+        (b"[" * 100_000, 400, "nested"),
+        (b'{"spec": ' + b"[" * 500 + b"]" * 500 + b"}", 422, "nested"),
+        (b'{"spec": {"workers": NaN}}', 422, "NaN"),
+        (b'{"spec": {"workers": 1e400}}', 422, "finite"),
+        (b'{"spec": {"workers": 99999999999999999999}}', 422, "9223372036854775807"),
+        (b'{"spec": {"workers": ' + b"9" * 5000 + b"}}", 400, "JSON"),
+    ]:
+        answer = sent(alice, "/api/v1/preflight", body)
+        assert answer.status_code == status
+        assert answer["Content-Type"] == "application/problem+json"
+        assert word in answer.content.decode()
+
+
+def test_what_an_address_cannot_name_is_not_found(admin: Client) -> None:
+    for digits in (*map(str, (2**31, 2**63 - 1, 2**63, 2**64, 10**30)), "9" * 5000):
+        for address in ("jobs/{}/", "admin/users/{}/", "api/v1/jobs/{}", "requests/{}/"):
+            assert admin.get(f"/{address.format(digits)}").status_code == 404
+        assert admin.post(f"/api/v1/jobs/{digits}/cancel").status_code == 404
+        assert admin.delete(f"/api/v1/idle-rules/{digits}").status_code == 404
+    assert admin.get("/api/v1/clusters/a%00b").status_code == 404
+
+
+def test_a_cookie_that_cannot_be_one_of_fairlot_signs_nobody_in(scene: Scene) -> None:
+    client = Client()
+    client.cookies.load('fairlot_session="\\000aaaaaaaaaaaaaaaaaaaa"')
+    assert client.get("/jobs/").status_code == 302
+
+
+def test_a_body_in_another_charset_is_refused(admin: Client) -> None:
+    for charset in ("utf-16", "unicode_escape", "latin-1"):
+        form = f"application/x-www-form-urlencoded; charset={charset}"
+        answers = [
+            admin.generic("POST", "/admin/users/new/", "username=a", content_type=form),
+            admin.generic("POST", "/api/v1/jobs", "{}", content_type=f"application/json; charset={charset}"),
+        ]
+        assert [answer.status_code for answer in answers] == [400, 400]
