@@ -1,6 +1,6 @@
 # One command each; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help up manage test test-fast soak lint format bench bench-cluster bench-accounting lock clean bootstrap
+.PHONY: help up manage test test-fast soak lint format bench bench-web bench-cluster bench-accounting lock clean bootstrap
 
 python := .venv/bin/python
 tests := tests
@@ -52,6 +52,9 @@ bench: bootstrap ## timings; never part of a test that must pass
 	@$(python) -m tests.fairshare.bench_decide
 	@$(python) -m tests.fairshare.bench_anomalies
 	@$(python) -m tests.ground.bench_up
+
+bench-web: bootstrap ## 200 users, 500 open streams and submits in bulk on a whole portal; ARGS="--help" lists what else
+	@exec $(python) -m tests.load.bench_web --submits 2000 $(ARGS)
 
 bench-cluster: bootstrap ## what peers have published of 500 nodes, on a real control plane; SCALE=0.1 is a tenth
 	@$(python) -m tests.cluster.binaries

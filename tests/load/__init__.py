@@ -1,0 +1,1 @@
+"""Load on a running portal: `make bench-web`, see bench_web.py."""
