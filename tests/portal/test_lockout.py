@@ -225,8 +225,9 @@ def test_nobody_else_sees_or_lifts_locks(dora: User, browser_of: BrowserOf) -> N
 
 
 def test_what_is_kept_is_bounded(dora: User) -> None:
-    for name in ("x" * 151, "x" * 256, "x" * 100_000, "a\0b"):
+    for name in ("x" * 151, "x" * 256, "x" * 100_000):
         assert log_in(name, "wrong", address=HOME) == 200
+    assert log_in("a\0b", "wrong", address=HOME) == 400
     assert set(PasswordTries.objects.values_list("username", flat=True)) == {"x" * 150, ""}
     guess(30, address=HOME)
     assert PasswordTries.objects.count() == 5
