@@ -8,8 +8,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 portal = get_asgi_application()
 
 from portal.edge.app import with_edge  # noqa: E402 - its settings need Django
+from portal.edge.places import share_places  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
 from portal.settling import settle  # noqa: E402 - as above
 
 application = with_sessions(with_edge(portal))
+share_places()
 settle()
