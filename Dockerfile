@@ -28,4 +28,4 @@ WORKDIR /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1
 USER fairlot
 EXPOSE 8000
-CMD ["granian", "--interface", "asginl", "--host", "0.0.0.0", "--port", "8000", "--workers", "2", "--workers-kill-timeout", "3", "portal.asgi:application"]
+CMD ["granian", "--interface", "asginl", "--host", "0.0.0.0", "--port", "8000", "--http", "1", "--http1-header-read-timeout", "15000", "--backlog", "2048", "--backpressure", "2048", "--workers", "2", "--workers-kill-timeout", "3", "portal.asgi:application"]

@@ -120,6 +120,8 @@ class Server:
 
 # Reports sort and group some ten thousand rows; any page of a solid-state disk is read about as fast as the next.
 TUNING = {"work_mem": "16MB", "random_page_cost": "1.1"}
+# Web processes leave 40 of them to workers, watch and commands: docs/operate.md.
+CONNECTIONS = {"max_connections": "100"}
 
 
 class Postgres(Server):
@@ -175,6 +177,7 @@ class Postgres(Server):
             "port": str(self.port),
             "unix_socket_directories": "",  # a socket's path is limited to 107 bytes
             **TUNING,
+            **CONNECTIONS,
             **self.settings,
         }
         return spawn(
@@ -195,7 +198,7 @@ class Postgres(Server):
 
 
 class Valkey(Server):
-    """Valkey with an append-only file; it carries messages only and may be lost."""
+    """Valkey that keeps nothing on disk; it carries messages only and may be lost."""
 
     name = "valkey"
     stop_signal = signal.SIGTERM
@@ -221,7 +224,7 @@ class Valkey(Server):
             f'dir "{self.data}"',
             f"requirepass {secret(self.password_file)}",
             "databases 64",
-            "appendonly yes",
+            "appendonly no",  # messages only: a full disk must not stop them
             'save ""',
         ]
         read_end, write_end = os.pipe()

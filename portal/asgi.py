@@ -9,9 +9,11 @@ portal = get_asgi_application()
 
 from portal.addresses import with_client_address  # noqa: E402 - needs the settings
 from portal.edge.app import with_edge  # noqa: E402 - as above
+from portal.edge.places import share_places  # noqa: E402 - as above
 from portal.response_headers import with_security_headers  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
 from portal.settling import settle  # noqa: E402 - as above
 
 application = with_client_address(with_sessions(with_security_headers(with_edge(portal))))
+share_places()
 settle()

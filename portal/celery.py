@@ -1,11 +1,22 @@
 """The Celery app: where tasks are found, queued and repeated."""
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import task_postrun, task_prerun
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 app = Celery("fairlot")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@task_prerun.connect
+@task_postrun.connect
+def keep_only_good_connections(**kwargs: Any) -> None:
+    """Has a connection that broke, or is old, replaced before its next use."""
+    from django.db import close_old_connections  # noqa: PLC0415 - needs the settings
+
+    close_old_connections()

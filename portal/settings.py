@@ -63,6 +63,8 @@ if BEHIND_PROXY:
 FAIRLOT_WEB_DATABASE_CONNECTIONS = env.int("FAIRLOT_WEB_DATABASE_CONNECTIONS", 12)
 if FAIRLOT_WEB_DATABASE_CONNECTIONS < 4:
     raise ImproperlyConfigured("FAIRLOT_WEB_DATABASE_CONNECTIONS must be 4 or more")
+# Of those that the server accepts: for workers, watch and commands. All web processes together leave them free.
+FAIRLOT_RESERVED_DATABASE_CONNECTIONS = env.int("FAIRLOT_RESERVED_DATABASE_CONNECTIONS", 40)
 # Bodies larger than that are refused, and those that take longer to arrive.
 FAIRLOT_BODY_LIMIT_BYTES = env.int("FAIRLOT_BODY_LIMIT_BYTES", 4 * 1024 * 1024)
 FAIRLOT_BODY_SECONDS = env.int("FAIRLOT_BODY_SECONDS", 60)
@@ -177,6 +179,7 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_DB_REUSE_MAX = 1000  # tasks on one connection; portal/celery.py looks at it before each
 CELERY_TASK_TIME_LIMIT = 300
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = env.str("BEAT_SCHEDULE_FILE", "/tmp/fairlot-beat-schedule")  # noqa: S108

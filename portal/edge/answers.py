@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -19,12 +20,14 @@ TITLES = {
 }
 
 
-class Answer(Exception):
-    """Why a request is not passed on, and the answer that says so."""
+@dataclass(frozen=True)
+class Answer:
+    """Says why a request is not passed on."""
 
-    def __init__(self, status: int, detail: str, *, closes: bool = False, retry_after: int = 0) -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.closes, self.retry_after = status, detail, closes, retry_after
+    status: int
+    detail: str
+    closes: bool = False
+    retry_after: int = 0
 
     async def send(self, scope: MutableMapping[str, Any], send: Send) -> None:
         content_type, text = self._content(scope)
@@ -57,3 +60,14 @@ class Answer(Exception):
             words = {"status": self.status, "title": TITLES[self.status], "detail": self.detail}
             return "text/html; charset=utf-8", render_to_string("unavailable.html", words)
         return "text/plain; charset=utf-8", f"{self.detail}\n"
+
+
+class Refused(Exception):
+    """A request is not passed on.
+
+    Each is raised once: an exception that is kept keeps what its frames hold, and so the connection open.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.detail)
+        self.answer = answer

@@ -13,7 +13,7 @@ from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
 from django.urls import Resolver404, resolve, reverse
 
-from portal.edge.answers import Answer
+from portal.edge.answers import Answer, Refused
 from portal.edge.bodies import Bodies, Gone, Message, Receive, Scope
 from portal.edge.health import Health
 from portal.edge.questions import Probe
@@ -63,22 +63,22 @@ class Edge:
         try:
             async with self.bodies.read(scope, receive) as body:
                 await self._pass_on(scope, receive if body is None else _again(body, receive), send, arrived)
-        except Answer as answer:
-            await answer.send(scope, send)
+        except Refused as refused:
+            await refused.answer.send(scope, send)
         except Gone:
             logger.debug("a client left before its request was complete")
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
-        """Lends the request a thread and waits until it is answered. Raises Answer when it cannot be."""
+        """Lends the request a thread and waits until it is answered. Raises Refused when it cannot be."""
         threads = self.static if scope["path"].startswith(settings.STATIC_URL) else self.pages
         if self.probe.is_silent and threads is self.pages and not await self.probe.answers(within=1.0):
-            raise SILENT
+            raise Refused(SILENT)
         async with self._hashing(scope):
             wait = STREAM_WAIT_SECONDS if _wants_stream(scope) else WAIT_SECONDS
             try:
                 lease = Lease(threads, await threads.take(wait))
             except Full:
-                raise BUSY from None
+                raise Refused(BUSY) from None
             exchange = _Exchange(send, lease)
             task = asyncio.create_task(self._run(lease, scope, receive, exchange))
             try:
@@ -95,7 +95,7 @@ class Edge:
             lease.finish()
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
-        """Raises SILENT when there is no answer yet and the database gives none either.
+        """Raises Refused when there is no answer yet and the database gives none either.
 
         The thread is left to itself then: it ends, and is lent again, when the database does answer.
         """
@@ -105,7 +105,7 @@ class Edge:
                 exchange.abandoned = True
                 self._left_behind.add(task)
                 task.add_done_callback(self._forget)
-                raise SILENT
+                raise Refused(SILENT)
             patience = LOOK_AFTER_SECONDS
         await task
 
@@ -116,7 +116,7 @@ class Edge:
 
     @asynccontextmanager
     async def _hashing(self, scope: Scope) -> AsyncIterator[None]:
-        """Keeps logins from taking all threads: few at a time go on to one. Raises Answer."""
+        """Keeps logins from taking all threads: few at a time go on to one. Raises Refused."""
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             yield
             return
@@ -124,7 +124,7 @@ class Edge:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self.hashing.acquire()
         except TimeoutError:
-            raise HASHING_BUSY from None
+            raise Refused(HASHING_BUSY) from None
         try:
             yield
         finally:

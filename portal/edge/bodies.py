@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.urls import Resolver404, resolve
 
-from portal.edge.answers import Answer
+from portal.edge.answers import Answer, Refused
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -46,7 +46,7 @@ class Bodies:
     async def read(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes | None]:
         """The whole body, None where there is none to read; its bytes count until the block ends.
 
-        Raises Answer for a body that is too large or too slow, and Gone.
+        Raises Refused for a body that is too large or too slow, and Gone.
         """
         declared = _declared_length(scope)
         if declared == 0:
@@ -54,18 +54,18 @@ class Bodies:
             return
         limit = limit_of(scope)
         if declared is not None and declared > limit:
-            raise _too_large(limit)
+            raise Refused(_too_large(limit))
         if self._read_at_once >= MOST_READ_AT_ONCE:
-            raise TOO_MANY
+            raise Refused(TOO_MANY)
         body = bytearray()
         self._read_at_once += 1
         try:
             try:
                 async for piece in _pieces(receive):
                     if len(body) + len(piece) > limit:
-                        raise _too_large(limit)
+                        raise Refused(_too_large(limit))
                     if self._bytes + len(piece) > MOST_BYTES:
-                        raise TOO_MANY
+                        raise Refused(TOO_MANY)
                     self._bytes += len(piece)
                     body += piece
             finally:
@@ -83,7 +83,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
             async with asyncio.timeout(min(PAUSE_SECONDS, until - time.monotonic())):
                 message = await receive()
         except TimeoutError:
-            raise TOO_SLOW from None
+            raise Refused(TOO_SLOW) from None
         if message["type"] == "http.disconnect":
             raise Gone
         yield message.get("body", b"")

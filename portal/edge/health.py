@@ -8,13 +8,15 @@ import json
 import os
 import tempfile
 from collections.abc import MutableMapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import redis.asyncio
 from django.conf import settings
+from redis.asyncio import from_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
 
 from portal.edge import full_disks
 from portal.edge.answers import Send
@@ -55,27 +57,40 @@ class Health:
 
         A full disk is told of with 200, since what only reads still works.
         """
-        database, redis_answers, found = await asyncio.gather(
-            self.probe.answers(WITHIN_SECONDS), redis_answers_now(), self._disks.ask(WITHIN_SECONDS)
+        database, redis, found = await asyncio.gather(
+            self.probe.answers(WITHIN_SECONDS), ask_redis(), self._disks.ask(WITHIN_SECONDS)
         )
-        known = found or {"jobs": "does not answer", "temporary": "does not answer"}
-        known |= {"database": database_disk(self.probe)}
-        well = database and redis_answers
+        known = dict(found) if found else {"jobs": "does not answer", "temporary": "does not answer"}
+        known["database"] = database_disk(self.probe)
+        if redis is Redis.DISK_FULL:
+            known["redis"] = "full"
+        well = database and redis is Redis.OK
         word = "failing" if not well else "degraded" if set(known.values()) != {"ok"} else "ok"
-        named = {"database": database, "redis": redis_answers}
+        named = {"database": database, "redis": redis is Redis.OK}
         report = {"status": word} | {name: "ok" if good else "failing" for name, good in named.items()}
         return (200 if well else 503), report | {"disks": known}
 
 
-async def redis_answers_now() -> bool:
-    client = redis.asyncio.Redis.from_url(
+class Redis(Enum):
+    """How Redis answers."""
+
+    OK = "ok"
+    DISK_FULL = "disk full"  # it answers, and takes no messages
+    FAILING = "failing"
+
+
+async def ask_redis() -> Redis:
+    client = from_url(
         settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
     )
     try:
         async with client:
-            return bool(await client.ping())
-    except (redis.RedisError, OSError):
-        return False
+            return Redis.OK if await client.ping() else Redis.FAILING
+    except ResponseError as error:
+        # A server that keeps its data on a disk says so in place of an answer.
+        return Redis.DISK_FULL if "MISCONF" in str(error) else Redis.FAILING
+    except (RedisError, OSError):
+        return Redis.FAILING
 
 
 def disks() -> dict[str, str]:

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.test import AsyncClient, Client
 from django.urls import reverse
 
-from accounting.models import User
-from portal.live import views
+from accounting.models import Membership, User
+from portal.live import streams, views
 from portal.live.hub import Hub, Subscription
 from portal.live.topics import may_hear, topics_of_jobs
 from scheduling import live
@@ -261,6 +261,42 @@ def test_a_stream_says_goodbye_after_its_time_so_that_rights_are_checked_again(
         return [block async for block in views._relay({"job:1"}, "", Always())]
 
     assert run(listen) == [b"event: bye\ndata: again\n\n".decode()]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("what", ["logout", "deactivation", "password", "membership"])
+@pytest.mark.parametrize("which", ["live", "log"])
+def test_a_stream_ends_soon_after_its_reader_may_not_read_any_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, what: str, which: str
+) -> None:
+    monkeypatch.setattr(streams, "CHECK_SECONDS", 0.1)
+    bob = scene.people.bob
+
+    async def happens(client: AsyncClient) -> None:
+        if what == "logout":
+            await client.alogout()
+        elif what == "deactivation":
+            await User.objects.filter(pk=bob.pk).aupdate(is_active=False)
+        elif what == "password":
+            await User.objects.filter(pk=bob.pk).aupdate(password="another")
+        else:
+            await Membership.objects.filter(user=bob).adelete()
+
+    async def ends() -> bytes:
+        client = AsyncClient()
+        await client.aforce_login(bob, backend="django.contrib.auth.backends.ModelBackend")
+        path = reverse("live") + f"?topics=job:{scene.job.pk}"
+        if which == "log":
+            path = reverse("job_log_stream", args=[scene.job.pk])
+        answer = await client.get(path)
+        stream = aiter(answer.streaming_content)
+        async with aclosing(stream):
+            blocks = [await anext(stream)]
+            await happens(client)
+            blocks += [block async for block in stream]
+        return blocks[-1]
+
+    assert b"event: bye" in run(ends)
 
 
 def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:

@@ -1,0 +1,438 @@
+"""Bounds in front of Django: threads, bodies, waiting times, passwords, places for connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import LazySettings
+from django.core.signals import request_finished, request_started
+from django.db import OperationalError, connection
+
+from portal import hashing
+from portal.edge import app as edge_app
+from portal.edge import bodies, places
+from portal.edge.app import Edge, with_edge
+from portal.edge.threads import Full, Threads, close_all
+from tests.waiting import PATIENCE
+
+Message = MutableMapping[str, Any]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def run(work: Awaitable[Any]) -> Any:
+    async def with_deadline() -> Any:
+        async with asyncio.timeout(PATIENCE):
+            return await work
+
+    return asyncio.run(with_deadline())
+
+
+class Call:
+    """One request and what was answered; `leave` makes the client go away."""
+
+    def __init__(
+        self,
+        path: str,
+        method: str = "GET",
+        headers: dict[str, str] | None = None,
+        body: list[bytes] | None = None,
+    ) -> None:
+        named = {"host": "localhost"} | (headers or {})
+        self.scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+            "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "http_version": "1.1",
+            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+        }  # fmt: skip
+        self.pieces = list(body or [])
+        self.is_whole = True
+        self.status, self.headers, self.body = 0, {}, b""
+        self.begun = asyncio.Event()
+        self.left = asyncio.Event()
+        self.taken = 0
+
+    async def receive(self) -> Message:
+        if self.pieces:
+            piece = self.pieces.pop(0)
+            self.taken += len(piece)
+            return {
+                "type": "http.request",
+                "body": piece,
+                "more_body": bool(self.pieces) or not self.is_whole,
+            }
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+            self.begun.set()
+        else:
+            self.body += message.get("body", b"")
+
+    async def to(self, app: App) -> Call:
+        await app(self.scope, self.receive, self.send)
+        return self
+
+
+def portal_of(work: Callable[[], Any]) -> App:
+    """A portal whose pages do `work` in the thread that they are lent."""
+
+    async def portal(scope: Any, receive: Any, send: Any) -> None:
+        said = await sync_to_async(work)()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": str(said).encode()})
+
+    return portal
+
+
+class Busy:
+    """Work that waits until it is told to go on, and counts who does it at once."""
+
+    def __init__(self) -> None:
+        self.go_on, self.lock = threading.Event(), threading.Lock()
+        self.now = self.most = 0
+
+    def __call__(self) -> str:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        assert self.go_on.wait(PATIENCE)
+        with self.lock:
+            self.now -= 1
+        return "done"
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110 - what other threads do sets no event
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def four(settings: LazySettings) -> int:
+    """As few connections as there may be; how many pages work at once then."""
+    settings.FAIRLOT_WEB_DATABASE_CONNECTIONS = 4
+    return edge_app.pages_at_once()
+
+
+class TestThreads:
+    def test_no_more_requests_work_at_once_than_there_are_threads_and_all_are_served(self, four: int) -> None:
+        busy = Busy()
+
+        async def crowd() -> list[int]:
+            app = with_edge(portal_of(busy))
+            calls = [asyncio.create_task(Call("/jobs/").to(app)) for _ in range(20)]
+            await until(lambda: busy.now == four)
+            busy.go_on.set()
+            return [call.status for call in await asyncio.gather(*calls)]
+
+        assert run(crowd()) == [200] * 20
+        assert busy.most == four == 2
+
+    def test_who_waits_too_long_is_told_when_to_come_again(self, four: int, monkeypatch) -> None:
+        monkeypatch.setattr(edge_app, "WAIT_SECONDS", 0.1)
+        busy = Busy()
+
+        async def crowd() -> tuple[Call, Call, Call, Call]:
+            edge = Edge(portal_of(busy))
+            working = [asyncio.create_task(Call("/jobs/").to(edge.serve)) for _ in range(four)]
+            await until(lambda: busy.now == four)
+            page = await Call("/jobs/", headers={"accept": "text/html"}).to(edge.serve)
+            api = await Call("/api/v1/jobs").to(edge.serve)
+            health = await Call("/healthz").to(edge.serve)
+            busy.go_on.set()
+            await asyncio.gather(*working)
+            return page, api, health, await Call("/jobs/").to(edge.serve)
+
+        page, api, health, afterwards = run(crowd())
+        assert (page.status, page.headers["retry-after"]) == (503, "5")
+        assert b"<h1>Fairlot is busy</h1>" in page.body
+        assert (api.status, api.headers["content-type"]) == (503, "application/problem+json")
+        assert json.loads(api.body)["status"] == 503
+        assert (health.status, json.loads(health.body)["database"]) == (200, "ok")
+        assert afterwards.status == 200
+
+    def test_streams_hold_no_thread_and_may_still_ask_the_database(self, four: int) -> None:
+        enough = asyncio.Event()
+        asked: list[str] = []
+
+        async def portal(scope: Any, receive: Any, send: Any) -> None:
+            await sync_to_async(str)()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"news", "more_body": True})
+            await enough.wait()
+            asked.append(await sync_to_async(lambda: threading.current_thread().name)())
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async def crowd() -> int:
+            edge = Edge(portal)
+            calls = [Call("/live", headers={"accept": "text/event-stream"}) for _ in range(50)]
+            tasks = [asyncio.create_task(call.to(edge.serve)) for call in calls]
+            await asyncio.gather(*(call.begun.wait() for call in calls))
+            await until(lambda: edge.pages.free == four)
+            enough.set()
+            await asyncio.gather(*tasks)
+            await until(lambda: edge.pages.free == four)
+            return edge.pages.free
+
+        assert run(crowd()) == four
+        assert len(asked) == 50
+        assert all(name.startswith("pages-") for name in asked)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_connection_stays_from_request_to_request_and_is_replaced_when_it_broke(
+        self, four: int
+    ) -> None:
+        def backend() -> int:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid()")
+                return int(cursor.fetchone()[0])
+
+        async def portal(scope: Any, receive: Any, send: Any) -> None:
+            await request_started.asend(sender=None, scope=scope)
+            await portal_of(backend)(scope, receive, send)
+            await request_finished.asend(sender=None)
+
+        async def three_times() -> list[int]:
+            edge = Edge(portal)
+            found = []
+            for number in range(3):
+                found.append(int((await Call("/jobs/").to(edge.serve)).body))
+                await until(lambda: edge.pages.free == four)
+                if number == 1:
+                    await asyncio.to_thread(end, found[-1])
+            return found
+
+        def end(pid: int) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+            connection.close()
+
+        first, second, third = run(three_times())
+        assert first == second != third
+
+    def test_a_thread_that_is_given_up_waiting_for_is_not_lost(self) -> None:
+        async def give_up() -> int:
+            threads = Threads(1, "test")
+            thread = await threads.take(1)
+            for _ in range(3):
+                with pytest.raises(Full):
+                    await threads.take(0.01)
+            waiting = asyncio.create_task(threads.take(PATIENCE))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            threads.give_back(thread)
+            await until(lambda: threads.free == 1)
+            threads.give_back(await threads.take(PATIENCE))
+            await until(lambda: threads.free == 1)
+            return threads.free
+
+        assert run(give_up()) == 1
+
+
+class TestSilentDatabase:
+    def test_requests_end_and_the_portal_goes_on_when_it_answers_again(self, four: int, monkeypatch) -> None:
+        monkeypatch.setattr(edge_app, "LOOK_AFTER_SECONDS", 0.1)
+        monkeypatch.setattr(edge_app, "LOOK_SECONDS", 0.1)
+        busy, answers = Busy(), threading.Event()
+
+        def ask() -> Any:
+            assert answers.wait(PATIENCE)
+            return edge_app.Probe().question._work()
+
+        async def stand_still() -> tuple[list[int], float, int]:
+            edge = Edge(portal_of(busy))
+            edge.probe.question._work = ask
+            begun = time.monotonic()
+            calls = await asyncio.gather(*(Call("/jobs/").to(edge.serve) for _ in range(6)))
+            took = time.monotonic() - begun
+            assert edge.pages.free == 0  # they hang, and no more of them than before
+            answers.set()
+            busy.go_on.set()
+            await until(lambda: edge.pages.free == four)
+            while (again := await Call("/jobs/").to(edge.serve)).status == 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            return [call.status for call in calls], took, again.status
+
+        statuses, took, again = run(stand_still())
+        assert statuses == [503] * 6
+        assert took < 60
+        assert busy.most == four
+        assert again == 200
+
+    def test_what_is_only_slow_is_waited_for(self, four: int, monkeypatch) -> None:
+        monkeypatch.setattr(edge_app, "LOOK_AFTER_SECONDS", 0.05)
+        busy = Busy()
+
+        async def slow() -> int:
+            edge = Edge(portal_of(busy))
+            call = asyncio.create_task(Call("/jobs/").to(edge.serve))
+            await until(lambda: edge.probe.question.last is not None)
+            await asyncio.sleep(0.2)
+            busy.go_on.set()
+            return (await call).status
+
+        assert run(slow()) == 200
+
+
+class TestBodies:
+    @pytest.mark.parametrize("path", ["/nosuch", "/account/login/", "/api/v1/jobs", "/api/v1/nosuch"])
+    @pytest.mark.parametrize("declares", [True, False])
+    def test_strangers_send_little_wherever_it_goes(self, path: str, declares: bool) -> None:
+        length = {"content-length": "600000000"} if declares else {"transfer-encoding": "chunked"}
+        call = Call(path, "POST", length, [bytes(65536)] * 1000)
+        run(call.to(with_edge(portal_of(str))))
+        assert (call.status, call.headers["connection"]) == (413, "close")
+        assert call.taken <= 2 * 65536
+        assert b"64 KiB" in call.body
+
+    def test_who_brings_credentials_may_send_more_where_something_is(self, settings: LazySettings) -> None:
+        known = {"authorization": "Bearer fairlot_a_b", "transfer-encoding": "chunked"}
+        whole = [bytes(65536)] * (settings.FAIRLOT_BODY_LIMIT_BYTES // 65536)
+        statuses = []
+        for path, pieces in (("/api/v1/jobs", whole), ("/api/v1/jobs", [*whole, b"x"]), ("/nosuch", whole)):
+            call = Call(path, "POST", known, list(pieces))
+            run(call.to(with_edge(portal_of(str))))
+            statuses.append(call.status)
+        assert statuses == [200, 413, 413]
+
+    def test_django_gets_the_whole_body_and_keeps_it_in_memory(self, settings: LazySettings) -> None:
+        got = []
+
+        async def portal(scope: Any, receive: Any, send: Any) -> None:
+            message = await receive()
+            got.append((message["body"], message["more_body"]))
+            await portal_of(str)(scope, receive, send)
+
+        run(Call("/submit/", "POST", {"content-length": "6"}, [b"abc", b"def"]).to(with_edge(portal)))
+        assert got == [(b"abcdef", False)]
+        assert settings.FILE_UPLOAD_MAX_MEMORY_SIZE >= settings.FAIRLOT_BODY_LIMIT_BYTES
+
+    @pytest.mark.parametrize("pieces", [[], [b"abc"]])
+    def test_what_does_not_go_on_ends(self, monkeypatch, pieces: list[bytes]) -> None:
+        monkeypatch.setattr(bodies, "PAUSE_SECONDS", 0.05)
+        call = Call("/nosuch", "POST", {"content-length": "10"}, pieces)
+        call.is_whole = False
+        run(call.to(with_edge(portal_of(str))))
+        assert (call.status, call.headers["connection"]) == (408, "close")
+
+    def test_what_drips_ends_too(self, settings: LazySettings) -> None:
+        settings.FAIRLOT_BODY_SECONDS = 0.2
+        call = Call("/nosuch", "POST", {"content-length": "60000"})
+
+        async def drip() -> Message:
+            await asyncio.sleep(0.02)
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        call.receive = drip  # type: ignore[method-assign]
+        run(call.to(with_edge(portal_of(str))))
+        assert call.status == 408
+
+    def test_half_sent_bodies_hold_no_thread_and_are_bounded_together(self, monkeypatch) -> None:
+        monkeypatch.setattr(bodies, "MOST_READ_AT_ONCE", 5)
+
+        async def crowd() -> tuple[int, int]:
+            edge = Edge(portal_of(str))
+            halves = [Call("/submit/", "POST", {"content-length": "9"}, [b"abc"]) for _ in range(5)]
+            for half in halves:
+                half.is_whole = False
+            tasks = [asyncio.create_task(half.to(edge.serve)) for half in halves]
+            await until(lambda: not any(half.pieces for half in halves))
+            one_more = await Call("/submit/", "POST", {"content-length": "3"}, [b"abc"]).to(edge.serve)
+            page = await Call("/jobs/").to(edge.serve)
+            for half in halves:
+                half.left.set()
+            await asyncio.gather(*tasks)
+            return one_more.status, page.status
+
+        assert run(crowd()) == (503, 200)
+
+
+class TestPasswords:
+    def test_few_are_hashed_at_once_and_the_others_wait(self, monkeypatch) -> None:
+        monkeypatch.setattr(hashing, "_turns", threading.BoundedSemaphore(2))
+        monkeypatch.setattr(hashing, "WAIT_SECONDS", PATIENCE)
+        busy = Busy()
+        monkeypatch.setattr(hashing.Argon2PasswordHasher, "encode", lambda *_: busy())
+        with ThreadPoolExecutor(10) as pool:
+            hashes = [pool.submit(hashing.BoundedArgon2().encode, "secret", "salt" * 4) for _ in range(10)]
+            while busy.now < 2:
+                time.sleep(0.01)
+            busy.go_on.set()
+            assert {one.result() for one in hashes} == {"done"}
+        assert busy.most == 2
+
+    def test_who_waits_too_long_is_turned_away(self, monkeypatch) -> None:
+        monkeypatch.setattr(hashing, "_turns", threading.BoundedSemaphore(1))
+        monkeypatch.setattr(hashing, "WAIT_SECONDS", 0.01)
+        assert hashing._turns.acquire()
+        with pytest.raises(hashing.TooManyPasswords):
+            hashing.BoundedArgon2().verify("secret", "argon2$argon2id$v=19$m=102400,t=2,p=8$YQ$YQ")
+
+    def test_hashes_are_those_of_django(self) -> None:
+        class Quick(hashing.BoundedArgon2):
+            time_cost, memory_cost, parallelism = 1, 8, 1
+
+        encoded = Quick().encode("secret", "salt" * 4)
+        assert Quick().verify("secret", encoded)
+        assert not Quick().verify("other", encoded)
+        assert Quick.algorithm == "argon2"
+
+    def test_logins_do_not_take_the_threads_of_pages(self, settings: LazySettings, four: int) -> None:
+        settings.FAIRLOT_PASSWORDS_AT_ONCE = 1
+        busy = Busy()
+
+        async def portal(scope: Any, receive: Any, send: Any) -> None:
+            await portal_of(busy if scope["method"] == "POST" else str)(scope, receive, send)
+
+        async def crowd() -> list[int]:
+            edge = Edge(portal)
+            logins = [asyncio.create_task(Call("/account/login/", "POST").to(edge.serve)) for _ in range(10)]
+            await until(lambda: busy.now == 1)
+            page = await Call("/jobs/").to(edge.serve)
+            busy.go_on.set()
+            return [page.status, *(login.status for login in await asyncio.gather(*logins))]
+
+        assert run(crowd()) == [200] * 11
+        assert busy.most == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_web_processes_together_leave_connections_to_the_others(settings: LazySettings) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('max_connections')::int"
+            " - current_setting('superuser_reserved_connections')::int"
+            " - current_setting('reserved_connections')::int"
+        )
+        settings.FAIRLOT_RESERVED_DATABASE_CONNECTIONS = cursor.fetchone()[0] - 2
+    webs = [connection.copy() for _ in range(3)]
+    try:
+        for one in webs[:2]:
+            one.connect()
+            places.take_place(None, one)
+        webs[2].connect()
+        with pytest.raises(OperationalError):
+            places.take_place(None, webs[2])
+        assert webs[2].connection is None
+        webs[0].close()
+        webs[2].connect()
+        places.take_place(None, webs[2])  # what is closed, or dies, gives its place to others
+    finally:
+        for one in webs:
+            one.close()
