@@ -2,26 +2,42 @@
 
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import environ
 from celery.schedules import crontab
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
+from environ.fileaware_mapping import FileAwareMapping
 
 from scheduling import whereabouts
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class Environment(FileAwareMapping):
+    """The environment, with NAME_FILE for NAME; the end of a file's last line is not part of the value."""
+
+    def __getitem__(self, key: str) -> str:
+        return str(super().__getitem__(key)).rstrip("\n")
+
+
 env = environ.FileAwareEnv()
+env.ENVIRON = Environment()
 
 # --- what must be set, or fails loudly ---------------------------------------------------------
 SECRET_KEY = env.str("SECRET_KEY")
 if len(SECRET_KEY) < 40:
     raise ImproperlyConfigured("SECRET_KEY must be at least 40 characters of randomness")
 DATABASES = {"default": env.db_url("DATABASE_URL") | {"CONN_MAX_AGE": 0, "ATOMIC_REQUESTS": False}}
+# For passwords in files: in a URL there is none then.
+if password := env.str("DATABASE_PASSWORD", ""):
+    DATABASES["default"]["PASSWORD"] = password
 if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
     raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
 REDIS_URL = env.str("REDIS_URL")
+if password := env.str("REDIS_PASSWORD", ""):
+    REDIS_URL = REDIS_URL.replace("://", f"://:{quote(password, safe='')}@", 1)
 
 # --- the web -----------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", False)
@@ -152,7 +168,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_TIME_LIMIT = 300
 CELERY_TIMEZONE = "UTC"
-CELERY_BEAT_SCHEDULE_FILENAME = env.str("BEAT_SCHEDULE_FILE", "/tmp/fairlot-beat-schedule")  # noqa: S108
+CELERY_BEAT_SCHEDULER = "portal.beat:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     "rounds": {"task": "scheduling.tasks.run_due_rounds", "schedule": 1.0, "options": {"expires": 5}},
     "operations": {
@@ -222,6 +238,8 @@ FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
+# Beat and watch keep this file new while they work; health checks look at its age.
+FAIRLOT_HEARTBEAT_FILE = env.str("FAIRLOT_HEARTBEAT_FILE", "")
 # Named environments of the local backend: what PATH a job gets.
 FAIRLOT_ENVIRONMENTS = {
     "python": f"{BASE_DIR / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
