@@ -15,7 +15,7 @@ from scheduling import whereabouts
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
-class Environment(FileAwareMapping):
+class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
     """The environment, with NAME_FILE for NAME; the end of a file's last line is not part of the value."""
 
     def __getitem__(self, key: str) -> str:
