@@ -1,5 +1,5 @@
 # One image for web, worker, beat and watch; docker-compose.yml says which runs what.
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS build
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/app/.venv
 WORKDIR /app
 COPY requirements-bootstrap.txt ./
@@ -20,7 +20,7 @@ RUN SECRET_KEY=thrown-away-once-the-static-files-are-collected \
     DATABASE_URL=postgresql://nobody@127.0.0.1:9/none REDIS_URL=redis://127.0.0.1:9/0 \
     .venv/bin/python manage.py collectstatic --noinput
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 RUN useradd --system --uid 10001 --home-dir /app --no-create-home --shell /usr/sbin/nologin fairlot \
     && install --directory --owner fairlot /var/lib/fairlot
 COPY --from=build /app /app

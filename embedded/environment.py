@@ -62,10 +62,7 @@ class Home:
         """Our own environment, completed by what it does not say; `servers` have been started."""
         urls = {"postgres": "DATABASE_URL", "valkey": "REDIS_URL"}
         completed = {urls[server.name]: server.url for server in servers}
-        completed |= {
-            "BEAT_SCHEDULE_FILE": str(self.var / "beat-schedule"),
-            "FAIRLOT_JOBS_DIR": str(self.var / "jobs"),
-        }
+        completed["FAIRLOT_JOBS_DIR"] = str(self.var / "jobs")
         if public_url is not None:
             completed["PUBLIC_URL"] = public_url
         if not given("SECRET_KEY"):

@@ -2,17 +2,28 @@
 
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import environ
 from celery.schedules import crontab
 from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
+from environ.fileaware_mapping import FileAwareMapping
 
 from scheduling import whereabouts
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
+    """The environment, with NAME_FILE for NAME; the end of a file's last line is not part of the value."""
+
+    def __getitem__(self, key: str) -> str:
+        return str(super().__getitem__(key)).rstrip("\n")
+
+
 env = environ.FileAwareEnv()
+env.ENVIRON = Environment()
 
 # --- what must be set, or fails loudly ---------------------------------------------------------
 SECRET_KEY = env.str("SECRET_KEY")
@@ -30,9 +41,14 @@ _database["OPTIONS"] = {
 DATABASES = {
     "default": _database | {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True, "ATOMIC_REQUESTS": False}
 }
+# For passwords in files: in a URL there is none then.
+if password := env.str("DATABASE_PASSWORD", ""):
+    DATABASES["default"]["PASSWORD"] = password
 if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
     raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
 REDIS_URL = env.str("REDIS_URL")
+if password := env.str("REDIS_PASSWORD", ""):
+    REDIS_URL = REDIS_URL.replace("://", f"://:{quote(password, safe='')}@", 1)
 
 # --- the web -----------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", False)
@@ -182,7 +198,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_DB_REUSE_MAX = 1000  # tasks on one connection; portal/celery.py looks at it before each
 CELERY_TASK_TIME_LIMIT = 300
 CELERY_TIMEZONE = "UTC"
-CELERY_BEAT_SCHEDULE_FILENAME = env.str("BEAT_SCHEDULE_FILE", "/tmp/fairlot-beat-schedule")  # noqa: S108
+CELERY_BEAT_SCHEDULER = "portal.beat:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     "rounds": {"task": "scheduling.tasks.run_due_rounds", "schedule": 1.0, "options": {"expires": 5}},
     "operations": {
@@ -252,6 +268,8 @@ FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
+# Beat and watch keep this file new while they work; health checks look at its age.
+FAIRLOT_HEARTBEAT_FILE = env.str("FAIRLOT_HEARTBEAT_FILE", "")
 # Named environments of the local backend: what PATH a job gets.
 FAIRLOT_ENVIRONMENTS = {
     "python": f"{BASE_DIR / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",

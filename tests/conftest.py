@@ -58,7 +58,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "SECRET_KEY": secrets.token_urlsafe(48),
         "FAIRLOT_SEALING_KEYS": secrets.token_urlsafe(48),
         "FAIRLOT_JOBS_DIR": str(scratch / "jobs"),
-        "BEAT_SCHEDULE_FILE": str(scratch / "beat-schedule"),
         "LOG_LEVEL": "WARNING",
     }
     for name in SETTINGS_OF_THE_SHELL:

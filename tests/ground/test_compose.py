@@ -2,8 +2,14 @@
 
 import importlib
 import json
+import os
 import re
 import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import time
 
 import pytest
 import yaml
@@ -59,8 +65,12 @@ def test_the_image_runs_manage_commands_that_exist():
 
 @pytest.mark.parametrize("name", PORTAL_SERVICES)
 def test_each_variable_of_the_portal_is_one_that_the_settings_read(name):
-    given = PORTAL_SERVICES[name]["environment"].keys()
-    assert given <= settings_names()
+    known = settings_names()
+    given = {
+        variable if variable in known else variable.removesuffix("_FILE")
+        for variable in PORTAL_SERVICES[name]["environment"]
+    }
+    assert given <= known
     assert required_settings() <= given
 
 
@@ -75,12 +85,96 @@ def test_the_environment_file_names_what_compose_asks_for():
     assert asked == offered
 
 
-def test_no_secret_has_a_default():
-    for name, default in re.findall(r"\$\{([A-Z_]+):?-([^}]*)\}", COMPOSE_TEXT):
-        assert not re.search("SECRET|PASSWORD|KEY", name), f"{name} defaults to {default!r}"
-    for line in (ROOT / ".env.example").read_text().splitlines():
-        if re.match(r"\w*(SECRET|PASSWORD|KEY)\w*=", line):
-            assert line.endswith("="), line
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_secret_is_in_the_environment(name):
+    for variable, value in SERVICES[name].get("environment", {}).items():
+        if re.search("SECRET|PASSWORD|KEY", variable):
+            assert variable.endswith("_FILE"), variable
+            assert value.removeprefix("/run/secrets/") in SERVICES[name]["secrets"]
+        assert not re.search(r"://[^/]*:[^/]*@", str(value)), f"{variable} has a password"
+    assert not re.search("SECRET|PASSWORD|KEY", (ROOT / ".env.example").read_text())
+
+
+def test_the_settings_read_the_secrets_that_the_command_makes(tmp_path):
+    (tmp_path / "bin").mkdir()
+    shutil.copy(ROOT / "bin" / "make-secrets", tmp_path / "bin")
+    subprocess.run([tmp_path / "bin" / "make-secrets"], check=True, umask=0o077)
+    folder = tmp_path / "secrets"
+    made = {file.name: file.read_text() for file in folder.iterdir()}
+    assert made.keys() == {name for service in SERVICES.values() for name in service.get("secrets", [])}
+    assert made.keys() == yaml.safe_load(COMPOSE_TEXT)["secrets"].keys()
+    assert len(set(made.values())) == len(made)
+    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in made.values())
+    # On the host for its owner alone; in the containers for their users, who own nothing there.
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o444}
+    (folder / "redis_password").chmod(0o644)
+    (folder / "redis_password").write_text("p@ss/word\n")  # as an editor leaves it
+    subprocess.run([tmp_path / "bin" / "make-secrets"], check=True)
+    assert (folder / "postgres_password").read_text() == made["postgres_password"]
+
+    given = {
+        name: str(value).replace("/run/secrets", str(folder))
+        for name, value in SERVICES["web"]["environment"].items()
+        if "${" not in str(value)
+    }
+    asked = "from portal import settings as s; print(s.DATABASES['default']['PASSWORD'], s.REDIS_URL, s.SECRET_KEY)"
+    printed = subprocess.run(
+        [sys.executable, "-c", asked], cwd=ROOT, env=given, check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert printed == [
+        made["postgres_password"],
+        "redis://:p%40ss%2Fword@redis:6379/0",
+        made["secret_key"],
+    ]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_service_may_do_what_it_needs_and_no_more(name):
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+    assert "privileged" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "build" in service or service["user"] not in {"root", "0"}
+    assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
+    assert 0 < service["pids_limit"] <= 1024
+    assert service["tmpfs"]
+    for mount in service["tmpfs"]:
+        assert re.search(r":size=\d+m", mount), f"{mount} is without a limit"
+
+
+def test_images_are_named_by_what_is_in_them():
+    images = [service["image"] for service in SERVICES.values() if "build" not in service]
+    images += [line.split()[0] for line in instructions("FROM")]
+    assert len(images) == 4
+    for image in images:
+        assert re.fullmatch(r"[a-z/]+:\d+\.\d[\w.-]*@sha256:[0-9a-f]{64}", image), image
+
+
+@pytest.mark.parametrize("name", SERVICES.keys() - {"migrate"})
+def test_each_service_that_goes_on_running_has_a_health_check(name):
+    assert SERVICES[name]["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", ["beat", "watch"])
+def test_the_health_check_of_a_heartbeat_looks_at_its_age(name, tmp_path):
+    kind, command = SERVICES[name]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    file = tmp_path / "heart beat"
+    environment = {"PATH": os.environ["PATH"], "FAIRLOT_HEARTBEAT_FILE": str(file)}
+
+    def is_well() -> bool:
+        words = ["sh", "-c", command.replace("$$", "$")]
+        done = subprocess.run(words, check=False, env=environment, capture_output=True)
+        return done.returncode == 0
+
+    assert not is_well()
+    file.touch()
+    assert is_well()
+    os.utime(file, (time.time() - 240,) * 2)
+    assert not is_well()
 
 
 def test_only_the_host_itself_reaches_what_is_published():

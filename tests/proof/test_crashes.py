@@ -88,10 +88,9 @@ def test_after_any_crash_everything_goes_on_once(portal: RunningPortal) -> None:
 
 def test_two_workers_and_two_beats_never_run_a_round_twice(portal: RunningPortal) -> None:
     portal.scenario("quicken", quantum=QUANTUM)
-    schedule = portal.var / "second-beat-schedule"
     more = [
         ["worker", "--concurrency", "2", "--hostname", "second@%h", "--loglevel", "WARNING"],
-        ["beat", "--schedule", str(schedule), "--pidfile=", "--loglevel", "WARNING"],
+        ["beat", "--pidfile=", "--loglevel", "WARNING"],
     ]
     with lookout(portal) as looking, running(portal, more):
         told = portal.scenario("many_hands", quanta=4, workers=2)

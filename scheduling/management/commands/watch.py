@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, connection
 
+from scheduling import heartbeat
 from scheduling.backends import backend_for
 from scheduling.backends.base import BackendError
 from scheduling.locks import try_lock_watch
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 STAND_BY_SECONDS = 2.0
 LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
+LONGEST_PASS = 180.0  # seconds, after which a watcher hangs
 
 
 class Command(BaseCommand):
@@ -32,13 +34,17 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         watchers: dict[int, threading.Thread] = {}
+        passes: dict[int, float] = {}  # when each watcher last got on
         while not stop.wait(0.0 if not watchers else STAND_BY_SECONDS):
             for cluster_id in self._clusters():
                 thread = watchers.get(cluster_id)
                 if thread is None or not thread.is_alive():
-                    thread = threading.Thread(target=_watch, args=(cluster_id, stop), daemon=True)
+                    passes[cluster_id] = time.monotonic()
+                    thread = threading.Thread(target=_watch, args=(cluster_id, stop, passes), daemon=True)
                     thread.start()
                     watchers[cluster_id] = thread
+            if all(time.monotonic() - at < LONGEST_PASS for at in passes.values()):
+                heartbeat.beat()
             if not watchers:
                 stop.wait(STAND_BY_SECONDS)
         for thread in watchers.values():
@@ -53,10 +59,11 @@ class Command(BaseCommand):
             return []
 
 
-def _watch(cluster_id: int, stop: threading.Event) -> None:
+def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
     """Watches one cluster until told to stop or until something breaks; the caller starts it again."""
     try:
         while not try_lock_watch(cluster_id):
+            passes[cluster_id] = time.monotonic()
             if stop.wait(STAND_BY_SECONDS):
                 return
         cluster = Cluster.objects.get(pk=cluster_id)
@@ -76,6 +83,7 @@ def _watch(cluster_id: int, stop: threading.Event) -> None:
                 reconciled_at = time.monotonic()
             follow(cluster, backend)
             note_use(cluster, backend)
+            passes[cluster_id] = time.monotonic()
     except (DatabaseError, BackendError, OSError) as error:
         logger.warning("watching cluster %s broke off and starts again: %s", cluster_id, error)
     finally:
