@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+
+FORMULA = frozenset("=+-@\N{MINUS SIGN}")
+CONTROL = ("\t", "\r", "\n")
+UNQUOTED_BREAKS = re.compile("[\0\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def csv_line(cells: Sequence[object]) -> str:
@@ -15,9 +21,23 @@ def csv_line(cells: Sequence[object]) -> str:
 
 
 def harmless(cell: object) -> object:
-    """Spreadsheets run a cell that begins like a formula; a name must not be one."""
+    """The cell as a spreadsheet shows it: what begins like a formula gets an apostrophe before it.
+
+    Line breaks that CSV does not quote become spaces, as programs that read by lines would break the record there.
+    """
     if isinstance(cell, datetime):
         return cell.isoformat()
-    if isinstance(cell, str) and cell and cell[0] in "=+-@\t\r":
-        return f"'{cell}"
+    if isinstance(cell, str):
+        text = UNQUOTED_BREAKS.sub(" ", cell)
+        return f"'{text}" if _begins_like_a_formula(cell) else text
     return cell
+
+
+def _begins_like_a_formula(text: str) -> bool:
+    """Whether a spreadsheet might run it: some drop what is unseen at its beginning, or take wide signs for others."""
+    if text[:1] in CONTROL:
+        return True
+    for char in unicodedata.normalize("NFKC", text):
+        if not char.isspace() and unicodedata.category(char)[0] != "C":
+            return char in FORMULA
+    return False

@@ -12,6 +12,8 @@ from accounting.csv_lines import csv_line, harmless
 from scheduling.exports.reading import Selection, Told, generations_of, read_jobs, read_turns
 from scheduling.exports.slurm import job_state, sacct_head, sacct_lines, shredder_line
 
+BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}  # of lines, elsewhere than in JSON
+
 
 def sacct(selection: Selection) -> Iterator[str]:
     """Pipe-separated with a head: each job, then its turns as steps."""
@@ -88,9 +90,14 @@ def jobs_json(selection: Selection) -> Iterator[str]:
     """One array, an object a line."""
     now, before = now_from_database(), "[\n"
     for some in filter(None, read_jobs(selection)):
-        yield before + ",\n".join(json.dumps(row_of(told, now), ensure_ascii=False) for told in some)
+        yield before + ",\n".join(_json(row_of(told, now)) for told in some)
         before = ",\n"
     yield "[]\n" if before == "[\n" else "\n]\n"
+
+
+def _json(row: dict[str, Any]) -> str:
+    """The row on one line for programs that know more line breaks than JSON."""
+    return json.dumps(row, ensure_ascii=False).translate(BREAKS)
 
 
 # Name of the file → how it is written, and what it is.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from accounting.texts import one_line
 from scheduling.backends.base import End
 from scheduling.exports.reading import Told, Turn
 from scheduling.models import Job, Lease
@@ -178,5 +179,5 @@ def _line(names: Sequence[str], values: Mapping[str, str]) -> str:
 
 
 def _harmless(value: str) -> str:
-    """Nothing within a value may look like the end of it."""
-    return re.sub(r"[|\r\n\t\0]+", " ", value)
+    """The value without what looks like the end of it, or of its line."""
+    return one_line(value).replace("|", " ")

@@ -159,6 +159,22 @@ def test_csv_and_json_say_the_same(jobs: list[Job]) -> None:
     assert first["job_name"] == "train|me\n"
 
 
+def test_no_name_breaks_a_record(jobs: list[Job]) -> None:
+    """Names that were stored before such were refused; programs break lines as str.splitlines does, or at \\n."""
+    forms = ("sacct.txt", "xdmod.txt", "jobs.json", "jobs.csv")
+    before = {form: len(text_of(form).splitlines()) for form in forms[:-1]}
+    breaks = "".join(char for char in map(chr, range(1, 0x3000)) if len(f"a{char}b".splitlines()) > 1)
+    name = f"a{breaks}|\t=b"
+    Job.objects.filter(pk=jobs[0].pk).update(name=name)
+    for form, lines in before.items():
+        assert len(text_of(form).splitlines()) == text_of(form).count("\n") == lines
+    assert {len(line.split("|")) for line in text_of("sacct.txt").splitlines()} == {len(SACCT)}
+    assert {len(line.split("|")) for line in text_of("xdmod.txt").splitlines()} == {len(SHREDDER)}
+    assert json.loads(text_of("jobs.json"))[0]["job_name"] == name
+    Job.objects.filter(pk=jobs[0].pk).update(name=name.replace("\n", "").replace("\r", ""))
+    assert len(text_of("jobs.csv").splitlines()) == 1 + len(jobs)
+
+
 def test_a_period_without_jobs_is_empty_but_well_formed(lab: World) -> None:
     assert json.loads(text_of("jobs.json")) == []
     assert sacct() == []

@@ -84,7 +84,14 @@ def test_sheets_have_real_numbers_and_dates():
     assert rows["Lines"][2][0] == ("inlineStr", "Total")
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '=HYPERLINK("http://x")', "{=1}"])
+FORMULAS = (
+    "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '=HYPERLINK("http://x")', "{=1}", "＝1+1", "＋1", "－1", "＠SUM(A1)",
+    "﹢1", "﹣1", "﹦1", "﹫1", "⁼1", "₌1", "⁺1", "⁻1", "−1", "  =1", "\u3000=1", "\xa0＝1", "\u200b=1", "\ufeff=1",
+    "\u202e=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMULAS)
 def test_a_name_is_never_a_formula(name: str):
     of = document((name, Decimal(1), Decimal(1), None, None))
     assert sheets(xlsx_of(of))["Lines"][1][0] == ("inlineStr", name)  # and no cell of any sheet has a formula
