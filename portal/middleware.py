@@ -14,6 +14,7 @@ from django.shortcuts import resolve_url
 from django.utils import timezone
 
 from accounting.clock import zone_named
+from accounting.models.tenants import roles_read_once
 from scheduling import live
 from scheduling.models import Cluster
 
@@ -63,6 +64,22 @@ class LivePositionMiddleware:
         if is_page and request.method == "GET" and request.user.is_authenticated:
             request.live_position = live.position()
         return None
+
+
+class ReadOnceMiddleware:
+    """Reads the roles of a user once for each request that only reads."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.method not in {"GET", "HEAD"}:
+            return self.get_response(request)
+        with roles_read_once():
+            return self.get_response(request)
 
 
 class LoopbackOnlyMiddleware:

@@ -73,6 +73,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "portal.middleware.ReadOnceMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "portal.urls"
