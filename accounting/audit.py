@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
+from accounting.bulk import insert_rows
 from accounting.models import AuditEvent, Tenant, User
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -39,6 +40,30 @@ def record(
         tenant=tenant,
         before=_as_json(before),
         after=_as_json(after),
+    )
+
+
+def record_many(
+    *,
+    actor: User | None,
+    verb: str,
+    tenant: Tenant | None,
+    changes: Sequence[tuple[models.Model, Mapping[str, Any]]],
+) -> None:
+    """Writes an audit event for each of `changes`, a target and what it is after, like `record` of each."""
+    insert_rows(
+        AuditEvent(
+            actor=actor,
+            actor_name=actor.get_username() if actor else "Fairlot",
+            verb=verb,
+            target_type=target._meta.model_name or "",
+            target_id=str(target.pk),
+            target_name=str(target)[:150],
+            tenant=tenant,
+            before={},
+            after=_as_json(after),
+        )
+        for target, after in changes
     )
 
 

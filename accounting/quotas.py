@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -37,6 +37,10 @@ class Standing:
         if self.quota.kind in Quota.OF_A_PERIOD:
             return self.used >= self.quota.limit
         return self.used + more > self.quota.limit
+
+    def with_more(self, more: int) -> Standing:
+        """The same when `more` has been used on top."""
+        return replace(self, used=self.used + more)
 
     @property
     def whose(self) -> str:

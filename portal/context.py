@@ -7,7 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from accounting.models import Membership, Tenant
+from accounting.models import Membership
+from accounting.models.tenants import has_role
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:
@@ -16,4 +17,4 @@ def reader(request: HttpRequest) -> dict[str, Any]:
 
 
 def may_submit(user: Any) -> bool:
-    return user is not None and Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists()
+    return user is not None and has_role(user, Membership.Role.MEMBER)

@@ -16,6 +16,7 @@ from django.shortcuts import resolve_url
 from django.utils import timezone
 
 from accounting.clock import zone_named
+from accounting.models.tenants import roles_read_once
 from portal.addresses import is_this_machine
 from scheduling import live
 from scheduling.models import Cluster
@@ -89,6 +90,22 @@ class KnownHostMiddleware:
             text = "This portal has another host name. ALLOWED_HOSTS lists the names that it answers to.\n"
             return HttpResponse(text, status=400, content_type="text/plain")
         return self.get_response(request)
+
+
+class ReadOnceMiddleware:
+    """Reads the roles of a user once for each request that only reads."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.method not in {"GET", "HEAD"}:
+            return self.get_response(request)
+        with roles_read_once():
+            return self.get_response(request)
 
 
 class LoopbackOnlyMiddleware:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from accounting.models import Membership
+from accounting.models.tenants import has_role
 from accounting.wording import exact, number  # noqa: F401 - pages have them from here
 from scheduling.models import Job
 
@@ -58,7 +59,7 @@ def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
     if role == "submitter":
         return may_submit
     if role == "manager":
-        return user.memberships.filter(role=Membership.Role.MANAGER).exists()
+        return has_role(user, Membership.Role.MANAGER)
     return role == "" or user.is_operator
 
 

@@ -27,12 +27,14 @@ class Binding:
 
     cluster: Cluster
     reader: User | None = None  # None: whoever may see the job
+    at: datetime | None = None  # None: the present moment
     _standings: dict[tuple[int, int, str], list[Standing]] = field(default_factory=dict)
     _seen: dict[int, frozenset[int]] = field(default_factory=dict)
+    _shares: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
 
     @cached_property
     def now(self) -> datetime:
-        return now_from_database()
+        return self.at or now_from_database()
 
     @cached_property
     def _prices(self) -> Mapping[int, Decimal]:
@@ -63,9 +65,15 @@ class Binding:
         """Limits over a period that are used up, and others that are exceeded, by what is there now."""
         return [one for one in self._of(job, at_limit) if one.is_exceeded()]
 
-    def warnings(self, job: Job, *, is_new: bool = False) -> list[Standing]:
-        """Limits that only warn and are exceeded with `job`; `is_new` where it is not stored yet."""
-        found = self._of(job, Quota.AtLimit.WARN)
+    def warnings(self, job: Job, *, is_new: bool = False, beside: int = 0) -> list[Standing]:
+        """Limits that only warn and are exceeded with `job`; `is_new` where it is not stored yet.
+
+        `beside`: so many further jobs are not stored yet, and come before it into the queue.
+        """
+        found = [
+            one.with_more(beside) if one.quota.kind == Quota.Kind.QUEUED_JOBS else one
+            for one in self._of(job, Quota.AtLimit.WARN)
+        ]
         waits = is_new or job.state in Job.WAITING
         return [one for one in found if self._warns(one, job, waits=waits, is_new=is_new)] + self._overrun(
             job
@@ -110,7 +118,10 @@ class Binding:
     def _borrows(self, one: Standing, *, more: int) -> bool:
         """Whether it would have more than it may, wherever it has a share."""
         most = 1 + float(one.quota.limit)
-        shares = shares_of(one.quota, cluster=self.cluster, more=more)
+        key = one.quota.pk, more
+        if key not in self._shares:
+            self._shares[key] = shares_of(one.quota, cluster=self.cluster, more=more)
+        shares = self._shares[key]
         over = [have > earns * most for have, earns in shares if earns > 0]
         return bool(over) and (all(over) if more else any(over))
 

@@ -14,8 +14,8 @@ from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
 from fairshare.policy import decide
 from fairshare.reasons import never_reason
-from scheduling.actions.jobs import check_spec
 from scheduling.actions.secrets import find_secrets
+from scheduling.actions.submitting import check_spec
 from scheduling.actions.volumes import find_volumes
 from scheduling.explain import Explainer, paused_in_words
 from scheduling.models import Cluster, Job, Node

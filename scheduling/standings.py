@@ -38,9 +38,14 @@ def used_by_account(
 def standings(quotas: QuotaQuerySet, tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
     """Of those among `quotas` that hold for `user` in `tenant`."""
     found = quotas.in_force_for(tenant, user.pk).select_related(*NAMED)
+    return standings_of(found, tenant, user, now=now)
+
+
+def standings_of(quotas: Iterable[Quota], tenant: Tenant, user: User, *, now: datetime) -> list[Standing]:
+    """Like `standings`, of limits that hold for `user` in `tenant` and were read with whom they name."""
     return [
         standing(quota, used.get(limited_by(quota, tenant.pk, user.pk), Decimal(0)), tenant, user, now)
-        for quota, used in used_by_account(found, now=now)
+        for quota, used in used_by_account(quotas, now=now)
     ]
 
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, Self
 
 from django.contrib.auth.models import AbstractUser, UserManager
-from django.db import models
+from django.db import connection, models
 from django.db.models.functions import Now
+
+# By user, in the order of their paths: the tenants that the user sees, each with the highest role there.
+_known: ContextVar[dict[int, dict[int, int]] | None] = ContextVar("roles read once", default=None)
+
+
+@contextmanager
+def roles_read_once() -> Iterator[None]:
+    """Inside, each user's roles are read once, with the first question about them.
+
+    For what only reads: a change of memberships that is made inside is not seen there.
+    """
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
 
 
 class PortalUserManager(UserManager["User"]):
@@ -83,6 +102,8 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
             return self.none()
         if user.is_operator and role is None:
             return self
+        if _known.get() is not None:
+            return self.filter(pk__in=ids_with_role(user, role))
         roles = Membership.Role.at_least(role or Membership.Role.VIEWER)
         own = Membership.objects.filter(user=user, role__in=roles).values("tenant")
         return self.subtree_of(own)
@@ -144,3 +165,61 @@ class Membership(models.Model):
             models.UniqueConstraint(name="one_membership_a_user_and_tenant", fields=["user", "tenant"]),
             models.CheckConstraint(name="membership_has_tickets", condition=models.Q(tickets__gte=1)),
         ]
+
+
+def sees_every_tenant(user: User) -> bool:
+    """Whether `visible_to` leaves out no tenant for `user`, so that a query needs no condition."""
+    return not user.is_anonymous and user.is_operator
+
+
+def tenants_seen(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
+    """What `tenant__in` needs for the rows of tenants that `user` sees, as `visible_to` has them.
+
+    Their ids where these are known, so that the database need not look for them with every statement.
+    """
+    if _known.get() is None or (role is None and sees_every_tenant(user)):
+        return Tenant.objects.visible_to(user, role=role)
+    return ids_with_role(user, role)
+
+
+def ids_with_role(user: User, role: str | None = None) -> list[int]:
+    """The ids of the tenants in which `user` has at least that role (None: any), by membership, in order of path.
+
+    Operators see all tenants without a role: ask `sees_every_tenant` first.
+    """
+    if user.is_anonymous or not user.is_active:
+        return []
+    known = _known.get()
+    if known is None:
+        roles = _roles_of(user)
+    elif (found := known.get(user.pk)) is not None:
+        roles = found
+    else:
+        roles = known[user.pk] = _roles_of(user)
+    least = _rank(role or Membership.Role.VIEWER)
+    return [tenant for tenant, rank in roles.items() if rank >= least]
+
+
+def has_role(user: User, role: str) -> bool:
+    """Whether there is a tenant in which `user` has at least that role."""
+    return bool(ids_with_role(user, role))
+
+
+def _roles_of(user: User) -> dict[int, int]:
+    """By tenant, the rank of the highest role that holds there."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT below.id, own.role FROM accounting_membership own"
+            " JOIN accounting_tenant top ON top.id = own.tenant_id"
+            " JOIN accounting_tenant below ON starts_with(below.path, top.path)"
+            " WHERE own.user_id = %s ORDER BY below.path",
+            [user.pk],
+        )
+        found: dict[int, int] = {}
+        for tenant, role in cursor.fetchall():
+            found[tenant] = max(found.get(tenant, 0), _rank(role))
+    return found
+
+
+def _rank(role: str) -> int:
+    return Membership.Role.values.index(role)

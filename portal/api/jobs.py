@@ -13,10 +13,12 @@ from ninja.responses import Status
 
 from accounting.models import Membership, Tenant, User
 from portal.api import schemas
+from portal.api.problems import problems_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
-from scheduling.actions.jobs import cancel_job, submit_job
+from scheduling.actions.jobs import cancel_job
 from scheduling.actions.only_idle import set_only_idle
+from scheduling.actions.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
 from scheduling.backends import backend_for
 from scheduling.explain import SHORT, explain
 from scheduling.models import Cluster, Job
@@ -85,6 +87,45 @@ def submit(
         even_if_never=new.even_if_never,
     )
     return Status(201, show_job(job))
+
+
+@router.post("/jobs/bulk", response={201: schemas.BulkAnswers}, url_name="jobs_bulk")
+def submit_bulk(
+    request: HttpRequest,
+    new: schemas.NewJobs,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=70)] = "",
+) -> Any:
+    """Queues up to 1,000 jobs of one team in one transaction, as if they were submitted one after the other.
+
+    With `atomic` one spec that is refused refuses all: the problems are named by position and field, such as
+    `specs.3.workers`. Without it each spec has its own answer, a job's id or its problems by field; where no
+    spec is accepted the answer is an error, too. The same Idempotency-Key again answers with the same jobs again.
+    """
+    tenant, cluster = place_of(request.auth, new)
+    outcomes: dict[int, Outcome] = {}
+    specs: dict[int, JobSpec] = {}
+    for position, spec in enumerate(new.specs):
+        try:
+            specs[position] = read_spec(spec)
+        except SpecError as refusal:
+            outcomes[position] = refusal
+    if specs and not (outcomes and new.atomic):
+        submitted = submit_jobs(
+            actor=request.auth,
+            tenant=tenant,
+            cluster=cluster,
+            specs=list(specs.values()),
+            request_keys=[f"{idempotency_key}#{position}" for position in specs] if idempotency_key else None,
+            even_if_never=new.even_if_never,
+            all_or_none=new.atomic,
+        )
+        outcomes |= dict(zip(specs, submitted, strict=True))
+    refusals = {position: one for position, one in outcomes.items() if not isinstance(one, Job)}
+    accepted = len(outcomes) - len(refusals)
+    if refusals and (new.atomic or not accepted):
+        raise NotAllSubmitted(refusals)
+    items = [show_outcome(outcomes[position]) for position in range(len(new.specs))]
+    return Status(201, {"accepted": accepted, "refused": len(refusals), "items": items})
 
 
 @router.post("/preflight", response=schemas.Preflight, url_name="preflight")
@@ -179,11 +220,18 @@ def whole_characters(data: bytes) -> bytes:
     return data
 
 
+def show_outcome(outcome: Outcome) -> dict[str, Any]:
+    """A job's id, or the problems of a refused spec by field."""
+    if isinstance(outcome, Job):
+        return {"id": outcome.pk, "problems": {}}
+    return {"id": None, "problems": problems_of(outcome)}
+
+
 def read_spec(spec: dict[str, Any] | str) -> JobSpec:
     return JobSpec.from_yaml(spec) if isinstance(spec, str) else JobSpec.parse(spec)
 
 
-def place_of(user: User, new: schemas.NewJob) -> tuple[Tenant, Cluster]:
+def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant, Cluster]:
     """The team and the cluster that are meant; SpecError naming those to choose from."""
     own = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()
     tenants = list(own.filter(slug=new.team) if new.team else own[:2])

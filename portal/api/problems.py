@@ -15,6 +15,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from accounting.errors import NotAllowed, Refused
 from portal.api.parsing import NotStorable, why_no_json
 from portal.reports.periods import WrongQuestion
+from scheduling.actions.submitting import NotAllSubmitted
 from scheduling.spec import SpecError
 
 PROBLEM = "application/problem+json"
@@ -124,6 +125,16 @@ def answer_with_problems(api: NinjaAPI) -> None:
     def _spec_error(request: HttpRequest, error: SpecError) -> HttpResponse:
         return problem(422, "The job spec cannot be accepted.", error.problems)
 
+    @api.exception_handler(NotAllSubmitted)
+    def _not_all_submitted(request: HttpRequest, error: NotAllSubmitted) -> HttpResponse:
+        understood = all(isinstance(one, Refused) for one in error.refusals.values())
+        problems = {
+            f"specs.{position}.{field}" if field else f"specs.{position}": text
+            for position, refusal in sorted(error.refusals.items())
+            for field, text in problems_of(refusal).items()
+        }
+        return problem(409 if understood else 422, f"{error}.", problems)
+
     @api.exception_handler(ValidationError)
     def _validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
         problems: dict[str, str] = {}
@@ -131,6 +142,11 @@ def answer_with_problems(api: NinjaAPI) -> None:
             field = _field(item["loc"])
             problems[field] = "; ".join(filter(None, [problems.get(field), item["msg"]]))
         return problem(422, NOT_UNDERSTOOD, problems)
+
+
+def problems_of(refusal: SpecError | Refused) -> dict[str, str]:
+    """By field, why a job spec was refused."""
+    return refusal.problems if isinstance(refusal, SpecError) else {refusal.field or "": refusal.message}
 
 
 def _field(place: Sequence[str | int]) -> str:

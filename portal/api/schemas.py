@@ -10,6 +10,7 @@ from ninja import Field, Schema
 from pydantic import AwareDatetime, ConfigDict, SecretStr, WithJsonSchema
 
 from portal.api.inlining import inlined
+from scheduling.actions.submitting import MOST_AT_ONCE
 from scheduling.spec import JobSpec
 
 EXAMPLE = {
@@ -64,6 +65,45 @@ class NewJob(Schema):
         False,
         description="Queue it even if it can never run with today's nodes and quotas; refused otherwise.",
     )
+
+
+class NewJobs(Schema):
+    """Up to 1,000 job specs for the same team and cluster, each a mapping or YAML text as in a call for one job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "specs": [{"name": f"sweep-{n}", "command": f"python train.py --seed {n}"} for n in (1, 2)],
+                "team": "your-team",
+                "atomic": True,
+            }
+        }
+    )
+
+    specs: list[Spec] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    team: str = Field("", description="Slug of the team that pays.")
+    cluster: str = Field("", description="Name of the cluster.")
+    even_if_never: bool = Field(
+        False,
+        description="Queue jobs even if they can never run with today's nodes and quotas; refused otherwise.",
+    )
+    atomic: bool = Field(
+        True,
+        description="True: all jobs are queued, or none. False: each that is accepted, and each gets its answer.",
+    )
+
+
+class BulkAnswer(Schema):
+    id: int | None = Field(None, description="Of the queued job; empty where the spec was refused.")
+    problems: dict[str, str] = Field(
+        {}, description="By field, why the spec was refused, and what is accepted."
+    )
+
+
+class BulkAnswers(Schema):
+    accepted: int
+    refused: int
+    items: list[BulkAnswer] = Field(description="One for each spec, in the order of the call.")
 
 
 class Job(Schema):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from django.db.models import Count, Q, QuerySet, Sum
 
@@ -43,10 +45,40 @@ class Machines:
         return max(0, self.total - self.busy - self.away)
 
 
-def count_jobs(jobs: QuerySet[Job]) -> Counts:
-    """Ended ones of all time."""
+@dataclass(frozen=True)
+class Floor:
+    """Who holds how many GPUs of each generation now, and the nodes: read once for all that the page says of them."""
+
+    held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
+    nodes: list[tuple[int, str, int, int]]  # generation, its name, GPUs, those of nodes that are away
+
+    @classmethod
+    def read(cls) -> Self:
+        """All clusters that are attached, and all leases."""
+        held = Lease.objects.filter(state__in=Lease.HOLDING).order_by()
+        nodes = Node.objects.filter(cluster__detached_at=None).order_by("generation__name")
+        return cls(
+            held=list(held.values_list("generation", "job__tenant", "job__owner").annotate(gpus=Sum("gpus"))),
+            nodes=list(
+                nodes.values_list("generation", "generation__name").annotate(
+                    total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0)
+                )
+            ),
+        )
+
+    def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
+        """By generation, GPUs of jobs of `owner` (None: of anybody) in `tenants` (None: in any)."""
+        found: dict[int, int] = defaultdict(int)
+        for generation, tenant, holder, gpus in self.held:
+            if (owner is None or holder == owner) and (tenants is None or tenant in tenants):
+                found[generation] += gpus
+        return found
+
+
+def count_jobs(jobs: QuerySet[Job], held: Mapping[int, int]) -> Counts:
+    """Ended ones of all time; `held` are the GPUs of all of them by generation."""
     return Counts(
-        gpus=sum(_held(Q(job__in=jobs)).values()),
+        gpus=sum(held.values()),
         **jobs.aggregate(
             running=Count("pk", filter=Q(state__in=Job.HOLDING)),
             waiting=Count("pk", filter=Q(state__in=Job.WAITING)),
@@ -62,43 +94,22 @@ def own_teams(user: User) -> list[Tenant]:
     return list(Tenant.objects.active().filter(memberships__user=user).order_by("name"))
 
 
-def share_now(teams: list[Tenant]) -> list[ShareNow]:
-    """Of all `teams` and what lies below them together, by the last round of each cluster."""
-    below = set(Tenant.objects.subtree_of([team.pk for team in teams]).values_list("pk", flat=True))
+def share_now(teams: list[Tenant], floor: Floor, clusters: Iterable[Cluster]) -> list[ShareNow]:
+    """Of all `teams` and what lies below them together, by the last round of each of `clusters`."""
+    below = set(
+        Tenant.objects.subtree_of([team.pk for team in teams]).order_by().values_list("pk", flat=True)
+    )
     entitled: dict[int, float] = defaultdict(float)
-    for cluster in Cluster.objects.attached():
-        last = Round.objects.filter(cluster=cluster).only("shares").first()
-        for rate in last.shares if last else []:
+    for cluster in clusters:
+        last = Round.objects.filter(cluster=cluster).values_list("shares", flat=True).first()
+        for rate in last or []:
             if rate["tenant"] in below:
                 entitled[rate["generation"]] += rate["entitled"]
-    held = _held(Q(job__tenant__in=below))
-    sizes = _nodes().values_list("generation", "generation__name").annotate(size=Sum("gpus"))
-    return [
-        ShareNow(name, size, entitled[pk], held.get(pk, 0))
-        for pk, name, size in sizes.order_by("generation__name")
-    ]
+    held = floor.held_by(None, below)
+    return [ShareNow(name, total, entitled[pk], held.get(pk, 0)) for pk, name, total, _ in floor.nodes]
 
 
-def machines_now() -> list[Machines]:
+def machines_now(floor: Floor) -> list[Machines]:
     """Every generation of all clusters."""
-    busy = _held(Q())
-    rows = (
-        _nodes()
-        .values("generation", "generation__name")
-        .annotate(total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0))
-    )
-    return [
-        Machines(row["generation__name"], row["total"], busy.get(row["generation"], 0), row["away"])
-        for row in rows.order_by("generation__name")
-    ]
-
-
-def _nodes() -> QuerySet[Node]:
-    return Node.objects.filter(cluster__in=Cluster.objects.attached())
-
-
-def _held(leases: Q) -> dict[int, int]:
-    rows = (
-        Lease.objects.filter(leases, state__in=Lease.HOLDING).values_list("generation").annotate(Sum("gpus"))
-    )
-    return dict(rows.order_by("generation"))
+    busy = floor.held_by(None)
+    return [Machines(name, total, busy.get(pk, 0), away) for pk, name, total, away in floor.nodes]

@@ -27,6 +27,9 @@ SORTS: dict[str, tuple[str, ...]] = {
     "team": ("tenant__name", "id"),
     "ended": ("ended_at", "id"),
 }
+LISTED = (
+    "name", "state", "reason", "only_idle", "created_at", "ended_at", "tenant__name", "tenant__slug", "owner__username",
+)  # fmt: skip
 USUAL_SORT = "-created"
 ALL = "all"
 
@@ -134,8 +137,10 @@ def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
 
 
 def with_generation(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Adds `now_on` (name of the generation that a job holds now) and `wanted` (GPUs of the whole gang)."""
+    """Adds `now_on` (name of the generation that a job holds now) and `wanted` (GPUs of the whole gang).
+
+    Of the job, its team and its owner only what lists show is read.
+    """
     held = Lease.objects.filter(job=OuterRef("pk"), state__in=Lease.HOLDING).values("generation__name")[:1]
-    return jobs.select_related("tenant", "owner").annotate(
-        now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker")
-    )
+    shown = jobs.select_related("tenant", "owner").only(*LISTED)
+    return shown.annotate(now_on=Subquery(held), wanted=F("workers") * F("gpus_per_worker"))

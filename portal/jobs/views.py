@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant
+from accounting.models.tenants import has_role
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import render_page
 from portal.jobs import story
@@ -150,7 +151,7 @@ def visible_job(request: HttpRequest, pk: int) -> Job:
 def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
     """What the head above every tab of a job needs."""
     user = request.user
-    may_submit = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).exists()
+    may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
     may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {

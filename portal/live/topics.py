@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from accounting.models import Tenant, User
+from accounting.models.tenants import ids_with_role
 from scheduling.models import Cluster, Job
 
 TOPIC = re.compile(r"(?P<kind>jobs?|cluster):(?P<key>\d{1,18}|\*)")
@@ -36,5 +37,4 @@ def topics_of_jobs(user: User) -> str:
     """The topics of every job list that `user` sees, for `data-live`."""
     if user.is_operator:
         return "jobs:*"
-    ids = Tenant.objects.visible_to(user).values_list("pk", flat=True)[:MOST_TOPICS]
-    return " ".join(f"jobs:{pk}" for pk in ids)
+    return " ".join(f"jobs:{pk}" for pk in ids_with_role(user)[:MOST_TOPICS])

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounting.errors import NotAllowed, Refused
 from portal.submit.draft import Choices, Draft, clone_of, example, has_example
 from portal.submit.fields import Fields
-from scheduling.actions.jobs import submit_job
+from scheduling.actions.submitting import submit_job
 from scheduling.models import Job
 from scheduling.spec import SpecError
 

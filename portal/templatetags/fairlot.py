@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
+from functools import cache, lru_cache
 from typing import Any
 
 from django import template
 from django.template import RequestContext
-from django.urls import NoReverseMatch, reverse
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -25,6 +27,7 @@ register = template.Library()
 
 
 @register.simple_tag
+@cache
 def icon(name: str, label: str = "") -> SafeString:
     """An icon of templates/parts/icons.html; with `label` it speaks, without it is decoration."""
     if label:
@@ -36,17 +39,30 @@ def icon(name: str, label: str = "") -> SafeString:
     )
 
 
+show_icon = icon  # where an argument has its name
+
+
 @register.simple_tag(takes_context=True)
-def navigation(context: RequestContext) -> list[dict[str, Any]]:
+def navigation(context: RequestContext) -> SafeString:
     """The side bar's entries that this user may open, the present one marked."""
     user = context["user"]
     match = context["request"].resolver_match
     here = wording.section_of(match.url_name if match else "")
-    return [
+    roles = {roles for _, _, _, roles in wording.NAVIGATION}
+    may_submit = bool(context["may_submit"])
+    held = frozenset(role for role in roles if wording.may_open(user, role, may_submit=may_submit))
+    return _navigation(held, here, get_script_prefix())
+
+
+@lru_cache(maxsize=256)
+def _navigation(held: frozenset[str], here: str, prefix: str) -> SafeString:
+    """The same for everybody with these roles; `prefix` is where the portal's addresses begin."""
+    entries = [
         {"href": href, "label": label, "icon": symbol, "current": name == here}
         for name, label, symbol, roles in wording.NAVIGATION
-        if wording.may_open(user, roles, may_submit=bool(context["may_submit"])) and (href := _href(name))
+        if roles in held and (href := _href(name))
     ]
+    return render_to_string("parts/navigation.html", {"entries": entries})
 
 
 def _href(name: str) -> str:
@@ -56,27 +72,41 @@ def _href(name: str) -> str:
         return ""
 
 
-@register.inclusion_tag("parts/chip.html")
-def state_chip(job: Job) -> dict[str, str]:
+@register.simple_tag
+def state_chip(job: Job) -> SafeString:
     """A job's state as icon, word and colour."""
-    tone, symbol = wording.STATES[job.state]
-    return {"tone": tone, "icon": symbol, "text": job.get_state_display()}
+    return _state_chip(job.state)
 
 
-@register.inclusion_tag("parts/chip.html")
-def reason_chip(job: Job) -> dict[str, str]:
+@cache
+def _state_chip(state: str) -> SafeString:
+    tone, symbol = wording.STATES[state]
+    return chip(Job.State(state).label, tone, symbol)
+
+
+@register.simple_tag
+def reason_chip(job: Job) -> SafeString:
     """Why a waiting job waits, in two or three words; nothing for others."""
-    if job.state not in Job.WAITING:
-        return {}
-    reason = Reason(job.reason)
+    return _reason_chip(job.reason) if job.state in Job.WAITING else SafeString("")
+
+
+@cache
+def _reason_chip(number: int) -> SafeString:
+    reason = Reason(number)
     words = f"never: {SHORT[reason]}" if reason.is_never else SHORT[reason]
-    return {"tone": "never" if reason.is_never else "muted", "text": words}
+    return chip(words, "never" if reason.is_never else "muted")
 
 
-@register.inclusion_tag("parts/chip.html")
-def chip(text: object, tone: str = "neutral", icon: str = "") -> dict[str, object]:
-    """A small label. Tones: neutral, muted, info, good, warn, bad, never, accent."""
-    return {"tone": tone, "icon": icon, "text": text}
+@register.simple_tag
+def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
+    """A small label. Tones: neutral, muted, info, good, warn, bad, never, accent.
+
+    Lists have hundreds: a template of its own takes several times as long for each.
+    """
+    if not text:
+        return SafeString("")
+    symbol = show_icon(icon) if icon else ""
+    return format_html('<span class="chip chip-{}">{}{}</span>', tone, symbol, text)
 
 
 @register.simple_tag
@@ -178,19 +208,31 @@ def amount(value: float | Decimal | None) -> str:
     return "–" if value is None else wording.number(float(value))
 
 
-@register.inclusion_tag("parts/bar.html")
-def bar(value: float, most: float, label: str = "", tone: str = "accent", mark: float | None = None) -> dict:
+@register.simple_tag
+def bar(
+    value: float, most: float, label: str = "", tone: str = "accent", mark: float | None = None
+) -> SafeString:
     """A horizontal bar of `value` out of `most`, with an optional mark (such as an entitlement)."""
 
     def percent(part: float) -> str:
         return f"{100 * min(max(part / most, 0), 1) if most else 0:.2f}%"
 
-    return {
-        "width": percent(value),
-        "mark": None if mark is None else percent(mark),
-        "label": label or f"{wording.number(float(value))} of {wording.number(float(most))}",
-        "tone": tone,
-    }
+    label = label or f"{wording.number(float(value))} of {wording.number(float(most))}"
+    return format_html(
+        '<svg class="bar bar-{}" role="img" aria-label="{}" width="100%" height="8"><title>{}</title>'
+        '<rect class="bar-track" width="100%" height="8" rx="4"/>'
+        '<rect class="bar-fill" width="{}" height="8" rx="4"/>{}</svg>',
+        tone,
+        label,
+        label,
+        percent(value),
+        ""
+        if mark is None
+        else format_html(
+            '<rect class="bar-mark" x="{}" y="-2" width="2" height="12" transform="translate(-1)"/>',
+            percent(mark),
+        ),
+    )
 
 
 @register.inclusion_tag("parts/pages.html", takes_context=True)

@@ -26,7 +26,7 @@ from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idle_rule, snooze_idle, step_idle
 from scheduling.actions.imports import import_history
-from scheduling.actions.jobs import cancel_job, check_spec, submit_job
+from scheduling.actions.jobs import cancel_job
 from scheduling.actions.leases import apply_observations, bill_running
 from scheduling.actions.metrics import measure_cluster, set_metrics_source
 from scheduling.actions.only_idle import set_only_idle
@@ -49,11 +49,13 @@ from scheduling.actions.secrets import create_secret, delete_secret, replace_sec
 from scheduling.actions.services import change_service, create_service, remove_service, roll_back_service
 from scheduling.actions.sessions import keep_session, note_use, start_session, step_session, stop_session
 from scheduling.actions.share_hours import sum_share_hours
+from scheduling.actions.submitting import NotAllSubmitted, check_spec, submit_job, submit_jobs
 from scheduling.actions.trade_limits import Allowance, set_trade_limits
 from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
     "Allowance",
+    "NotAllSubmitted",
     "announce_service",
     "apply_observations",
     "approve_request",
@@ -125,6 +127,7 @@ __all__ = [
     "step_session",
     "stop_session",
     "submit_job",
+    "submit_jobs",
     "sum_share_hours",
     "update_cluster",
     "withdraw_volume",

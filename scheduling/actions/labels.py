@@ -1,16 +1,22 @@
-"""Noting the labels of a job, within the transaction that submits it."""
+"""Noting the labels of jobs, within the transaction that submits them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from accounting.models import Tenant
 from scheduling.models import Job, JobLabel, LabelKey
-from scheduling.spec import JobSpec
 
 
-def note_labels(job: Job, spec: JobSpec) -> None:
+def note_labels(tenant: Tenant, labels: Sequence[tuple[Job, Mapping[str, str]]]) -> None:
+    """Notes each job's labels, and which keys its team, `tenant`, has used."""
+    keys = {key for _, some in labels for key in some}
+    if not keys:
+        return
     JobLabel.objects.bulk_create(
-        JobLabel(job=job, key=key, value=value) for key, value in spec.labels.items()
+        JobLabel(job=job, key=key, value=value) for job, some in labels for key, value in some.items()
     )
-    known = set(LabelKey.objects.filter(tenant=job.tenant, key__in=spec.labels).values_list("key", flat=True))
+    known = set(LabelKey.objects.filter(tenant=tenant, key__in=keys).values_list("key", flat=True))
     # In one order, so that no two submissions wait for each other.
-    new = sorted(set(spec.labels) - known)
-    LabelKey.objects.bulk_create((LabelKey(tenant=job.tenant, key=key) for key in new), ignore_conflicts=True)
+    new = sorted(keys - known)
+    LabelKey.objects.bulk_create((LabelKey(tenant=tenant, key=key) for key in new), ignore_conflicts=True)

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from accounting.clock import now_from_database
+from datetime import datetime
+
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant, User
 from accounting.quotas import Standing, a_limit_above, sight
-from scheduling.models import Job
-from scheduling.standings import standings
+from scheduling.standings import NAMED, standings_of
 
 
-def take_queue_place(*, tenant: Tenant, user: User, reader: User | None, request_key: str | None) -> None:
-    """Refuses a further job where as many wait as may; says of limits what `reader` may know.
+class QueuePlaces:
+    """Places in the queue for further jobs of `user` in `tenant`; says of limits what `reader` may know.
 
-    Inside the transaction that adds the job. Whoever takes a place of the same limits waits for its end. The
-    same request again takes no second place.
+    Made inside the transaction that adds the jobs: whoever takes a place of the same limits waits for its end.
     """
-    quotas = Quota.objects.filter(kind=Quota.Kind.QUEUED_JOBS, at_limit=Quota.AtLimit.BLOCK)
-    # By their keys, so that two who take places of the same limits never wait for each other.
-    in_force = quotas.in_force_for(tenant, user.pk).order_by("pk")
-    if not list(in_force.select_for_update(no_key=True, of=("self",))):
-        return
-    if request_key is not None and Job.objects.filter(owner=user, request_key=request_key).exists():
-        return
-    for standing in standings(quotas, tenant, user, now=now_from_database()):
-        if not standing.is_exceeded(1):
-            continue
-        raise Refused(f"{_said(standing, reader)}. Submit it when one of them has started.", field="tenant")
+
+    def __init__(self, tenant: Tenant, user: User, reader: User | None, *, now: datetime) -> None:
+        quotas = Quota.objects.filter(kind=Quota.Kind.QUEUED_JOBS, at_limit=Quota.AtLimit.BLOCK)
+        # By their keys, so that two who take places of the same limits never wait for each other.
+        in_force = quotas.in_force_for(tenant, user.pk).select_related(*NAMED).order_by("pk")
+        locked = list(in_force.select_for_update(no_key=True, of=("self",)))
+        self._standings = standings_of(locked, tenant, user, now=now)
+        self._reader = reader
+        self._taken = 0
+
+    def take(self) -> Refused | None:
+        """Takes one more; says why where as many jobs wait as may."""
+        for standing in self._standings:
+            if standing.is_exceeded(self._taken + 1):
+                return Refused(
+                    f"{_said(standing.with_more(self._taken), self._reader)}. "
+                    "Submit it when one of them has started.",
+                    field="tenant",
+                )
+        self._taken += 1
+        return None
 
 
 def _said(standing: Standing, reader: User | None) -> str:

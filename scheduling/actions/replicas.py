@@ -16,7 +16,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from fairshare.model import Reason
 from scheduling import live
-from scheduling.actions.jobs import cancel_within, submit_within
+from scheduling.actions.jobs import cancel_within
+from scheduling.actions.submitting import submit_within
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.rollout import Replica, Wanted, plan
 from scheduling.spec import JobSpec, SpecError

@@ -14,8 +14,9 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import User
 from scheduling import live
-from scheduling.actions.jobs import cancel_within, submit_within
+from scheduling.actions.jobs import cancel_within
 from scheduling.actions.schedules import lock_changeable, pause
+from scheduling.actions.submitting import submit_within
 from scheduling.locks import stay_attached
 from scheduling.models import Cluster, Job, Schedule, ScheduleRun
 from scheduling.spec import JobSpec, SpecError

@@ -13,8 +13,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling import live
-from scheduling.actions.jobs import check_spec
 from scheduling.actions.secrets import find_secrets
+from scheduling.actions.submitting import check_spec
 from scheduling.actions.volumes import find_volumes
 from scheduling.models import Cluster, Schedule
 from scheduling.spec import JobSpec

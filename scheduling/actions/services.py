@@ -13,8 +13,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
 from scheduling import live
-from scheduling.actions.jobs import check_spec
 from scheduling.actions.replicas import judge, note, so_many, turn_to
+from scheduling.actions.submitting import check_spec
 from scheduling.explain import Explainer
 from scheduling.locks import stay_attached
 from scheduling.models import Cluster, Job, Service, ServiceRevision

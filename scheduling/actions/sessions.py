@@ -14,7 +14,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
 from scheduling import live
-from scheduling.actions.jobs import cancel_within, submit_within
+from scheduling.actions.jobs import cancel_within
+from scheduling.actions.submitting import submit_within
 from scheduling.idling import Clocks, Step
 from scheduling.models import Cluster, Job, JobEvent, Lease, Session
 from scheduling.spec import JobSpec, SpecError

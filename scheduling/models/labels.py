@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import QuerySet
 
 from accounting.models import Tenant, User
+from accounting.models.tenants import tenants_seen
 from scheduling.labels import LONGEST_KEY, LONGEST_VALUE
 from scheduling.models.jobs import Job
 
@@ -51,7 +52,7 @@ class JobLabel(models.Model):
 
 class LabelKeyQuerySet(models.QuerySet["LabelKey"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+        return self.filter(tenant__in=tenants_seen(user))
 
 
 class LabelKey(models.Model):

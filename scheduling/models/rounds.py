@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Generation, Tenant, User
+from accounting.models.tenants import tenants_seen
 from scheduling.models.clusters import Cluster
 
 
@@ -74,7 +75,7 @@ class ShareBalance(models.Model):
 
 class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+        return self.filter(tenant__in=tenants_seen(user))
 
 
 class ShareInterval(models.Model):

@@ -7,11 +7,12 @@ from typing import Self
 from django.db import models
 
 from accounting.models import Generation, Tenant, User
+from accounting.models.tenants import tenants_seen
 
 
 class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=Tenant.objects.visible_to(user))
+        return self.filter(tenant__in=tenants_seen(user))
 
 
 class TradeLimit(models.Model):

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from django.test import Client
 
+from portal.tokens.actions import create_token
 from scheduling.models import Job
 from tests.portal.scene import Scene
 
@@ -64,6 +65,67 @@ def test_what_is_wrong_is_said_by_field(call, body, field, said) -> None:
         assert said in shown["problems"][field]
 
 
+class TestManyAtOnce:
+    def test_all_are_queued_and_the_same_key_answers_with_the_same_jobs(self, scene: Scene, call) -> None:
+        body = {"specs": [SPEC, "name: yaml\ncommand: 'true'"], "team": "astro"}
+        first, again = (call("post", "/jobs/bulk", body, **{"Idempotency-Key": "m"}) for _ in range(2))
+        assert (first.status_code, again.json()) == (201, first.json())
+        shown = first.json()
+        assert (shown["accepted"], shown["refused"]) == (2, 0)
+        for one, name in zip(shown["items"], ("api", "yaml"), strict=True):
+            job = call("get", f"/jobs/{one['id']}").json()
+            assert (job["name"], job["owner"], job["team"], one["problems"]) == (name, "bob", "astro", {})
+
+    def test_one_that_is_wrong_refuses_all_and_is_named(self, scene: Scene, call) -> None:
+        before = Job.objects.count()
+        for wrong, status, said in (
+            ({"workers": 0}, 422, {"specs.1.workers": "must be a whole number from 1 to 4096"}),
+            ({"generations": ["K80"]}, 422, {"specs.1.generations": "K80 is not in lab"}),
+            ({"gpus_per_worker": 64}, 409, {"specs.1.even_if_never": "It can never run here"}),
+        ):
+            answer = call("post", "/jobs/bulk", {"specs": [SPEC, SPEC | wrong]})
+            assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
+            problems = answer.json()["problems"]
+            assert problems.keys() == said.keys()
+            assert all(text in problems[field] for field, text in said.items())
+        assert Job.objects.count() == before
+
+    def test_each_has_its_answer_where_some_will_do(self, scene: Scene, call) -> None:
+        wrong = [SPEC | {"workers": 0}, SPEC | {"gpus_per_worker": 64}]
+        shown = call("post", "/jobs/bulk", {"specs": [*wrong, SPEC], "atomic": False}).json()
+        assert (shown["accepted"], shown["refused"]) == (1, 2)
+        assert [list(one["problems"]) for one in shown["items"]] == [["workers"], ["even_if_never"], []]
+        assert Job.objects.get(pk=shown["items"][2]["id"]).name == "api"
+        nothing = call("post", "/jobs/bulk", {"specs": wrong, "atomic": False})
+        assert (nothing.status_code, list(nothing.json()["problems"])) == (
+            422,
+            ["specs.0.workers", "specs.1.even_if_never"],
+        )
+
+    @pytest.mark.parametrize(
+        ("body", "field", "said"),
+        [
+            ({"specs": [SPEC] * 1001}, "specs", "at most 1000 items"),
+            ({"specs": []}, "specs", "at least 1 item"),
+            ({"specs": SPEC}, "specs", "valid list"),
+            ({"specs": [SPEC], "team": "bio"}, "team", "accepted: astro"),
+        ],
+    )
+    def test_what_is_wrong_with_the_call_is_said(self, call, body, field: str, said: str) -> None:
+        before = Job.objects.count()
+        answer = call("post", "/jobs/bulk", body)
+        assert answer.status_code == 422
+        assert said in answer.json()["problems"][field]
+        assert Job.objects.count() == before
+
+    def test_a_token_that_may_only_read_submits_nothing(self, scene: Scene) -> None:
+        _, secret = create_token(actor=scene.people.bob, name="reads", may_write=False, days=1)
+        answer = Client().post(
+            "/api/v1/jobs/bulk", {"specs": [SPEC]}, JSON, headers={"authorization": f"Bearer {secret}"}
+        )
+        assert (answer.status_code, answer.json()["detail"]) == (403, "This token may only read.")
+
+
 @pytest.mark.parametrize("path", ["/jobs/", "/jobs/{job}/events/"])
 def test_an_address_with_a_slash_too_many_leads_to_the_right_one(scene: Scene, call, path: str) -> None:
     path = path.format(job=scene.job.pk)
@@ -97,6 +159,8 @@ def test_the_documentation_shows_a_body_that_is_right(scene: Scene, call) -> Non
     schemas = call("get", "/openapi.json").json()["components"]["schemas"]
     example = schemas["NewJob"]["example"]
     assert call("post", "/jobs", example | {"team": "astro", "even_if_never": True}).status_code == 201
+    bulk = schemas["NewJobs"]["example"]
+    assert call("post", "/jobs/bulk", bulk | {"team": "astro"}).status_code == 201
 
 
 def test_preflight_answers_and_changes_nothing(call) -> None:

@@ -22,8 +22,8 @@ from scheduling.actions import (
     roll_back_service,
     step_service,
 )
-from scheduling.actions.jobs import submit_within
 from scheduling.actions.replicas import FIRST, services_to_step
+from scheduling.actions.submitting import submit_within
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, Lease, Service
 from scheduling.spec import JobSpec, SpecError
