@@ -17,7 +17,7 @@ METADATA = {
     IPv6Address("fd00:42::42"),  # Scaleway
 }
 # What Python's tables lack in some of its versions (IANA's registries of special-purpose addresses).
-SPECIAL = [
+SPECIAL: list[IPv4Network | IPv6Network] = [
     *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
     *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
 ]
@@ -96,7 +96,7 @@ def _is_public(ip: IPv4Address | IPv6Address) -> bool:
             return True  # as far as it goes: the address within decides
         if ip not in GLOBAL_UNICAST or ip.is_site_local:
             return False
-    special = any(ip in network for network in SPECIAL if network.version == ip.version)
+    special = any(ip in network for network in SPECIAL)  # of the same version only
     return ip.is_global and not (ip.is_private or ip.is_reserved or ip.is_loopback or special)
 
 
