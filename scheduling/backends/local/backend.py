@@ -1,4 +1,4 @@
-"""Gives orders to supervisors and reads what they report. Holds no state of its own but samples of use."""
+"""Gives orders to supervisors and reads what they report. Holds no state of its own but what it saw before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduling.backends.base import (
     Use,
     Worker,
 )
-from scheduling.backends.local import folders, hidden, processes, removal, reports
+from scheduling.backends.local import folders, hidden, processes, removal, reports, watchdog
 from scheduling.backends.local.files import Busy, JobFiles, read_json, reports_in, write_json
 from scheduling.backends.local.use import Gauge
 from scheduling.backends.local.watch import renames_in
@@ -52,6 +52,9 @@ class LocalBackend:
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
         self._gauge = Gauge(self.root)
+        self._new_remarks: list[Remark] = []
+        self._said: set[str] = set()  # sources of remarks at the last look
+        self._watchdog = watchdog.Watchdog(self.root)
 
     def learn(self, job_id: int) -> None:
         """Nothing: all is in the order."""
@@ -87,14 +90,22 @@ class LocalBackend:
         A lease that was not started yet never will be.
         """
         order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
-        with self._orders(job_id) as files:
-            if not self._is_newest(files, epoch, token):
-                return
-            status = read_json(files.status(epoch))
-            if status is None or (status["phase"] == "starting" and not status["supervisor"]):
-                reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
-            write_json(files.desired, order)
-            files.poke()
+        try:
+            with self._orders(job_id) as files:
+                if not self._is_newest(files, epoch, token):
+                    return
+                status = read_json(files.status(epoch))
+                if status is None or (status["phase"] == "starting" and not status["supervisor"]):
+                    reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
+                write_json(files.desired, order)
+                files.poke()
+        except BackendError as error:
+            # A full disk, or a folder that the job has spoilt, must not keep it from being stopped.
+            if not (
+                isinstance(error.__cause__, OSError | ValueError) and self._terminate(job_id, epoch, token)
+            ):
+                raise
+            logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
         """Stops the processes where they are; without effect on what is being ended. Returns at once."""
@@ -141,14 +152,21 @@ class LocalBackend:
     def observe(self) -> Sequence[Observation]:
         """Everything known of leases that have not been forgotten. What has no supervisor is cleared away."""
         observations = []
+        said: dict[str, Remark] = {}
+        self._watchdog.begin_look()
         for path in reports_in(self.root):
             try:
                 status = read_json(path)
                 if status is not None:
                     files = JobFiles(self.root, int(status["job_id"]))
-                    observations.append(reports.observation(files, reports.settle(files, status)))
+                    status = self._settled(files, status)
+                    observations.append(reports.observation(files, status))
+                    said |= {remark.source: remark for remark in reports.remarks(status)}
             except (ValueError, KeyError, TypeError, OSError) as error:
                 logger.error("%s is left out, as it is damaged or the disk refuses: %r", path, error)
+        self._watchdog.end_look(str(seen.token) for seen in observations)
+        self._new_remarks += [remark for source, remark in said.items() if source not in self._said]
+        self._said = set(said)
         return observations
 
     def news(self) -> Sequence[Observation]:
@@ -163,8 +181,9 @@ class LocalBackend:
         """Its nodes are declared."""
 
     def remarks(self) -> Sequence[Remark]:
-        """Supervisors say all in their reports."""
-        return ()
+        """What supervisors reported of logs that they cannot write."""
+        remarks, self._new_remarks = self._new_remarks, []
+        return remarks
 
     def use(self) -> Sequence[Use]:
         """As this process has measured it by asking again and again."""
@@ -197,6 +216,21 @@ class LocalBackend:
         yield from renames_in(self.root / ".status", timeout)
 
     # --- how -----------------------------------------------------------------------------------
+
+    def _terminate(self, job_id: int, epoch: int, token: UUID) -> bool:
+        try:
+            return reports.terminate(JobFiles(self.root, job_id), epoch, str(token))
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def _settled(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
+        """The report, after what hangs or has vanished was brought to an end."""
+        status = reports.settle(files, status)
+        if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
+            why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
+            reports.put_down(files, status, why=why)
+            status = read_json(files.status(status["epoch"])) or status
+        return status
 
     def _logs(self, job_id: int) -> LogFiles:
         return LogFiles(JobFiles(self.root, job_id).logs, self.log_limit_bytes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import secrets
 import stat
 import time
 from collections import deque
@@ -37,17 +38,18 @@ def remove(files: JobFiles) -> None:
         clear(name, aside)
         with _not_running(files, root), suppress(FileNotFoundError):
             os.rename(name, name, src_dir_fd=root, dst_dir_fd=aside)
-        _remove_reports(files)
+        _remove_reports(files, aside)
         clear(name, aside)
 
 
-def _remove_reports(files: JobFiles) -> None:
+def _remove_reports(files: JobFiles, aside: int) -> None:
     name = files.job_id
     for place, ours in ((".beats", (f"{name}.", f".{name}.")), (".status", (f"{name}-", f".{name}-"))):
         with suppress(FileNotFoundError), files.opened(files.root / place) as folder:
             for report in opening.names_in(folder):
-                if report.startswith(ours):
-                    _unlinked(report, folder)
+                if report.startswith(ours) and not _unlinked(report, folder):
+                    free = f"{name}.{secrets.token_hex(8)}"
+                    os.rename(report, free, src_dir_fd=folder, dst_dir_fd=aside)
 
 
 @contextmanager

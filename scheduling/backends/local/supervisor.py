@@ -101,6 +101,8 @@ class Supervisor:
     def _report(self, **changes: Any) -> None:
         """Tells the state. A full disk is no reason to end a job: what could not be told is told later."""
         self.status |= changes | self._steps()
+        if troubles := self._log_troubles():
+            self.status["log_troubles"] = troubles
         try:
             write_json(self.files.status(self.status["epoch"]), self.status)
             self.unreported = False
@@ -110,7 +112,7 @@ class Supervisor:
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
-        if self.unreported:
+        if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
         below = processes.descendants(os.getpid())
@@ -124,6 +126,16 @@ class Supervisor:
         }
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
             write_json(self.files.beat, beat | self._steps(), durable=False)
+
+    def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
+        """By rank, which logs could not be written, why, and since when; what was mended stays on record."""
+        known = self.status.get("log_troubles", {})
+        found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
+        return known | {
+            rank: (trouble, processes.stamp())
+            for rank, trouble in found.items()
+            if trouble and rank not in known
+        }
 
     def _steps(self) -> dict[str, Any]:
         first = self.workers[0]
