@@ -1,5 +1,6 @@
 """All settings, from the environment alone; docs/settings.md lists them."""
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from scheduling import whereabouts
+from scheduling.backends.local.isolation import USUAL_UIDS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
@@ -223,9 +225,11 @@ FAIRLOT_KEEP_TURNS_DAYS = env.int("FAIRLOT_KEEP_TURNS_DAYS", 90)
 FAIRLOT_KEEP_JOB_FILES_DAYS = env.int("FAIRLOT_KEEP_JOB_FILES_DAYS", 30)
 if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
+# What jobs of the local backend run as `python`: bin/bootstrap and the Dockerfile make it beside the portal's own.
+FAIRLOT_JOB_PYTHON = BASE_DIR / ".environments" / "python"
 # Named environments of the local backend: what PATH a job gets.
 FAIRLOT_ENVIRONMENTS = {
-    "python": f"{BASE_DIR / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+    "python": f"{FAIRLOT_JOB_PYTHON / 'bin'}:/usr/local/bin:/usr/bin:/bin",
     "system": "/usr/local/bin:/usr/bin:/bin",
 }
 FAIRLOT_EXAMPLES_DIR = BASE_DIR / "examples"
@@ -242,7 +246,23 @@ try:
     FAIRLOT_PORTAL_FROM = whereabouts.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
 except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
-# The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.
+# Users for the teams' jobs on this machine, where Fairlot runs as root; the last one is not given to a team.
+_first, _, _last = env.str("FAIRLOT_LOCAL_UIDS", f"{USUAL_UIDS[0]}-{USUAL_UIDS[-1]}").partition("-")
+if not (_first.isdecimal() and _last.isdecimal() and 1000 <= int(_first) < int(_last) < 2**31):
+    raise ImproperlyConfigured("FAIRLOT_LOCAL_UIDS must be like 50000-59999: unused user ids from 1000 up")
+FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
+# Where nothing keeps local jobs apart, only admins may submit them, unless this says that all are trusted.
+FAIRLOT_LOCAL_TRUSTS_ALL = env.bool("FAIRLOT_LOCAL_TRUSTS_ALL", False)
+# What local jobs must not see (folders), and what they must neither read nor write wherever it is.
+_var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
+_secret_files = [
+    Path(path)
+    for name, path in os.environ.items()
+    if name.endswith("_FILE") and name.startswith(("FAIRLOT_", "SECRET_KEY", "DATABASE_URL", "REDIS_URL"))
+]
+FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env", *_secret_files]
+FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var, *_secret_files]
+# Local jobs are programs on the portal's machine, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 
 # --- mail --------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from scheduling.binding import Binding
 from scheduling.containers import machines, problems_of
 from scheduling.explain import Explainer
 from scheduling.history import History
+from scheduling.isolation import why_refused
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule, stay_attached
 from scheduling.models import Cluster, ClusterAccess, Job, Lease, Node, Operation
@@ -109,6 +110,8 @@ def submit_within(
     stay_attached(cluster.pk)
     if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
         raise Refused(f"{cluster.name} is detached; it takes no jobs.", field="cluster")
+    if refusal := why_refused(cluster, actor):
+        raise Refused(refusal, field="cluster")
     generation_ids = check_spec(cluster=cluster, spec=spec)
     secrets = find_secrets(owner=actor, tenant=tenant, spec=spec, lock=True)
     volumes = find_volumes(tenant=tenant, cluster=cluster, spec=spec, lock=True)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
-from scheduling.backends.local import processes
+from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.output import Log, Progress
 
 CHUNK = 65536  # bytes, a pipe's usual size
 FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are made if missing
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
 IGNORED_BY_US = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
+
+
+UNCONFINED: sandbox.Confinement = {"uid": None, "view": None}
 
 
 class CannotStart(Exception):
     """The worker could not be started; the message says why in plain words."""
-
-
-def prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 class Worker:
@@ -35,7 +29,7 @@ class Worker:
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
         self._command: list[str] = gang["command"]
-        self._temporary = files.folder / "tmp"
+        self._uid: int | None = gang.get("confinement", UNCONFINED)["uid"]
         self.rank = rank
         self.pid: int | None = None
         self.exit: int | None = None
@@ -48,23 +42,20 @@ class Worker:
         self._log = files.log(rank)
         self._log_limit: int = gang["log_limit_bytes"]
 
-    def start(self, shared: dict[str, str]) -> None:
+    def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
         """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
         environment = self._spec["environment"] | shared
         try:
-            for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
-                Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-            Path(environment["FAIRLOT_PROGRESS"]).unlink(missing_ok=True)  # an older epoch's
             self.log = Log(self._log, self._log_limit)
         except OSError as error:
-            raise CannotStart(f"its folder cannot be used: {error.filename}: {error.strerror}") from None
+            raise CannotStart(_unusable(error)) from None
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
         told, tell = os.pipe()
         us = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            self._become(environment, output, tell, us)
+            self._become(environment, output, tell, us, namespaces)
         os.close(output)
         os.close(tell)
         with os.fdopen(told, "rb") as answer:
@@ -72,13 +63,17 @@ class Worker:
         if problem:
             raise CannotStart(problem.decode(errors="replace"))
 
-    def _become(self, environment: dict[str, str], output: int, tell: int, supervisor: int) -> None:
+    def _become(
+        self,
+        environment: dict[str, str],
+        output: int,
+        tell: int,
+        supervisor: int,
+        namespaces: sandbox.Namespaces | None,
+    ) -> None:
         """Turns this fresh child into the user's program. Never returns."""
         try:
             os.setsid()
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != supervisor:
-                os._exit(125)  # it died before the line above
             for number in IGNORED_BY_US:
                 signal.signal(number, signal.SIG_DFL)
             # If memory runs out, jobs are to go before the portal and its database.
@@ -87,15 +82,33 @@ class Worker:
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
+            if namespaces is not None:
+                namespaces.enter()
+            sandbox.drop_privileges(self._uid)
+            # Another user would have made the kernel forget this.
+            sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() not in {supervisor, 0}:  # 0: in namespaces, which end with the supervisor
+                os._exit(125)  # it died before the line above
             os.closerange(3, tell)  # all of ours close by exec anyway; this is for what a library left open
-            os.closerange(tell + 1, 65536)
-            os.chdir(self._spec["folder"])
+            os.closerange(tell + 1, sandbox.MOST_FILES)
+            self._enter_folders(environment)
             os.execvpe(self._command[0], self._command, environment)  # noqa: S606
+        except CannotStart as error:
+            os.write(tell, str(error).encode())
         except BaseException as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
             os.write(tell, f"{self._command[0]}: {reason}".encode())
         finally:
             os._exit(127)
+
+    def _enter_folders(self, environment: dict[str, str]) -> None:
+        """Makes the worker's folders as the job's user, who alone may write there, and goes to work."""
+        try:
+            for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
+                Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chdir(self._spec["folder"])
+        except OSError as error:
+            raise CannotStart(_unusable(error)) from None
 
     def pump(self) -> bool:
         """Moves one piece from the pipe to the log; True when there may be more at once."""
@@ -146,6 +159,10 @@ class Worker:
                 return f"{text}: the machine ran out of memory"
             return f"{text}, not by Fairlot; if memory was short, ask for less"
         return text
+
+
+def _unusable(error: OSError) -> str:
+    return f"its folder cannot be used: {error.filename}: {error.strerror}"
 
 
 def exit_code(status: int) -> int:
