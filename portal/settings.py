@@ -1,6 +1,5 @@
 """All settings, from the environment alone; docs/settings.md lists them."""
 
-import os
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -253,15 +252,10 @@ if not (_first.isdecimal() and _last.isdecimal() and 1000 <= int(_first) < int(_
 FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
 # Where nothing keeps local jobs apart, only admins may submit them, unless this says that all are trusted.
 FAIRLOT_LOCAL_TRUSTS_ALL = env.bool("FAIRLOT_LOCAL_TRUSTS_ALL", False)
-# What local jobs must not see (folders), and what they must neither read nor write wherever it is.
+# What local jobs must not see, and what they must neither read nor write wherever it is.
 _var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
-_secret_files = [
-    Path(path)
-    for name, path in os.environ.items()
-    if name.endswith("_FILE") and name.startswith(("FAIRLOT_", "SECRET_KEY", "DATABASE_URL", "REDIS_URL"))
-]
-FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env", *_secret_files]
-FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var, *_secret_files]
+FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env"]
+FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var]
 # Local jobs are programs on the portal's machine, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -59,10 +60,13 @@ def local_places() -> Places:
     from scheduling.backends.local.isolation import Places  # noqa: PLC0415
 
     python = settings.FAIRLOT_JOB_PYTHON
+    # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
+    names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_URL", "REDIS_URL")
+    given = [Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")]
     return Places(
         jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
-        hidden=[path.resolve() for path in settings.FAIRLOT_PRIVATE_PLACES],
-        secret=[path.resolve() for path in settings.FAIRLOT_SECRET_PLACES if path.exists()],
+        hidden=[path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)],
+        secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],
         code=[settings.BASE_DIR.resolve(), Path(sys.prefix).resolve()],
         # A virtual environment is of little use without the interpreter that it links to.
         readable=[python.resolve(), settings.FAIRLOT_EXAMPLES_DIR.resolve(), Path(sys.base_prefix).resolve()],

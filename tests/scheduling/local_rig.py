@@ -44,6 +44,11 @@ class Rig:
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9, self.places)
 
+    @property
+    def has_users(self) -> bool:
+        """Whether jobs run as another user."""
+        return self.backend.isolation.users
+
     def files(self, job: int = 1) -> JobFiles:
         return JobFiles(self.root, job)
 

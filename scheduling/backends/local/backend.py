@@ -368,7 +368,8 @@ class LocalBackend:
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         usual = {
-            "PATH": path,
+            # First what `pip install` puts into the job's home (bin/job-environment).
+            "PATH": f"{files.folder / 'home' / '.local' / 'job-packages' / 'bin'}:{path}",
             "HOME": str(files.folder / "home"),
             "TMPDIR": str(files.folder / "tmp" / f"rank-{rank}"),
             "LANG": "C.UTF-8",

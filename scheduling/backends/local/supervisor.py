@@ -104,7 +104,7 @@ class Supervisor:
         beat = {
             "epoch": self.status["epoch"],
             "at": processes.stamp(),
-            "processes": [(process.pid, process.start) for process in below],
+            "processes": [(process.pid, process.start) for process in below if process.pid != self._init],
             "cpu": cpu,
         }
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
@@ -261,8 +261,12 @@ class Supervisor:
 
     def _processes(self) -> list[processes.Process]:
         """All that the job runs: everything below this process but the first one of its namespaces."""
-        init = self.namespaces.init if self.namespaces is not None else 0
-        return [each for each in processes.descendants(os.getpid()) if each.pid != init]
+        return [each for each in processes.descendants(os.getpid()) if each.pid != self._init]
+
+    @property
+    def _init(self) -> int:
+        """The first process of the gang's namespaces, which is none of the job's; 0 without namespaces."""
+        return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
         """Decides how the gang ends when a main process ended."""
