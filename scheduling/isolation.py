@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.conf import settings
 
 from accounting.models import User
 from scheduling.backends import isolation_of
 from scheduling.backends.base import BackendError
+from scheduling.backends.local.isolation import Isolation
 from scheduling.models import Cluster
+
+logger = logging.getLogger(__name__)
 
 
 def is_trusted(user: User) -> bool:
     """Whether the user may run programs with the rights of the portal."""
     return user.is_admin or settings.FAIRLOT_LOCAL_TRUSTS_ALL
+
+
+def isolation_in(cluster: Cluster) -> Isolation | None:
+    """What keeps the jobs of a local cluster apart; None for other clusters, and while no job can run."""
+    try:
+        return isolation_of(cluster)
+    except BackendError as error:
+        logger.warning("what keeps jobs of %s apart is not known: %s", cluster, error)
+        return None
 
 
 def why_refused(cluster: Cluster, user: User) -> str:

@@ -33,6 +33,13 @@ def isolation_of(cluster: Cluster) -> Isolation | None:
     return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
 
 
+def find_isolation(cluster: Cluster) -> Isolation:
+    """Finds out what keeps the jobs apart that this process starts in a local cluster. Raises BackendError."""
+    backend = _backend(cluster.pk)
+    backend.prepare()
+    return backend.isolation
+
+
 def gives_users(cluster: Cluster) -> bool:
     """Whether this process starts each team's jobs there as a user of the team. Raises BackendError."""
     return cluster.backend == "local" and _backend(cluster.pk).isolation.users
@@ -62,7 +69,9 @@ def local_places() -> Places:
     python = settings.FAIRLOT_JOB_PYTHON
     # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
     names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_URL", "REDIS_URL")
-    given = [Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")]
+    given = [
+        Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
+    ]
     return Places(
         jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
         hidden=[path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)],

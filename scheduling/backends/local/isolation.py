@@ -90,11 +90,8 @@ class Isolation:
         found = ["Jobs reach every address that the machine reaches, loopback ports of other jobs included."]
         found += ["Processors, memory, disk space and the number of processes are not limited."]
         if self.users:
-            found += ["Jobs of one team share a user: they can read and change each other's files."]
-        else:
-            found += [f"Jobs have no users of their own: {self.why_no_users}."]
-        if not self.namespaces:
-            found += [f"Jobs have no namespaces of their own: {self.why_no_namespaces}."]
+            found += ["Jobs of one team share a user, as far as they see each other's files."]
+        found += self.why_not
         if not self.users and self.namespaces:
             found += ["Outside the hidden folders, jobs can read what the portal's user can read."]
         found += [f"Jobs can read or change {path}." for path in self.exposed]
@@ -102,6 +99,14 @@ class Isolation:
             f"Jobs cannot read {path}, which they need; move it or open its folders."
             for path in self.unreachable
         ]
+        return found
+
+    @property
+    def why_not(self) -> list[str]:
+        """Why jobs have no users or namespaces of their own."""
+        found = [] if self.users else [f"Jobs have no users of their own: {self.why_no_users}."]
+        if not self.namespaces:
+            found += [f"Jobs have no namespaces of their own: {self.why_no_namespaces}."]
         return found
 
     @property
