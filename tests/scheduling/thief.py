@@ -1,7 +1,7 @@
 """A job that tries whatever it must not be able to do, and prints which of it worked.
 
-It runs inside jobs, by itself: it imports nothing of Fairlot. TARGETS names, in JSON, for each kind of attempt the
-rows of the table in docs/local-jobs.md with what to try it on.
+It runs inside jobs, by itself: it imports nothing of Fairlot. TARGETS holds in JSON what to try: rows of the table in
+docs/local-jobs.md, each with a kind of attempt and a target.
 """
 
 import ctypes
@@ -76,8 +76,10 @@ def regain(path):
     if os.getuid() != 0 and (attempt(os.setuid, 0) is not False or attempt(os.setgroups, [0]) is not False):
         return True
     with open("/proc/self/status") as file:
-        if any(line.startswith(("CapEff", "CapPrm", "CapBnd")) and int(line.split()[1], 16) for line in file):
+        if any(line.startswith(("CapEff", "CapPrm", "CapAmb")) and int(line.split()[1], 16) for line in file):
             return True
+    if attempt(read, path):  # nothing hides it
+        return False
     child = os.fork()
     if child == 0:
         uncovered = libc.unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 and _uncover(path)
@@ -116,13 +118,15 @@ KINDS = {
 
 
 def main():
-    """Prints one line: for each row, whether the attempt worked on any of its targets."""
-    found = {
-        row: any([bool(attempt(KINDS[kind], target)) for target in targets])
-        for kind, rows in json.loads(os.environ["TARGETS"]).items()
-        for row, targets in rows.items()
-    }
-    print(f"FOUND {json.dumps(found)}", flush=True)
+    """Prints one line: for each row, whether an attempt worked, and which did."""
+    found = {}
+    worked = []
+    for row, kind, target in json.loads(os.environ["TARGETS"]):
+        success = bool(attempt(KINDS[kind], target))
+        found[row] = found.get(row, False) or success
+        if success:
+            worked.append(f"{kind} {target}")
+    sys.stdout.write(f"FOUND {json.dumps({'rows': found, 'worked': worked})}\n")
 
 
 if __name__ == "__main__":

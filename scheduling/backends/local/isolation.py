@@ -149,7 +149,7 @@ class Places:
         hidden = {self.jobs, *self.hidden, *map(Path, NOT_FOR_JOBS), *_own_home()}
         if uid is not None:  # another user cannot go through closed folders, not even to what it may see
             hidden |= {
-                closed for bind in every if (closed := _closed_ancestor(Path(bind["path"]))) is not None
+                closed for bind in every if (closed := closed_ancestor(Path(bind["path"]))) is not None
             }
         return View(
             hidden=[str(path) for path in _outermost(hidden)],
@@ -169,7 +169,7 @@ def _own_home() -> list[Path]:
         return []
 
 
-def _closed_ancestor(path: Path) -> Path | None:
+def closed_ancestor(path: Path) -> Path | None:
     """The outermost folder above `path` that only its owner and group may enter."""
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
@@ -200,6 +200,11 @@ def find_again(places: Places) -> Isolation:
     _known[places.jobs] = found = _find(places)
     write_json(places.jobs / WRITTEN, asdict(found))
     return found
+
+
+def force(places: Places, isolation: Isolation) -> None:
+    """Has this process confine jobs so, without trying; for tests of what a machine can do and is not asked to."""
+    _known[places.jobs] = isolation
 
 
 def known(places: Places) -> Isolation:

@@ -16,7 +16,7 @@ import os
 import shutil
 import signal
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
@@ -150,46 +150,78 @@ def _give(path: Path, owner: int, uid: int) -> None:
 
 
 class Namespaces:
-    """Process table, mounts and IPC of one gang. They live as long as `init`, their first process."""
+    """Process table, mounts and IPC of one gang. They live as long as `init`, their first process.
+
+    A process is born into a process table and cannot move. Helpers that end at once make `init` and later processes,
+    so that this process itself stays as it is; the kernel makes it the parent, as it is a subreaper.
+    """
 
     def __init__(self, view: View) -> None:
-        """Opens them; until `leave`, children of this process are born into them. Raises OSError."""
-        self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._setns(self._own, CLONE_NEWPID)  # an earlier gang's are over
-        _call("unshare a process table", _libc.unshare(CLONE_NEWPID))
+        """Opens them; this process must be a subreaper. Raises OSError."""
         self.emptied, tell = os.pipe()  # a byte in it: no process but `init` is left
+        waiting, go = os.pipe()
         us = os.getpid()
-        self.init = os.fork()
+        self.init = _born(lambda: _call("unshare a process table", _libc.unshare(CLONE_NEWPID)))
         if self.init == 0:
-            _hold(view, tell, us)
+            os.close(go)
+            _hold(view, tell, waiting, us)
         os.close(tell)
+        os.close(waiting)
+        os.write(go, b"\n")  # from now on this process is its parent
+        os.close(go)
         answer = _read_line(self.emptied)
         if not answer.startswith(READY):  # it may already have said that no process is there yet
             os.kill(self.init, signal.SIGKILL)
             os.waitpid(self.init, 0)
-            self.leave()
             raise OSError(errno.EPERM, answer.decode(errors="replace").strip() or "it was killed")
         os.set_blocking(self.emptied, False)
         flags = os.O_RDONLY | os.O_CLOEXEC
-        self._mounts = os.open(f"/proc/{self.init}/ns/mnt", flags)
-        self._ipc = os.open(f"/proc/{self.init}/ns/ipc", flags)
+        self._spaces = {
+            kind: os.open(f"/proc/{self.init}/ns/{name}", flags)
+            for name, kind in (("pid", CLONE_NEWPID), ("ipc", CLONE_NEWIPC), ("mnt", CLONE_NEWNS))
+        }
+
+    def fork(self) -> int:
+        """Like os.fork(), for a child in the process table; it has to `enter` the rest. Raises OSError."""
+        return _born(lambda: self._enter(CLONE_NEWPID))
 
     def enter(self) -> None:
-        """Moves this process, a child that was born into the process table, into the rest."""
-        self._setns(self._ipc, CLONE_NEWIPC)
-        self._setns(self._mounts, CLONE_NEWNS)
+        """Moves a forked process into the mounts and the IPC."""
+        self._enter(CLONE_NEWIPC)
+        self._enter(CLONE_NEWNS)
 
-    def leave(self) -> None:
-        """Further children are born outside; threads cannot be started before."""
-        self._setns(self._own, CLONE_NEWPID)
+    def _enter(self, kind: int) -> None:
+        _call("setns", _libc.setns(self._spaces[kind], kind))
 
     def end(self) -> None:
         """Kills whatever is in them."""
         os.kill(self.init, signal.SIGKILL)
 
-    @staticmethod
-    def _setns(fd: int, kind: int) -> None:
-        _call("setns", _libc.setns(fd, kind))
+
+def _born(choose: Callable[[], None]) -> int:
+    """Like os.fork(), for a child whose process table `choose` has chosen, in a helper; raises OSError."""
+    told, tell = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        try:
+            choose()
+            child = os.fork()
+        except OSError as error:
+            os.write(tell, str(error.strerror).encode())
+            os._exit(0)
+        if child == 0:
+            os.close(told)
+            os.close(tell)
+            return 0
+        os.write(tell, str(child).encode())
+        os._exit(0)
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        said = file.read()
+    os.waitpid(helper, 0)  # the child is this process's own only now
+    if not said.isdigit():
+        raise OSError(errno.EPERM, said.decode() or "it was killed")
+    return int(said)
 
 
 def _read_line(fd: int) -> bytes:
@@ -199,12 +231,13 @@ def _read_line(fd: int) -> bytes:
     return said
 
 
-def _hold(view: View, tell: int, supervisor: int) -> NoReturn:
+def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
     """Is the first process of new namespaces: makes the mounts, then waits for orphans until it is killed.
 
     When it ends, for whatever reason, the kernel kills every process that is left in them.
     """
     try:
+        os.read(waiting, 1)  # until the helper is gone, whose death would count as the parent's
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if processes.parent_of_this_process() != supervisor:
             os._exit(125)  # it died before the line above
@@ -334,9 +367,10 @@ def probe(asked: Question) -> Findings:
     """Tries a confinement on a child, as a supervisor does; OSError says what fails."""
     confinement, folder = asked["confinement"], Path(asked["folder"])
     prepare_folders(folder, confinement["uid"])
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     namespaces = Namespaces(confinement["view"]) if confinement["view"] is not None else None
     told, tell = os.pipe()
-    child = os.fork()
+    child = namespaces.fork() if namespaces is not None else os.fork()
     if child == 0:
         try:
             if namespaces is not None:
@@ -355,8 +389,6 @@ def probe(asked: Question) -> Findings:
         finally:
             os._exit(0)
     os.close(tell)
-    if namespaces is not None:
-        namespaces.leave()
     with os.fdopen(told, "rb") as file:
         answer: dict[str, Any] = json.loads(file.read() or b'{"error": "it was killed"}')
     os.waitpid(child, 0)

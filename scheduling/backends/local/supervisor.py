@@ -157,12 +157,7 @@ class Supervisor:
         except OSError as error:
             self._end(("start_failed", None, f"could not be started: {error}"), grace=0)
             return
-        try:
-            started = all(self._has_started(worker, shared) for worker in self.workers)
-        finally:
-            if self.namespaces is not None:
-                self.namespaces.leave()  # so that threads can be started
-        if started:
+        if all(self._has_started(worker, shared) for worker in self.workers):
             self._report(phase="running", running_at=processes.stamp())
             self._begin_to_ask()
 

@@ -53,7 +53,7 @@ class Worker:
         os.set_blocking(self.pipe, False)
         told, tell = os.pipe()
         us = os.getpid()
-        self.pid = os.fork()
+        self.pid = namespaces.fork() if namespaces is not None else os.fork()
         if self.pid == 0:
             self._become(environment, output, tell, us, namespaces)
         os.close(output)
@@ -85,10 +85,10 @@ class Worker:
             if namespaces is not None:
                 namespaces.enter()
             sandbox.drop_privileges(self._uid)
-            # Another user would have made the kernel forget this.
-            sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() not in {supervisor, 0}:  # 0: in namespaces, which end with the supervisor
-                os._exit(125)  # it died before the line above
+            if namespaces is None:  # else they end with the supervisor
+                sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user would undo it
+                if os.getppid() != supervisor:
+                    os._exit(125)  # it died before the line above
             os.closerange(3, tell)  # all of ours close by exec anyway; this is for what a library left open
             os.closerange(tell + 1, sandbox.MOST_FILES)
             self._enter_folders(environment)
