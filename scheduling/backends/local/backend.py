@@ -52,7 +52,7 @@ class LocalBackend:
         log_limit_bytes: int,
         places: Places | None = None,
     ) -> None:
-        self.root = root.absolute()
+        self.root = root.resolve()  # mounts are made by true names
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
