@@ -18,6 +18,7 @@ from portal.jobs.logs import log_end
 from scheduling.actions.jobs import cancel_job, submit_job
 from scheduling.actions.only_idle import set_only_idle
 from scheduling.backends import backend_for
+from scheduling.backends.base import LogUnreadable
 from scheduling.explain import SHORT, explain
 from scheduling.models import Cluster, Job
 from scheduling.preflight import Preflight, preflight
@@ -134,13 +135,16 @@ def log(
     if rank >= job.workers:
         raise HttpError(404, f"The job has the ranks 0 to {job.workers - 1}.")
     end = log_end(job.pk)
-    chunk = backend_for(job.cluster).read_log(
-        job_id=job.pk,
-        rank=rank,
-        offset=offset,
-        limit=LOG_PIECE,
-        last_turn=end.last_turn if end else 0,
-    )
+    try:
+        chunk = backend_for(job.cluster).read_log(
+            job_id=job.pk,
+            rank=rank,
+            offset=offset,
+            limit=LOG_PIECE,
+            last_turn=end.last_turn if end else 0,
+        )
+    except LogUnreadable as error:
+        raise HttpError(409, str(error)) from None
     complete = end is not None and (chunk.complete or (end.is_overdue and not chunk.data))
     cut = 0 if complete else len(chunk.data) - len(whole_characters(chunk.data))
     data = chunk.data[: len(chunk.data) - cut]

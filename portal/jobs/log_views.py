@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from asgiref.sync import sync_to_async
 from django.http import (
@@ -15,17 +17,21 @@ from django.http import (
     JsonResponse,
     StreamingHttpResponse,
 )
+from django.http.response import HttpResponseBase
 from django.utils.text import slugify
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from accounting.models import User
 from portal.fragments import render_page
-from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, log_end, search, split
+from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, Search, log_end, split
 from portal.jobs.views import HEAD, frame, visible_job
 from portal.live.streams import COMMENT, HEARTBEAT, LONGEST_STREAM, event, let_go_of_database, stream
 from scheduling.backends import backend_for
+from scheduling.backends.base import LogUnreadable
 from scheduling.models import Job
+
+logger = logging.getLogger(__name__)
 
 TAIL = 256 * 1024  # bytes shown at first of a long log
 PIECE = 128 * 1024  # bytes of "show earlier"
@@ -38,7 +44,11 @@ MOST_FOUND = 1000
 def log(request: HttpRequest, pk: int) -> HttpResponse:
     """The viewer, or the head above it when that refreshes."""
     job = visible_job(request, pk)
-    ranks = list(backend_for(job.cluster).log_ranks(job_id=pk)) or [0]
+    try:
+        ranks = [rank for rank in backend_for(job.cluster).log_ranks(job_id=pk) if rank < job.workers]
+    except LogUnreadable:  # the stream says why
+        ranks = []
+    ranks = ranks or [0]
     context = frame(request, job, "log") | {"ranks": ranks, "rank": _rank(request)}
     return render_page(request, "jobs/log.html", context, includes=HEAD)
 
@@ -49,25 +59,44 @@ async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:
     An event's id is the byte offset after it: a browser that comes back with Last-Event-ID goes on
     there, losing and repeating nothing. Without it the stream begins at `?offset=`, or near the end of
     a long log. Each event's data is {"pieces": [[offset, text], …]}; "start" says where it begins,
-    "end" that nothing more will come, "bye" that it is time to ask again (rights may have changed).
+    "end" that nothing more will come, "bye" that it is time to ask again (rights may have changed),
+    "problem" why the log cannot be read.
     """
     log_file, offset = await sync_to_async(_prepare_stream)(request, await request.auser(), pk)
-    return stream(_follow(log_file, offset))
+    return stream(_follow_or_say_why_not(log_file, offset))
 
 
-def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, int]:
+def _prepare_stream(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, int | None]:
     try:
         log_file = _log_file(request, _job_of(user, pk))
     finally:
         let_go_of_database()
-    asked = _offset(request.headers.get("Last-Event-ID") or request.GET.get("offset", ""))
-    if asked is not None:
-        return log_file, asked
+    return log_file, _offset(request.headers.get("Last-Event-ID") or request.GET.get("offset", ""))
+
+
+async def _follow_or_say_why_not(log_file: LogFile, asked: int | None) -> AsyncIterator[str]:
+    try:
+        offset = asked
+        if offset is None:
+            offset = await sync_to_async(_tail, thread_sensitive=False)(log_file)
+        async with aclosing(_follow(log_file, offset)) as events:
+            async for each in events:
+                yield each
+    except LogUnreadable as error:
+        yield event(_unreadable(error), name="problem")
+
+
+def _tail(log_file: LogFile) -> int:
+    """Where the stream of a log begins of which no one has seen anything."""
     size = log_file.size()
-    return log_file, log_file.line_start(size - TAIL) if size > TAIL else 0
+    return log_file.line_start(size - TAIL) if size > TAIL else 0
 
 
-async def _follow(log_file: LogFile, offset: int) -> AsyncIterator[str]:
+def _unreadable(error: LogUnreadable) -> dict[str, str]:
+    return {"problem": str(error), "code": "log_unreadable"}
+
+
+async def _follow(log_file: LogFile, offset: int) -> AsyncGenerator[str]:
     read = sync_to_async(log_file.read, thread_sensitive=False)
     read_last = sync_to_async(log_file.last, thread_sensitive=False)
     yield event({"offset": offset}, name="start", event_id=offset)
@@ -130,30 +159,54 @@ def log_piece(request: HttpRequest, pk: int) -> HttpResponse:
         begin, end = max(0, asked["end"] - PIECE), asked["end"]
     else:
         return HttpResponseBadRequest("begin, end or around must be a whole number")
-    size = log_file.size()
-    begin = log_file.line_start(min(begin, size))
-    pieces = log_file.between(begin, min(end, size))
+    try:
+        size = log_file.size()
+        begin = log_file.line_start(min(begin, size))
+        pieces = log_file.between(begin, min(end, size))
+    except LogUnreadable as error:
+        return JsonResponse(_unreadable(error), status=409)
     return JsonResponse({"begin": begin, "pieces": pieces})
 
 
 @never_cache
 @require_safe
-def log_search(request: HttpRequest, pk: int) -> HttpResponse:
-    """The offsets of the lines that contain `?q=` (with `regex=1` match it), in the whole log."""
-    log_file = _log_file(request, visible_job(request, pk))
-    text = request.GET.get("q", "")
+async def log_search(request: HttpRequest, pk: int) -> HttpResponse:
+    """The offsets of the lines that contain `?q=` (with `regex=1` match it), from byte `?from=` of the log on.
+
+    A search is bounded in bytes, time and lines found: `next` is where to go on, null when nothing is left. It
+    ends when its reader goes away.
+    """
+    log_file = await sync_to_async(_prepare_search)(await request.auser(), request, pk)
+    text, begin = request.GET.get("q", ""), _offset(request.GET.get("from", "0"))
     if not text or len(text) > 500:
         return JsonResponse({"problem": "Type up to 500 characters to search for."}, status=422)
+    if begin is None:
+        return JsonResponse({"problem": "from must be a byte offset, 0 or more."}, status=422)
     try:
-        found = search(log_file, text, regex=request.GET.get("regex") == "1", most=MOST_FOUND)
+        search = Search(log_file, text, regex=request.GET.get("regex") == "1", most=MOST_FOUND, begin=begin)
+        while await sync_to_async(search.look, thread_sensitive=False)():
+            continue
     except BadPattern as problem:
         return JsonResponse({"problem": f"This is no regular expression: {problem}"}, status=422)
-    return JsonResponse({"offsets": found.offsets, "complete": found.complete})
+    except LogUnreadable as error:
+        return JsonResponse(_unreadable(error), status=409)
+    found = search.found
+    return JsonResponse({"offsets": found.offsets, "complete": found.complete, "next": found.next})
 
 
-async def log_raw(request: HttpRequest, pk: int) -> HttpResponse:
+def _prepare_search(user: User, request: HttpRequest, pk: int) -> LogFile:
+    try:
+        return _log_file(request, _job_of(user, pk))
+    finally:
+        let_go_of_database()
+
+
+async def log_raw(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The whole log as it is, byte by byte, for download."""
-    log_file, name, size = await sync_to_async(_prepare_raw)(request, await request.auser(), pk)
+    try:
+        log_file, name, size = await sync_to_async(_prepare_raw)(request, await request.auser(), pk)
+    except LogUnreadable as error:
+        return HttpResponse(str(error), content_type="text/plain; charset=utf-8", status=409)
     return StreamingHttpResponse(
         _bytes_of(log_file, size),
         content_type="application/octet-stream",
@@ -177,9 +230,12 @@ def _prepare_raw(request: HttpRequest, user: User, pk: int) -> tuple[LogFile, st
 async def _bytes_of(log_file: LogFile, size: int) -> AsyncIterator[bytes]:
     read = sync_to_async(log_file.read, thread_sensitive=False)
     offset = 0
-    while offset < size and (data := await read(offset, min(4 * READ, size - offset))):
-        yield data
-        offset += len(data)
+    try:
+        while offset < size and (data := await read(offset, min(4 * READ, size - offset))):
+            yield data
+            offset += len(data)
+    except LogUnreadable as error:  # what follows is missing, as the length tells the reader
+        logger.warning("job %s, worker %s: %s", log_file.job_id, log_file.rank, error)
 
 
 def _job_of(user: User, pk: int) -> Job:
@@ -190,7 +246,10 @@ def _job_of(user: User, pk: int) -> Job:
 
 
 def _log_file(request: HttpRequest, job: Job) -> LogFile:
-    return LogFile(backend_for(job.cluster), job.pk, _rank(request))
+    rank = _rank(request)
+    if rank >= job.workers:
+        raise Http404
+    return LogFile(backend_for(job.cluster), job.pk, rank)
 
 
 def _offset(text: str) -> int | None:

@@ -6,6 +6,7 @@ nothing is left out, nothing comes twice. What is no UTF-8 is shown as �.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,10 @@ READ = 64 * 1024
 # Last lines of a job that has ended may come so much later.
 STRAGGLERS = timedelta(minutes=5)
 LONGEST_PIECE = 8 * 1024  # bytes; longer lines come in several pieces
+# Of one search. What is further down the log is searched by the next one, which begins where this one ended.
+SEARCH_PIECE = 1024 * 1024  # bytes that are read at once
+SEARCH_BYTES = 64 * 1024 * 1024
+SEARCH_SECONDS = 5.0
 
 Piece = tuple[int, str]
 
@@ -144,40 +149,79 @@ def _partial_head(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """Lines that match, by their offsets; `complete` is False when there are more than were wanted."""
+    """Lines that match, by their offsets; `next` is where a further search goes on, None when there is no more."""
 
     offsets: list[int]
-    complete: bool
-    searched: int  # bytes
+    next: int | None
+
+    @property
+    def complete(self) -> bool:
+        return self.next is None
 
 
 class BadPattern(Exception):
     """The pattern is no RE2 regular expression."""
 
 
-def search(log: LogFile, text: str, *, regex: bool, most: int) -> Found:
-    """The lines of the whole log in which `text` occurs, upper and lower case alike."""
-    options = re2.Options()
-    options.case_sensitive = False
-    options.literal = not regex
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.UTF8
-    try:
-        pattern = re2.compile(text, options)
-    except re2.error as error:
-        raise BadPattern(why_no_pattern(error)) from None
-    offsets: list[int] = []
-    end = log.size()
-    rest, begin = b"", 0
-    for data in log.chunks(0, end):
-        lines = _lines(rest + data)
-        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") and len(lines[-1]) < READ else b""
+class Search:
+    """Looks for the lines of a log in which `text` occurs, upper and lower case alike, from byte `begin` on.
+
+    It ends when it has found `most` lines, after SEARCH_BYTES, or after SEARCH_SECONDS, whatever comes first.
+    """
+
+    def __init__(self, log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> None:
+        """Raises BadPattern."""
+        options = re2.Options()
+        options.case_sensitive = False
+        options.literal = not regex
+        options.log_errors = False
+        options.encoding = re2.Options.Encoding.UTF8
+        try:
+            self._pattern = re2.compile(text, options)
+        except re2.error as error:
+            raise BadPattern(why_no_pattern(error)) from None
+        self._log, self._most = log, most
+        self._offsets: list[int] = []
+        self._at = begin  # where the first line begins that is not searched yet
+        self._rest = b""  # what of it was read
+        self._end: int | None = None  # of the log, as it was at the first look
+        self._until_byte = begin + SEARCH_BYTES
+        self._until = time.monotonic() + SEARCH_SECONDS
+        self._next: int | None = None
+
+    def look(self) -> bool:
+        """Searches the next piece; whether there is more to do. Raises LogUnreadable."""
+        if self._end is None:
+            self._end = self._log.size()
+        read = self._at + len(self._rest)
+        data = self._log.read(read, min(SEARCH_PIECE, self._end - read)) if read < self._end else b""
+        lines = _lines(self._rest + data)
+        if data and lines and not lines[-1].endswith(b"\n") and len(lines[-1]) < READ:
+            self._rest = lines.pop()
+        else:
+            self._rest = b""
         for line in lines:
-            if pattern.search(line.rstrip(b"\r\n").decode("utf-8", "replace")):
-                if len(offsets) == most:
-                    return Found(offsets, complete=False, searched=begin)
-                offsets.append(begin)
-            begin += len(line)
-    if rest and pattern.search(rest.decode("utf-8", "replace")) and len(offsets) < most:
-        offsets.append(begin)
-    return Found(offsets, complete=True, searched=end)
+            if self._is_enough():
+                self._next = self._at
+                return False
+            if self._pattern.search(line.rstrip(b"\r\n").decode("utf-8", "replace")):
+                self._offsets.append(self._at)
+            self._at += len(line)
+        return bool(data)
+
+    @property
+    def found(self) -> Found:
+        return Found(self._offsets, self._next)
+
+    def _is_enough(self) -> bool:
+        return (
+            len(self._offsets) == self._most or self._at >= self._until_byte or time.monotonic() > self._until
+        )
+
+
+def search(log: LogFile, text: str, *, regex: bool, most: int, begin: int = 0) -> Found:
+    """What one search finds, all at once. Raises BadPattern, LogUnreadable."""
+    one = Search(log, text, regex=regex, most=most, begin=begin)
+    while one.look():
+        continue
+    return one.found

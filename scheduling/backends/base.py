@@ -294,5 +294,12 @@ class BackendError(Exception):
     """The backend could not do what it was told; the message says why in plain words."""
 
 
+class LogUnreadable(BackendError):
+    """There is a log, and it cannot be read; the message says why in plain words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The log cannot be read: {why}.")
+
+
 class Unanswered(BackendError):
     """Nobody answered: whether it was done is unknown, and it says nothing about what was to be done."""

@@ -3,42 +3,74 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduling.backends.base import LogChunk
+from scheduling.backends import opening
+from scheduling.backends.base import LogChunk, LogUnreadable
+from scheduling.backends.output import NOTE_ROOM
+
+LOG = re.compile(r"rank-(0|[1-9]\d{0,5})\.log", re.ASCII)
 
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The logs in one folder, for who reads them."""
+    """The logs in one folder. Whoever reads them gets LogUnreadable for what is no log of ours."""
 
     folder: Path
+    limit: int = sys.maxsize  # bytes that a log may have; notes of ours come on top
 
     def log(self, rank: int) -> Path:
         return self.folder / f"rank-{rank}.log"
 
+    def open(self, rank: int, flags: int) -> int:
+        """Opens a rank's log and returns its file descriptor; OSError for anything but a plain file."""
+        return opening.open_path(self.log(rank), flags)
+
     def read(self, rank: int, offset: int, limit: int, *, is_over: Callable[[], bool]) -> LogChunk:
-        """Up to `limit` bytes from byte `offset`; complete at the end of a log to which nothing is added any more."""
-        # Asked before reading: what is written meanwhile is then never taken for the last word.
-        over = is_over()
+        """Up to `limit` bytes from byte `offset`; complete at the end of a log to which nothing is added any more.
+
+        Behind the end there is nothing, however far. Raises LogUnreadable.
+        """
         try:
-            with self.log(rank).open("rb") as log:
-                log.seek(offset)
-                data = log.read(limit)
-                at_end = log.tell() >= os.fstat(log.fileno()).st_size
+            # Asked before reading: what is written meanwhile is then never taken for the last word.
+            over = is_over()
+            with opening.opened(self.open(rank, os.O_RDONLY)) as log:
+                end = self._end(os.fstat(log))
+                data = os.pread(log, min(limit, end - offset), offset) if offset < end else b""
         except FileNotFoundError:
             return LogChunk(rank, offset, offset, b"", complete=over)
-        return LogChunk(rank, offset, offset + len(data), data, complete=over and at_end)
+        except (OSError, ValueError) as error:
+            raise LogUnreadable(opening.why(error)) from error
+        reached = offset + len(data)
+        return LogChunk(rank, offset, reached, data, complete=over and reached >= end)
 
     def size(self, rank: int) -> int:
-        """Bytes that the log has now; 0 when there is none."""
+        """Bytes that the log has now; 0 when there is none. Raises LogUnreadable."""
         try:
-            return self.log(rank).stat().st_size
+            with opening.opened(self.open(rank, os.O_RDONLY)) as log:
+                return self._end(os.fstat(log))
         except FileNotFoundError:
             return 0
+        except OSError as error:
+            raise LogUnreadable(opening.why(error)) from error
 
     def ranks(self) -> Sequence[int]:
-        """Ranks that have a log."""
-        return sorted(int(log.stem.removeprefix("rank-")) for log in self.folder.glob("rank-*.log"))
+        """Ranks that have a log; other names in the folder do not count. Raises LogUnreadable."""
+        parts = self.folder.parts
+        try:
+            with opening.folder(Path(*parts[:-2]), *parts[-2:]) as folder:
+                found = map(LOG.fullmatch, opening.names_in(folder))
+                return sorted(int(name[1]) for name in found if name)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise LogUnreadable(opening.why(error)) from error
+
+    def _end(self, found: os.stat_result) -> int:
+        """Where the log ends: what is longer than a log of ours counts only as far as the disk holds data for it."""
+        most = self.limit + 2 * NOTE_ROOM
+        return min(found.st_size, max(most, found.st_blocks * 512))

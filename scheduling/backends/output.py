@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 from pathlib import Path
 
 import re2
 
+from scheduling.backends import opening
+
 LINE_LIMIT = 4096  # bytes; what stands further right in a line is not searched for progress
 NOTE_ROOM = 4096  # bytes that notes of ours may take beyond the cap
 
 
 class Log:
-    """Appends a rank's output to its file, up to `limit` bytes over all epochs; counts what is cut."""
+    """Appends a rank's output to its open file, up to `limit` bytes over all epochs; counts what is left out."""
 
-    def __init__(self, path: Path, limit: int, *, cut: int = 0) -> None:
-        """`cut`: bytes that were cut before, where somebody goes on with what another `Log` began."""
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def __init__(
+        self, fd: int | None, limit: int, *, cut: int = 0, resumes: bool = False, trouble: str = ""
+    ) -> None:
+        """`cut`: bytes that were cut before, where somebody goes on with what another `Log` began.
+
+        `fd` is None when the file could not be opened, as `trouble` says: then all output is left out. With
+        `resumes`, a disk that refused is tried again; else the log ends there.
+        """
+        self._fd = fd
         self._limit = limit
-        self._size = os.fstat(self._fd).st_size
+        self._resumes = resumes
+        self._size = os.fstat(fd).st_size if fd is not None else 0
         self._cut = cut
-        self._why = f"this log may have {limit:,} bytes"
+        self._stopped = cut > 0  # nothing is written any more, unless it resumes
+        self._missing = 0  # of `_cut`: bytes that the disk refused and nothing tells of yet
+        self._why = (
+            f"it could not be written ({trouble})" if trouble else f"this log may have {limit:,} bytes"
+        )
+        self.trouble = trouble  # why the file cannot be written now; empty while it can
 
     def write(self, data: bytes) -> None:
-        room = max(0, self._limit - self._size) if not self._cut else 0
+        """Never raises: what the limit or the disk refuses is counted instead."""
+        if self._stopped and not self._try_again():
+            self._leave_out(len(data))
+            return
+        room = max(0, self._limit - self._size)
         written = self._append(data[:room]) if room else 0
         if written < len(data):
-            if not self._cut:
-                self._note(f"output is cut here: {self._why}; the program goes on")
-            self._cut += len(data) - written
+            self._leave_out(len(data) - written)
+            if not self.trouble:
+                self._missing = 0
+            self._note(f"output is cut here: {self._why}; the program goes on")
 
     @property
     def size(self) -> int:
@@ -44,7 +62,8 @@ class Log:
 
     def sync(self) -> None:
         """Until what was written would survive a power cut."""
-        os.fdatasync(self._fd)
+        if self._fd is not None:
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         """When nothing more will come."""
@@ -54,25 +73,41 @@ class Log:
 
     def release(self) -> None:
         """When another may go on."""
-        os.close(self._fd)
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def _leave_out(self, count: int) -> None:
+        self._cut += count
+        self._missing += count
+        self._stopped = True
+
+    def _try_again(self) -> bool:
+        """Whether a disk that refused takes the log again; what is missing is said at that place."""
+        if not (self._resumes and self.trouble):
+            return False
+        if self._missing and not self._note(f"{self._missing:,} bytes are missing here: {self._why}"):
+            return False
+        self._missing, self.trouble, self._stopped = 0, "", False
+        self._why = f"this log may have {self._limit:,} bytes"
+        return True
 
     def _append(self, data: bytes) -> int:
-        """How many bytes were written: fewer than given when the disk is full."""
+        """How many bytes were written: fewer than given when the disk refuses."""
         done = 0
-        while done < len(data):
+        while self._fd is not None and done < len(data):
             try:
                 done += os.write(self._fd, data[done:])
             except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}:
-                    raise
-                self._why = f"it could not be written ({error.strerror})"
+                self.trouble = error.strerror or str(error)
+                self._why = f"it could not be written ({self.trouble})"
                 break
         self._size += done
         return done
 
-    def _note(self, text: str) -> None:
-        if self._size < self._limit + NOTE_ROOM:
-            self._append(f"\n[fairlot] {text}\n".encode())
+    def _note(self, text: str) -> bool:
+        """Whether a line of ours was written whole."""
+        line = f"\n[fairlot] {text}\n".encode()
+        return self._size < self._limit + NOTE_ROOM and self._append(line) == len(line)
 
 
 class Progress:
@@ -107,13 +142,12 @@ class Progress:
         if self._file is None:
             return False
         try:
-            with self._file.open("rb") as file:
-                now = os.fstat(file.fileno())
+            with opening.opened(opening.open_path(self._file, os.O_RDONLY)) as file:
+                now = os.fstat(file)
                 was, self._file_was = self._file_was, (now.st_mtime_ns, now.st_size)
                 if was == self._file_was:
                     return False
-                file.seek(max(0, now.st_size - 256))
-                words = file.read(256).split()
+                words = os.pread(file, 256, max(0, now.st_size - 256)).split()
         except OSError:  # not written yet, or something else than a file: no progress by this way
             return False
         return bool(words) and self._take(words[-1])

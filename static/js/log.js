@@ -250,6 +250,12 @@ function open() {
     show("ended", "Complete");
     $("empty").hidden = list.children.length > 0;
   });
+  mine.addEventListener("problem", (event) => {
+    ended = true; // asking again would be answered the same
+    close();
+    show("away", "Unreadable");
+    say(JSON.parse(event.data).problem);
+  });
   mine.addEventListener("error", () => {
     if (source !== mine) return;
     close();
@@ -271,7 +277,8 @@ window.addEventListener("pagehide", close);
 window.addEventListener("online", open);
 
 // --- search: the server looks through the whole log, the window goes where the match is ---------
-let found = { key: "", offsets: [], complete: true, index: -1 };
+// One search is bounded: `next` is where the following one goes on, null when the whole log was searched.
+let found = { key: "", offsets: [], next: null, index: -1 };
 
 root.querySelector("[data-log-search]").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -292,22 +299,30 @@ async function step(direction) {
   const key = JSON.stringify(query);
   if (query.q === "") return forget();
   const past = found.index + direction;
-  if (key !== found.key || past < 0 || past >= found.offsets.length) {
-    // Anew at the ends of the list, too: the log may have grown.
-    const response = await fetch(`${root.dataset.searchUrl}?${new URLSearchParams({ rank, ...query })}`);
+  const same = key === found.key;
+  if (!same || past < 0 || past >= found.offsets.length) {
+    // At the end of a part of the log its next part; else anew, as the log may have grown.
+    const goesOn = same && past >= found.offsets.length && found.next !== null;
+    const where = { ...query, from: goesOn ? found.next : 0 };
+    const response = await fetch(`${root.dataset.searchUrl}?${new URLSearchParams({ rank, ...where })}`);
     const answer = await response.json();
     if (!response.ok) {
       forget();
       say(answer.problem ?? "The search failed.");
       return;
     }
-    const same = key === found.key;
-    found = { key, ...answer, index: !same ? nearest(answer.offsets) : past < 0 ? answer.offsets.length - 1 : past < answer.offsets.length ? past : 0 };
+    const offsets = goesOn ? [...found.offsets, ...answer.offsets] : answer.offsets;
+    let index = 0;
+    if (!same) index = nearest(offsets);
+    else if (past < 0 || (goesOn && past >= offsets.length)) index = offsets.length - 1;
+    else if (past < offsets.length) index = past;
+    found = { key, offsets, next: answer.next, index: offsets.length === 0 ? -1 : index };
   } else {
     found.index = past;
   }
-  say("");
-  const total = `${found.offsets.length}${found.complete ? "" : "+"}`;
+  const isCut = found.next !== null && found.index >= found.offsets.length - 1;
+  say(isCut ? `Searched up to byte ${found.next.toLocaleString("en")}. Press Enter to search on.` : "");
+  const total = `${found.offsets.length}${found.next === null ? "" : "+"}`;
   $("count").textContent = found.offsets.length === 0 ? "No match" : `${found.index + 1} of ${total}`;
   root.querySelector('[data-log-step="-1"]').disabled = found.offsets.length < 2;
   if (found.offsets.length > 0) await goTo(found.offsets[found.index]);
@@ -345,7 +360,7 @@ function say(problem) {
 
 function forget() {
   say("");
-  found = { key: "", offsets: [], complete: true, index: -1 };
+  found = { key: "", offsets: [], next: null, index: -1 };
   list.querySelector(".log-found")?.classList.remove("log-found");
   $("count").textContent = "";
   root.querySelector('[data-log-step="-1"]').disabled = true;

@@ -43,8 +43,9 @@ def test_the_cap_holds_over_all_epochs(rig: Rig) -> None:
 
 
 def test_a_full_disk_is_no_reason_to_die(tmp_path: Path) -> None:
-    log = Log(Path("/dev/full"), 1000)
+    log = Log(os.open("/dev/full", os.O_WRONLY), 1000)
     log.write(b"something")
+    assert (log.size, log.cut, log.trouble) == (0, 9, "No space left on device")
     log.close()
 
 

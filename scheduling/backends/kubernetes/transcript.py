@@ -56,7 +56,10 @@ def mark_path(files: LogFiles, rank: int) -> Path:
 def read_mark(files: LogFiles, rank: int) -> Mark | None:
     """None when nothing was written yet."""
     found = read_json(mark_path(files, rank))
-    return Mark(**found) if found is not None else None
+    try:
+        return Mark(**found) if found is not None else None
+    except TypeError:
+        raise ValueError(f"{mark_path(files, rank).name} is damaged: it is no mark") from None
 
 
 def nanoseconds(stamp: bytes) -> int | None:
@@ -87,15 +90,16 @@ class Transcript:
         self._rest, self._at_start = b"", True
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = mark_path(files, rank)
-        self._file = files.log(rank)
+        self._files, self._rank = files, rank
         self._new = new
-        self._lock = os.open(self._file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = files.open(rank, os.O_RDONLY | os.O_CREAT)
         if not try_lock(self._lock):
             os.close(self._lock)
-            raise Occupied(f"{self._file} is being written by another process")
+            raise Occupied(f"{files.log(rank)} is being written by another process")
         known = read_mark(files, rank)
         goes_on = known is not None and known.pod == pod
-        self._log = Log(self._file, limit, cut=known.cut if known and goes_on else 0)
+        writing = files.open(rank, os.O_WRONLY | os.O_APPEND)
+        self._log = Log(writing, limit, cut=known.cut if known and goes_on else 0)
         size = self._log.size
         self._mark = known if known and goes_on else Mark(pod, epoch, 0, size, 0, size, 0, done=False)
         self._stored = self._mark if goes_on else None
@@ -126,7 +130,7 @@ class Transcript:
         """The next bytes are the first of a new answer."""
         self._reset()
         self._base, self._last = self._mark.offset, self._mark.last
-        with self._file.open("rb") as log:
+        with open(self._files.open(self._rank, os.O_RDONLY), "rb") as log:
             log.seek(self._base)
             self._tail = log.read()
         self._later = max(0, self._fresh - self._base)

@@ -1,4 +1,4 @@
-"""Gives orders to supervisors and reads what they report. Holds no state of its own but samples of use."""
+"""Gives orders to supervisors and reads what they report. Holds no state of its own but what it saw before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from scheduling.backends import opening
 from scheduling.backends.base import (
     BackendError,
     End,
@@ -23,8 +24,17 @@ from scheduling.backends.base import (
     Use,
     Worker,
 )
-from scheduling.backends.local import folders, hidden, isolation, processes, removal, reports, sandbox
-from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
+from scheduling.backends.local import (
+    folders,
+    hidden,
+    isolation,
+    processes,
+    removal,
+    reports,
+    sandbox,
+    watchdog,
+)
+from scheduling.backends.local.files import Busy, JobFiles, read_json, reports_in, write_json
 from scheduling.backends.local.isolation import SHIM, Isolation, Places
 from scheduling.backends.local.sandbox import Bind
 from scheduling.backends.local.use import Gauge
@@ -58,6 +68,9 @@ class LocalBackend:
         self.log_limit_bytes = log_limit_bytes
         self.places = places or Places(jobs=self.root)
         self._gauge = Gauge(self.root)
+        self._new_remarks: list[Remark] = []
+        self._said: set[str] = set()  # sources of remarks at the last look
+        self._watchdog = watchdog.Watchdog(self.root)
 
     def learn(self, job_id: int) -> None:
         """Nothing: all is in the order."""
@@ -111,14 +124,22 @@ class LocalBackend:
         A lease that was not started yet never will be.
         """
         order = {"epoch": epoch, "token": str(token), "verb": "stop", "grace_seconds": grace_seconds}
-        with self._orders(job_id) as files:
-            if not self._is_newest(files, epoch, token):
-                return
-            status = read_json(files.status(epoch))
-            if status is None or (status["phase"] == "starting" and not status["supervisor"]):
-                reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
-            write_json(files.desired, order)
-            files.poke()
+        try:
+            with self._orders(job_id) as files:
+                if not self._is_newest(files, epoch, token):
+                    return
+                status = read_json(files.status(epoch))
+                if status is None or (status["phase"] == "starting" and not status["supervisor"]):
+                    reports.finish(files, epoch, str(token), End.STOPPED, "stopped before it began")
+                write_json(files.desired, order)
+                files.poke()
+        except BackendError as error:
+            # A full disk, or a folder that the job has spoilt, must not keep it from being stopped.
+            if not (
+                isinstance(error.__cause__, OSError | ValueError) and self._terminate(job_id, epoch, token)
+            ):
+                raise
+            logger.warning("job %s is stopped by a signal, as %s", job_id, error)
 
     def freeze(self, *, job_id: int, epoch: int, token: UUID) -> None:
         """Stops the processes where they are; without effect on what is being ended. Returns at once."""
@@ -165,14 +186,21 @@ class LocalBackend:
     def observe(self) -> Sequence[Observation]:
         """Everything known of leases that have not been forgotten. What has no supervisor is cleared away."""
         observations = []
-        for path in sorted((self.root / ".status").glob("[0-9]*.json")):
+        said: dict[str, Remark] = {}
+        self._watchdog.begin_look()
+        for path in reports_in(self.root):
             try:
                 status = read_json(path)
                 if status is not None:
                     files = JobFiles(self.root, int(status["job_id"]))
-                    observations.append(reports.observation(files, reports.settle(files, status)))
+                    status = self._settled(files, status)
+                    observations.append(reports.observation(files, status))
+                    said |= {remark.source: remark for remark in reports.remarks(status)}
             except (ValueError, KeyError, TypeError, OSError) as error:
                 logger.error("%s is left out, as it is damaged or the disk refuses: %r", path, error)
+        self._watchdog.end_look(str(seen.token) for seen in observations)
+        self._new_remarks += [remark for source, remark in said.items() if source not in self._said]
+        self._said = set(said)
         return observations
 
     def news(self) -> Sequence[Observation]:
@@ -187,8 +215,9 @@ class LocalBackend:
         """Its nodes are declared."""
 
     def remarks(self) -> Sequence[Remark]:
-        """Supervisors say all in their reports."""
-        return ()
+        """What supervisors reported of logs that they cannot write."""
+        remarks, self._new_remarks = self._new_remarks, []
+        return remarks
 
     def use(self) -> Sequence[Use]:
         """As this process has measured it by asking again and again."""
@@ -200,7 +229,7 @@ class LocalBackend:
     def read_log(self, *, job_id: int, rank: int, offset: int, limit: int, last_turn: int = 0) -> LogChunk:
         """Up to `limit` bytes of a rank's log from byte `offset`, over all epochs; complete when no turn runs."""
         files = JobFiles(self.root, job_id)
-        return LogFiles(files.logs).read(
+        return self._logs(job_id).read(
             rank,
             offset,
             limit,
@@ -209,11 +238,11 @@ class LocalBackend:
 
     def log_size(self, *, job_id: int, rank: int) -> int:
         """Bytes that a rank's log has now; 0 when there is none."""
-        return LogFiles(JobFiles(self.root, job_id).logs).size(rank)
+        return self._logs(job_id).size(rank)
 
     def log_ranks(self, *, job_id: int) -> Sequence[int]:
         """Ranks that have a log."""
-        return LogFiles(JobFiles(self.root, job_id).logs).ranks()
+        return self._logs(job_id).ranks()
 
     def changes(self, *, timeout: float) -> Iterator[None]:
         """Yields at first, then whenever a report was replaced, and at the latest every `timeout` seconds."""
@@ -221,6 +250,24 @@ class LocalBackend:
         yield from renames_in(self.root / ".status", timeout)
 
     # --- how -----------------------------------------------------------------------------------
+
+    def _terminate(self, job_id: int, epoch: int, token: UUID) -> bool:
+        try:
+            return reports.terminate(JobFiles(self.root, job_id), epoch, str(token))
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def _settled(self, files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
+        """The report, after what hangs or has vanished was brought to an end."""
+        status = reports.settle(files, status)
+        if status["phase"] != "ended" and self._watchdog.is_overdue(files, status):
+            why = f"its supervisor gave no sign of life for {watchdog.PATIENCE:g} s and was killed"
+            reports.put_down(files, status, why=why)
+            status = read_json(files.status(status["epoch"])) or status
+        return status
+
+    def _logs(self, job_id: int) -> LogFiles:
+        return LogFiles(JobFiles(self.root, job_id).logs, self.log_limit_bytes)
 
     @contextmanager
     def _orders(self, job_id: int) -> Iterator[JobFiles]:
@@ -232,7 +279,7 @@ class LocalBackend:
                 yield files
         except Busy as error:
             raise BackendError(str(error)) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise BackendError(f"the folder of job {job_id} cannot be used: {error}") from error
 
     def _is_newest(self, files: JobFiles, epoch: int, token: UUID) -> bool:
@@ -396,11 +443,23 @@ def _how_to_ask(endpoint: Endpoint | None) -> dict[str, Any] | None:
     return {name: getattr(endpoint, name) for name in names}
 
 
+@contextmanager
+def _errors_of_supervisor(folder: int) -> Iterator[int]:
+    """Where a supervisor writes what it can say nowhere else; nowhere when that file cannot be opened."""
+    try:
+        fd = opening.open_file("supervisor.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder=folder)
+    except OSError as error:
+        logger.warning("supervisor.log cannot be written: %s", opening.why(error))
+        fd = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    with opening.opened(fd):
+        yield fd
+
+
 def _launch(files: JobFiles, run_lock: int, launcher: Sequence[str]) -> None:
     """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
     which = (str(files.root), str(files.job_id), str(run_lock))
     command = [*launcher, sys.executable, "-I", str(SHIM), "start", *which]
-    with (files.folder / "supervisor.log").open("ab") as errors:
+    with files.opened(files.folder) as folder, _errors_of_supervisor(folder) as errors:
         launcher = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,6 +1,8 @@
 """The files through which backend and supervisor talk, and the locks that keep them apart.
 
-    <root>/<job>/checkpoint, home, work, tmp, logs    the job's own; checkpoints and logs survive
+    <root>/<job>/checkpoint, home, work, tmp    the job's own; only checkpoint, home and work survive a stop
+    <root>/<job>/logs            what the supervisor read from the workers' pipes
+    <root>/<job>/secrets, volumes    what the job may read (hidden.py, folders.py)
     <root>/<job>/gang.json       the newest gang, as it is to be started
     <root>/<job>/desired.json    the newest order; fenced by its epoch
     <root>/<job>/poke            a FIFO: a byte in it says "read the orders now"
@@ -10,22 +12,32 @@
     <root>/.beats/<job>.json             the supervisor's heartbeat, each second
     <root>/.removed/<job>, <job>.<n>     what is being deleted (removal.py)
 
+A job may write into its own four folders and nowhere else; all the rest, <root>/<job> included, is the portal's.
+Where jobs run as the portal's own user nothing enforces that, so everything is opened as in opening.py.
 Files are replaced atomically, so a reader sees the old or the new one, whole.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import re
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scheduling.backends import opening
+from scheduling.backends.opening import read_json, write_json
+
+__all__ = ["Busy", "JobFiles", "read_json", "reports_in", "try_lock", "write_json"]
+
 ORDERS_LOCK_SECONDS = 10.0
+OWN = ("checkpoint", "home", "work", "tmp")  # folders that the job may write into
+REPORT = re.compile(r"([1-9]\d{0,18})-(\d{1,18})\.json")
 
 
 class Busy(Exception):
@@ -74,37 +86,59 @@ class JobFiles:
 
     def statuses(self) -> list[dict[str, Any]]:
         """All reports about this job, oldest epoch first."""
-        found = (read_json(path) for path in self.status(0).parent.glob(f"{self.job_id}-*.json"))
+        found = (read_json(path) for path in self._reports())
         return sorted((status for status in found if status), key=lambda status: int(status["epoch"]))
 
+    def _reports(self) -> list[Path]:
+        return [path for path in reports_in(self.root) if path.name.startswith(f"{self.job_id}-")]
+
     def last_beat(self, epoch: int) -> dict[str, Any]:
-        """The last heartbeat of this epoch; empty when there is none, or a power cut damaged it."""
+        """The last heartbeat of this epoch; empty when there is none, or it cannot be read."""
         try:
             beat = read_json(self.beat)
-        except ValueError:
+        except (OSError, ValueError):  # a power cut damaged it, or something else lies there
             return {}
-        return beat if beat is not None and beat["epoch"] == epoch else {}
+        return beat if beat is not None and beat.get("epoch") == epoch else {}
 
     def make(self) -> None:
-        """Creates the folders; OSError when the disk refuses."""
-        for folder in (self.root, self.folder, self.logs, self.beat.parent, self.status(0).parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (self.folder / "poke").exists():
-            try:
-                os.mkfifo(self.folder / "poke", 0o600)
-            except FileExistsError:
-                return  # another starter was faster
+        """Creates the folders; OSError when the disk refuses, or when something else lies there."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self.logs, self.beat.parent, self.status(0).parent):
+            with self.opened(path, make=True):
+                pass
+        with self.opened(self.folder) as folder:
+            if not _is_fifo("poke", folder):
+                opening.remove_file("poke", folder=folder)
+                with suppress(FileExistsError):  # another starter was faster
+                    os.mkfifo("poke", 0o600, dir_fd=folder)
+
+    @contextmanager
+    def opened(self, folder: Path, *, make: bool = False) -> Iterator[int]:
+        """Opens a folder below `root` of which no part is a link; with `make`, creates it if it is missing."""
+        with opening.folder(self.root, *folder.relative_to(self.root).parts, make=make) as fd:
+            yield fd
+
+    def open_poke(self, flags: int) -> int:
+        """Opens the FIFO without waiting; OSError when something else lies there, or nobody reads."""
+        with self.opened(self.folder) as folder:
+            fifo = os.open("poke", flags | opening.CAREFULLY, dir_fd=folder)
+        if not stat.S_ISFIFO(os.fstat(fifo).st_mode):
+            os.close(fifo)
+            raise opening.NotPlain("poke", "it is not a FIFO")
+        return fifo
 
     def poke(self) -> bool:
         """Tells the supervisor to read its orders; False when there is none."""
         try:
-            fifo = os.open(self.folder / "poke", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fifo = self.open_poke(os.O_WRONLY)
         except OSError:  # no FIFO, or nobody reads it
             return False
         try:
             os.write(fifo, b"!")
         except BlockingIOError:
             return True  # full of pokes that are still unread: as good as one more
+        except BrokenPipeError:
+            return False
         finally:
             os.close(fifo)
         return True
@@ -112,7 +146,7 @@ class JobFiles:
     @contextmanager
     def orders_lock(self, seconds: float = ORDERS_LOCK_SECONDS) -> Iterator[None]:
         """Serialises changes of orders between processes; Busy after `seconds`."""
-        lock = os.open(self.folder / "orders.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._open_lock("orders.lock")
         try:
             deadline = time.monotonic() + seconds
             while not try_lock(lock):
@@ -125,11 +159,15 @@ class JobFiles:
 
     def open_run_lock(self) -> int | None:
         """A file descriptor that holds the run lock, or None when a supervisor holds it."""
-        lock = os.open(self.folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._open_lock("run.lock")
         if try_lock(lock):
             return lock
         os.close(lock)
         return None
+
+    def _open_lock(self, name: str) -> int:
+        with self.opened(self.folder) as folder:
+            return opening.open_file(name, os.O_RDWR | os.O_CREAT, folder=folder)
 
 
 def try_lock(fd: int) -> bool:
@@ -140,22 +178,18 @@ def try_lock(fd: int) -> bool:
     return True
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The file's content, or None when there is no such file."""
+def reports_in(root: Path) -> list[Path]:
+    """The reports of all jobs, in the order of their names; other names in that folder do not count."""
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        with opening.folder(root, ".status") as folder:
+            names = sorted(filter(REPORT.fullmatch, opening.names_in(folder)))
     except FileNotFoundError:
-        return None
-    return content
+        return []
+    return [root / ".status" / name for name in names]
 
 
-def write_json(path: Path, content: dict[str, Any], *, durable: bool = True) -> None:
-    """Replaces the file atomically; `durable` also survives a power cut. Each file has one writer at a time."""
-    temporary = path.with_name(f".{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        json.dump(content, file)
-        file.flush()
-        if durable:
-            os.fsync(fd)
-    temporary.replace(path)
+def _is_fifo(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False

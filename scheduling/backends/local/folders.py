@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from scheduling.backends.base import Mount
+from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
 from scheduling.brought import VOLUMES, is_in
 
@@ -32,11 +33,9 @@ def place(files: JobFiles) -> Path:
 
 def link(files: JobFiles, mounts: Sequence[Mount]) -> None:
     """Instead of what is there. OSError when the disk refuses."""
-    folder = place(files)
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)  # which deletes links and follows none
+    with files.opened(files.folder) as folder:
+        removal.clear("volumes", folder)  # which deletes links and follows none
     for one in mounts:
-        path = folder / Path(one.path).relative_to(VOLUMES)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.symlink_to(one.source, target_is_directory=True)
+        path = place(files) / Path(one.path).relative_to(VOLUMES)
+        with files.opened(path.parent, make=True) as folder:
+            os.symlink(one.source, path.name, target_is_directory=True, dir_fd=folder)

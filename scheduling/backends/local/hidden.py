@@ -7,30 +7,37 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from scheduling.backends import opening
 from scheduling.backends.base import Secrets
-from scheduling.backends.local.files import JobFiles, read_json
+from scheduling.backends.local import removal
+from scheduling.backends.local.files import JobFiles
 from scheduling.brought import SECRETS, is_in
+
+logger = logging.getLogger(__name__)
 
 
 def put(files: JobFiles, epoch: int, secrets: Secrets) -> None:
     """Writes them for one turn, instead of what is there of it. OSError when the disk refuses."""
     if not secrets:
         return
-    folder = _folder(files, epoch)
-    _make(folder.parent)
-    _remove(folder)
-    folder.mkdir(mode=0o700)
+    with _secrets_of(files) as folder:
+        removal.clear(str(epoch), folder)
+    turn = _folder(files, epoch)
     if secrets.variables:
-        _write(folder / "environment.json", json.dumps(dict(secrets.variables)))
+        with files.opened(turn, make=True) as folder:
+            _write("environment.json", json.dumps(dict(secrets.variables)), folder)
     for one in secrets.folders:
         place = files_of(files, epoch) / Path(one.path).relative_to(SECRETS)
-        place.mkdir(mode=0o700, parents=True)
-        for key, text in one.files.items():
-            _write(place / key, text)
+        with files.opened(place, make=True) as folder:
+            for key, text in one.files.items():
+                _write(key, text, folder)
 
 
 def check(secrets: Secrets) -> None:
@@ -50,42 +57,49 @@ def files_of(files: JobFiles, epoch: int) -> Path:
 
 def take_variables(files: JobFiles, epoch: int) -> dict[str, str]:
     """The variables of a turn, which then are nowhere but in its processes."""
-    path = _folder(files, epoch) / "environment.json"
-    found: dict[str, str] = read_json(path) or {}
-    path.unlink(missing_ok=True)
+    try:
+        with files.opened(_folder(files, epoch)) as folder:
+            text = opening.read_file("environment.json", folder=folder, limit=opening.LONGEST_JSON)
+            os.unlink("environment.json", dir_fd=folder)
+    except FileNotFoundError:
+        return {}
+    found: dict[str, str] = json.loads(text)
     return found
 
 
 def forget(files: JobFiles, epoch: int) -> None:
-    """Deletes what is there of this turn and of those before it."""
-    folder = files.folder / "secrets"
-    if folder.is_symlink() or not folder.is_dir():
+    """Deletes what is there of this turn and of those before it; what cannot be deleted goes with the job's folder."""
+    try:
+        with files.opened(files.folder / "secrets") as folder:
+            for turn in opening.names_in(folder):
+                number = turn.partition(".")[0]
+                if number.isascii() and number.isdecimal() and int(number) <= epoch:
+                    removal.clear(number, folder)
+    except FileNotFoundError:
         return
-    for turn in folder.iterdir():
-        if turn.name.isdecimal() and int(turn.name) <= epoch:
-            _remove(turn)
+    except OSError as error:  # a link of the job's own in its place, or a disk that refuses
+        logger.warning("secrets of job %s stay for now: %s", files.job_id, opening.why(error))
 
 
 def _folder(files: JobFiles, epoch: int) -> Path:
     return files.folder / "secrets" / str(epoch)
 
 
-def _make(folder: Path) -> None:
-    """The folder itself, whatever the job has put in its place meanwhile."""
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        folder.unlink()
-    folder.mkdir(mode=0o700, exist_ok=True)
+@contextmanager
+def _secrets_of(files: JobFiles) -> Iterator[int]:
+    """The job's folder of secrets, made instead of whatever the job has put in its place meanwhile."""
+    with files.opened(files.folder) as folder:
+        try:
+            is_folder = stat.S_ISDIR(os.stat("secrets", dir_fd=folder, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            is_folder = True
+        if not is_folder:
+            opening.remove_file("secrets", folder=folder)
+    with files.opened(files.folder / "secrets", make=True) as folder:
+        yield folder
 
 
-def _remove(folder: Path) -> None:
-    """Links are deleted and never followed; what the job closed to us stays until its whole folder goes."""
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _write(name: str, text: str, folder: int) -> None:
+    fd = opening.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         file.write(text)

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from scheduling.backends.local.files import read_json, write_json
-from scheduling.backends.local.sandbox import JOB_FOLDERS, Bind, Confinement, View
+from scheduling.backends.local.files import OWN, read_json, write_json
+from scheduling.backends.local.sandbox import Bind, Confinement, View
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
@@ -140,7 +140,7 @@ class Places:
         return Confinement(uid=uid, view=view)
 
     def _view(self, folder: Path, binds: Sequence[Bind], uid: int | None) -> View:
-        own = [Bind(path=str(folder / name), writable=True) for name in JOB_FOLDERS]
+        own = [Bind(path=str(folder / name), writable=True) for name in OWN]
         more = [*map(Path, FOR_JOBS), *self.readable]
         shown = [
             Bind(path=str(path), writable=False) for path in more if path.exists() and not path.is_symlink()

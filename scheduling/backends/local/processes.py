@@ -137,6 +137,23 @@ def marked(marker: str, known: Iterable[tuple[int, int]] = ()) -> list[Process]:
     return [process for process in found.values() if process.state not in "ZX"]
 
 
+def with_arguments(program: str, modes: Iterable[str], *arguments: str) -> list[Process]:
+    """Living processes of this user that run `program` in one of `modes` with these arguments first."""
+    wanted = {(mode, *arguments) for mode in modes}
+    found = []
+    for process in _all():
+        try:
+            line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            is_ours = os.stat(f"/proc/{process.pid}").st_uid == os.geteuid()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        at = next((i for i, word in enumerate(line) if os.path.basename(word) == program), None)
+        is_wanted = at is not None and tuple(line[at + 1 : at + 2 + len(arguments)]) in wanted
+        if is_ours and is_wanted and process.state not in "ZX":
+            found.append(process)
+    return found
+
+
 def _environment(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:

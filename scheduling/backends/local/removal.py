@@ -6,17 +6,23 @@ Everything is reached from the open root folder, name by name; a link is deleted
 
 from __future__ import annotations
 
+import errno
+import math
 import os
+import secrets
 import stat
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 
+from scheduling.backends import opening
 from scheduling.backends.local.files import Busy, JobFiles, try_lock
+from scheduling.backends.opening import FOLDER, opened
 
 REMOVED = ".removed"
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+AT_ONCE = 1000  # names of a folder that are read before they are deleted
 
 
 def remove(files: JobFiles) -> None:
@@ -28,21 +34,22 @@ def remove(files: JobFiles) -> None:
     if not files.root.is_dir():
         return
     name = str(files.job_id)
-    with _opened(os.open(files.root, FOLDER)) as root, _aside(root) as aside:
-        _clear(name, aside)
+    with opening.folder(files.root) as root, _aside(root) as aside:
+        clear(name, aside)
         with _not_running(files, root), suppress(FileNotFoundError):
             os.rename(name, name, src_dir_fd=root, dst_dir_fd=aside)
-        for report in (files.beat, *files.status(0).parent.glob(f"{name}-*.json")):
-            report.unlink(missing_ok=True)
-        _clear(name, aside)
+        _remove_reports(files, aside)
+        clear(name, aside)
 
 
-@contextmanager
-def _opened(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _remove_reports(files: JobFiles, aside: int) -> None:
+    name = files.job_id
+    for place, ours in ((".beats", (f"{name}.", f".{name}.")), (".status", (f"{name}-", f".{name}-"))):
+        with suppress(FileNotFoundError), files.opened(files.root / place) as folder:
+            for report in opening.names_in(folder):
+                if report.startswith(ours) and not _unlinked(report, folder):
+                    free = f"{name}.{secrets.token_hex(8)}"
+                    os.rename(report, free, src_dir_fd=folder, dst_dir_fd=aside)
 
 
 @contextmanager
@@ -50,7 +57,7 @@ def _aside(root: int) -> Iterator[int]:
     """The folder of what is being deleted, for one process at a time."""
     with suppress(FileExistsError):
         os.mkdir(REMOVED, 0o700, dir_fd=root)
-    with _opened(os.open(REMOVED, FOLDER | os.O_NOFOLLOW, dir_fd=root)) as aside:
+    with opened(os.open(REMOVED, FOLDER, dir_fd=root)) as aside:
         if not try_lock(aside):
             raise Busy("another process is deleting folders of jobs")
         yield aside
@@ -66,13 +73,18 @@ def _not_running(files: JobFiles, root: int) -> Iterator[None]:
     if not is_folder:
         yield
         return
-    with _opened(_open_up(str(files.job_id), root)) as folder:
+    with opened(_open_up(str(files.job_id), root)) as folder:
         try:
-            run_lock = os.open("run.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        except FileNotFoundError:  # it was never started
+            run_lock = opening.open_file("run.lock", os.O_RDWR, folder=folder)
+        except (FileNotFoundError, IsADirectoryError, opening.NotPlain):  # it was never started, or spoilt it
             yield
             return
-        with _opened(run_lock):
+        except OSError as error:
+            if error.errno not in {errno.ELOOP, errno.ENXIO}:
+                raise
+            yield
+            return
+        with opened(run_lock):
             if not try_lock(run_lock):
                 raise Busy(f"processes of job {files.job_id} still run")
             yield
@@ -81,16 +93,18 @@ def _not_running(files: JobFiles, root: int) -> Iterator[None]:
 def _open_up(name: str, parent: int) -> int:
     """Opens the folder `name`, which its job may have closed even to its owner."""
     path_only = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with _opened(os.open(name, path_only, dir_fd=parent)) as place:
+    with opened(os.open(name, path_only, dir_fd=parent)) as place:
         os.chmod(f"/proc/self/fd/{place}", 0o700)
         return os.open(".", FOLDER, dir_fd=place)
 
 
-def _clear(name: str, aside: int) -> None:
+def clear(name: str, aside: int, *, seconds: float = math.inf) -> None:
     """Deletes `name` from the folder `aside`, and the parts of it that are there already.
 
-    Folders are moved out of their parents and emptied one by one: however deep they were, one is open.
+    Folders are moved out of their parents and emptied one by one: however deep they were, one is open. After
+    `seconds` the rest stays, to be deleted by the next call.
     """
+    until = time.monotonic() + seconds
     todo = deque(found for found in os.listdir(aside) if found == name or found.startswith(f"{name}."))
     taken = set(todo)
     free = (part for part in map(f"{name}.{{}}".format, count()) if part not in taken)
@@ -98,14 +112,17 @@ def _clear(name: str, aside: int) -> None:
         part = todo.popleft()
         if _unlinked(part, aside):
             continue
-        with _opened(_open_up(part, aside)) as folder:
-            for entry in os.listdir(folder):
-                if _unlinked(entry, folder):
-                    continue
-                os.close(_open_up(entry, folder))  # who moves a folder must be allowed to write into it
-                part_of_it = next(free)
-                os.rename(entry, part_of_it, src_dir_fd=folder, dst_dir_fd=aside)
-                todo.append(part_of_it)
+        with opened(_open_up(part, aside)) as folder:
+            while entries := opening.names_in(folder, AT_ONCE):
+                if time.monotonic() > until:
+                    return
+                for entry in entries:
+                    if _unlinked(entry, folder):
+                        continue
+                    os.close(_open_up(entry, folder))  # who moves a folder must be allowed to write into it
+                    part_of_it = next(free)
+                    os.rename(entry, part_of_it, src_dir_fd=folder, dst_dir_fd=aside)
+                    todo.append(part_of_it)
         os.rmdir(part, dir_fd=aside)
 
 

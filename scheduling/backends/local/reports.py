@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import time
 from typing import Any
 from uuid import UUID
 
-from scheduling.backends.base import End, Observation, Phase
+from scheduling.backends.base import End, Observation, Phase, Remark
 from scheduling.backends.local import hidden, processes
 from scheduling.backends.local.files import Busy, JobFiles, read_json, write_json
+
+logger = logging.getLogger(__name__)
 
 LAUNCH_SECONDS = 30.0  # for a supervisor's first sign of life, on a machine that swaps
 BURY_SECONDS = 1.0  # for leftovers to die of a SIGKILL; longer only in the grip of the kernel
@@ -44,6 +49,20 @@ def observation(files: JobFiles, status: dict[str, Any]) -> Observation:
     )
 
 
+def remarks(status: dict[str, Any]) -> list[Remark]:
+    """What a report says beyond how the gang is: which logs cannot be written, and why."""
+    return [
+        Remark(
+            source=f"log {status['job_id']}-{status['epoch']}-{rank}",
+            job_id=status["job_id"],
+            epoch=status["epoch"],
+            text=f"The log of worker {rank} cannot be written ({why}). The job goes on.",
+            age=processes.age(tuple(since)),
+        )
+        for rank, (why, since) in status.get("log_troubles", {}).items()
+    ]
+
+
 def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
     """The report, brought to an end if its supervisor is gone without having done so."""
     if status["phase"] == "ended":
@@ -70,11 +89,57 @@ def settle(files: JobFiles, status: dict[str, Any]) -> dict[str, Any]:
     return status
 
 
-def bury(files: JobFiles, status: dict[str, Any]) -> bool:
-    """Ends what a vanished supervisor left. True once nothing is left; the caller holds both locks."""
+def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
+    """Kills a supervisor that hangs with all that it runs, and reports the end; what resists is tried again."""
+    logger.error("job %s, epoch %s: %s", files.job_id, status["epoch"], why)
+    supervisors = [processes.look(status["supervisor"][0])] if status["supervisor"] else launched(files)
+    for supervisor in supervisors:
+        if supervisor is None or (status["supervisor"] and supervisor.start != status["supervisor"][1]):
+            continue
+        # Stopped at first: as long as it lives it holds all of its job together, however these detached.
+        processes.send(supervisor, signal.SIGSTOP)
+        deadline = time.monotonic() + BURY_SECONDS
+        while left := [each for each in processes.descendants(supervisor.pid) if each.state not in "ZX"]:
+            processes.kill(left)
+            processes.wait_for_end(left, max(0.0, deadline - time.monotonic()))
+            if time.monotonic() > deadline:
+                return
+        processes.send(supervisor, signal.SIGKILL)
+        processes.wait_for_end([supervisor], BURY_SECONDS)
+    try:
+        with files.orders_lock(BURY_SECONDS):
+            now = read_json(files.status(status["epoch"]))
+            if now is not None and now["phase"] != "ended":
+                bury(files, now, why=why)
+    except Busy:
+        return
+
+
+def launched(files: JobFiles) -> list[processes.Process]:
+    """Supervisors of a job, found by their command line: of one that hangs before it says who it is."""
+    return processes.with_arguments("shim.py", ("start", "go-on"), str(files.root), str(files.job_id))
+
+
+def terminate(files: JobFiles, epoch: int, token: str) -> bool:
+    """Tells the supervisor by a signal to end its gang with grace; whether there was one to tell."""
+    status = read_json(files.status(epoch))
+    if status is None or status["token"] != token or status["phase"] == "ended" or not status["supervisor"]:
+        return False
+    supervisor = processes.look(status["supervisor"][0])
+    if supervisor is None or supervisor.start != status["supervisor"][1]:
+        return False
+    processes.send(supervisor, signal.SIGTERM)
+    return True
+
+
+def bury(files: JobFiles, status: dict[str, Any], *, why: str = "") -> bool:
+    """Ends what a vanished supervisor left. True once nothing is left.
+
+    The caller holds both locks, or has killed the supervisor, which may hold one as long as the kernel keeps it.
+    """
     epoch, token = status["epoch"], status["token"]
     if not status["supervisor"]:
-        message = "could not be started: its supervisor did not come up"
+        message = f"could not be started: {why or 'its supervisor did not come up'}"
         finish(files, epoch, token, End.START_FAILED, message)
         return True
     beat = files.last_beat(epoch)
@@ -84,7 +149,7 @@ def bury(files: JobFiles, status: dict[str, Any]) -> bool:
         processes.wait_for_end(left, BURY_SECONDS)
         if processes.marked(status["marker"], beat.get("processes", ())):
             return False
-    why = "its supervisor was killed" if same_boot else "the machine was restarted"
+    why = why or ("its supervisor was killed" if same_boot else "the machine was restarted")
     seen = {key: beat[key] for key in ("steps", "steps_at") if key in beat}
     last = beat.get("at") or status.get("running_at") or status["ordered_at"]
     finish(files, epoch, token, End.LOST, why, **seen, ended_at=last)

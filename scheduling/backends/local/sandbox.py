@@ -13,7 +13,6 @@ import ctypes
 import errno
 import json
 import os
-import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
 from scheduling.backends.local import processes
-
-# Folders of a job that it may write to; made for its user in the job's folder, which stays the portal's.
-JOB_FOLDERS = ("home", "work", "tmp", "checkpoint")
+from scheduling.backends.local.files import OWN
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
@@ -100,14 +97,13 @@ def drop_privileges(uid: int | None) -> None:
 def prepare_folders(folder: Path, uid: int | None) -> None:
     """Makes the folders that a job may write to, its user's where it has one; OSError when the disk refuses.
 
-    `folder` belongs to the portal, so that the job can put nothing in the place of one of them. The temporary
-    folder is emptied. No process of the job may run.
+    `folder` belongs to the portal, so that the job can put nothing in the place of one of them. No process of
+    the job may run.
     """
     if uid is not None:
         os.chown(folder, -1, uid, follow_symlinks=False)
         folder.chmod(0o710)
-    shutil.rmtree(folder / "tmp", ignore_errors=True)
-    for name in JOB_FOLDERS:
+    for name in OWN:
         path = folder / name
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
@@ -376,7 +372,7 @@ def probe(asked: Question) -> Findings:
             if namespaces is not None:
                 namespaces.enter()
             drop_privileges(confinement["uid"])
-            for name in JOB_FOLDERS:
+            for name in OWN:
                 (folder / name / "probe").write_text("")
             found = Findings(
                 exposed=[path for path in asked["secret"] if _is_readable(path) or _is_writable(path)]

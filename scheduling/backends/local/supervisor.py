@@ -10,9 +10,9 @@ read when poked and every second; they are absolute and fenced by the epoch.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
-import shutil
 import signal
 import socket
 import time
@@ -20,12 +20,15 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from scheduling.backends.local import hidden, processes, sandbox
+from scheduling.backends import opening
+from scheduling.backends.local import hidden, processes, removal, sandbox
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.probe import Answer, Probe
 from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, exit_code
 
+logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
+CLEAR_SECONDS = 15.0  # for deleting temporary files, while the next turn waits
 SOON_SECONDS = 0.02  # between looks at processes that are about to stop or to die
 LEFTOVER_GRACE_SECONDS = 2.0  # for what a program forked and left behind when it ended
 MASTER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
@@ -52,6 +55,7 @@ class Supervisor:
         self.terminated = False  # we were told to go ourselves, as when the machine shuts down
         self.orders_due = True
         self.unreported = False
+        self.complaint = ""
         self.next_beat = 0.0
         self.oom_kills = processes.oom_kills()
         self.status: dict[str, Any] = {
@@ -79,13 +83,28 @@ class Supervisor:
             worker.close()
         hidden.forget(self.files, self.status["epoch"])
         self._report_end()
-        shutil.rmtree(self.files.folder / "tmp", ignore_errors=True)
+        self._clear_temporary()
+
+    def _fresh_temporary(self) -> None:
+        """Puts aside what a killed supervisor left in the workers' temporary folder."""
+        with self.files.opened(self.files.folder) as folder, suppress(FileNotFoundError):
+            opening.put_aside("tmp", folder=folder)
+
+    def _clear_temporary(self) -> None:
+        """Deletes the workers' temporary folder; what takes too long is left for the next turn's end."""
+        try:
+            with self.files.opened(self.files.folder) as folder:
+                removal.clear("tmp", folder, seconds=CLEAR_SECONDS)
+        except OSError as error:
+            logger.warning("the temporary folder stays for now: %s", opening.why(error))
 
     # --- reports -------------------------------------------------------------------------------
 
     def _report(self, **changes: Any) -> None:
         """Tells the state. A full disk is no reason to end a job: what could not be told is told later."""
         self.status |= changes | self._steps()
+        if troubles := self._log_troubles():
+            self.status["log_troubles"] = troubles
         try:
             write_json(self.files.status(self.status["epoch"]), self.status)
             self.unreported = False
@@ -95,7 +114,7 @@ class Supervisor:
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
-        if self.unreported:
+        if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
         below = processes.descendants(os.getpid())
@@ -110,6 +129,16 @@ class Supervisor:
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
             write_json(self.files.beat, beat | self._steps(), durable=False)
 
+    def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
+        """By rank, which logs could not be written, why, and since when; what was mended stays on record."""
+        known = self.status.get("log_troubles", {})
+        found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
+        return known | {
+            rank: (trouble, processes.stamp())
+            for rank, trouble in found.items()
+            if trouble and rank not in known
+        }
+
     def _steps(self) -> dict[str, Any]:
         first = self.workers[0]
         if first.progress is None or first.progressed_at is None:
@@ -123,13 +152,16 @@ class Supervisor:
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
         while self.unreported:
             time.sleep(BEAT_SECONDS)
-            self._report()
+            self._beat()
 
     # --- start ---------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         """Makes signals and pokes end the waiting."""
-        fifo = os.open(self.files.folder / "poke", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self.selector.register(self.files.open_poke(os.O_RDWR), selectors.EVENT_READ)
+        except OSError as error:  # then orders are read at each heartbeat
+            logger.warning("nobody can poke this supervisor: %s", opening.why(error))
         waked, wake = os.pipe()
         os.set_blocking(waked, False)
         os.set_blocking(wake, False)
@@ -138,7 +170,6 @@ class Supervisor:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_terminate)
-        self.selector.register(fifo, selectors.EVENT_READ)
         self.selector.register(waked, selectors.EVENT_READ)
 
     def _on_terminate(self, *_: object) -> None:
@@ -146,6 +177,7 @@ class Supervisor:
 
     def _start_workers(self) -> None:
         try:
+            self._fresh_temporary()
             shared = {
                 **hidden.take_variables(self.files, self.status["epoch"]),
                 "MASTER_ADDR": "127.0.0.1",
@@ -175,6 +207,8 @@ class Supervisor:
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
         """Starts the worker; ends the gang when it cannot be started."""
+        if time.monotonic() >= self.next_beat:
+            self._beat()
         try:
             worker.start(shared, self.namespaces)
         except (CannotStart, OSError) as error:
@@ -304,11 +338,25 @@ class Supervisor:
         if self.terminated:
             words = "the machine told its programs to end"
             self._end(("lost", None, words), self.gang["grace_seconds"])
-        gang, order = read_json(self.files.gang), read_json(self.files.desired)
-        if gang is not None and gang["epoch"] > self.status["epoch"]:
-            self._obey_newer()
-        elif order is not None and order["epoch"] >= self.status["epoch"]:
-            self._carry_out(order)
+        try:
+            gang, order = read_json(self.files.gang), read_json(self.files.desired)
+            if gang is not None and gang["epoch"] > self.status["epoch"]:
+                self._obey_newer()
+            elif order is not None and order["epoch"] >= self.status["epoch"]:
+                self._carry_out(order)
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as error:  # they are read again at the next heartbeat
+            self._complain(f"orders cannot be read: {error!r}")
+
+    def _complain(self, text: str) -> None:
+        """Writes to supervisor.log what is said nowhere else, once."""
+        if text != self.complaint:
+            self.complaint = text
+            logger.warning("%s", text)
 
     def _obey_newer(self) -> None:
         """A newer lease: goes on with it if that was meant and is possible, else makes room."""
@@ -381,19 +429,18 @@ class Supervisor:
 
 def reserve_port(files: JobFiles) -> tuple[int, int]:
     """A lock and a free loopback port that no other gang of this machine's backend is given meanwhile."""
-    folder = files.root / ".ports"
-    folder.mkdir(mode=0o700, exist_ok=True)
     first = os.getpid() % len(MASTER_PORTS)
-    for port in (*MASTER_PORTS[first:], *MASTER_PORTS[:first]):
-        lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                if try_lock(lock):
-                    probe.bind(("127.0.0.1", port))
-                    return lock, port
-            except OSError:  # taken by a program that is none of ours
-                os.close(lock)
-                continue
-        os.close(lock)
+    with files.opened(files.root / ".ports", make=True) as folder:
+        for port in (*MASTER_PORTS[first:], *MASTER_PORTS[:first]):
+            lock = opening.open_file(str(port), os.O_RDWR | os.O_CREAT, folder=folder)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    if try_lock(lock):
+                        probe.bind(("127.0.0.1", port))
+                        return lock, port
+                except OSError:  # taken by a program that is none of ours
+                    os.close(lock)
+                    continue
+            os.close(lock)
     raise OSError("no loopback port is free for the gang's workers")

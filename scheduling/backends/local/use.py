@@ -16,7 +16,7 @@ from uuid import UUID
 
 from scheduling.backends.base import Use
 from scheduling.backends.local import gpus, processes
-from scheduling.backends.local.files import JobFiles, read_json
+from scheduling.backends.local.files import JobFiles, read_json, reports_in
 from scheduling.backends.metering import ANY, LONGEST_GAP, WINDOW, Meter
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Gauge:
 
     def _running(self) -> list[tuple[str, dict[str, Any]]]:
         found = []
-        for path in sorted((self._root / ".status").glob("[0-9]*.json")):
+        for path in reports_in(self._root):
             try:
                 status = read_json(path)
                 if status is None or status["phase"] != "running":

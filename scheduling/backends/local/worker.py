@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from scheduling.backends import opening
 from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.output import Log, Progress
@@ -30,6 +31,7 @@ class Worker:
         self._spec: dict[str, Any] = gang["workers"][rank]
         self._command: list[str] = gang["command"]
         self._uid: int | None = gang.get("confinement", UNCONFINED)["uid"]
+        self._files = files
         self.rank = rank
         self.pid: int | None = None
         self.exit: int | None = None
@@ -39,16 +41,12 @@ class Worker:
         self.progress: Progress | None = None
         if rank == 0:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
-        self._log = files.log(rank)
         self._log_limit: int = gang["log_limit_bytes"]
 
     def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
         """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
         environment = self._spec["environment"] | shared
-        try:
-            self.log = Log(self._log, self._log_limit)
-        except OSError as error:
-            raise CannotStart(_unusable(error)) from None
+        self.log = self._open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
         told, tell = os.pipe()
@@ -62,6 +60,16 @@ class Worker:
             problem = answer.read()  # ends when exec closes the other end, or when the child is gone
         if problem:
             raise CannotStart(problem.decode(errors="replace"))
+
+    def _open_log(self) -> Log:
+        """The log; one that cannot be opened ends no job, it leaves out what the program writes."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            with self._files.opened(self._files.logs, make=True) as logs:
+                fd = opening.open_file(self._files.log(self.rank).name, flags, folder=logs)
+        except OSError as error:
+            return Log(None, self._log_limit, trouble=opening.why(error))
+        return Log(fd, self._log_limit, resumes=True)
 
     def _become(
         self,

@@ -1,0 +1,110 @@
+"""Finds supervisors that hang: stopped by a signal, blocked on a file, or in a loop without an end.
+
+A supervisor writes a heartbeat each second. Silence is counted by the process that looks, on its own monotonic
+clock, and only while it looks often: a machine that slept, was paused or swapped, or whose clock jumped loses
+no job by that. It does not count either while the disk takes no writes, since then no heartbeat can be written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scheduling.backends import opening
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import JobFiles
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 30.0  # seconds of silence until a supervisor is killed
+LONGEST_GAP = 5.0  # seconds between two looks; what is longer counts as so much
+USUAL_GAP = 5.0  # seconds of silence that a busy machine explains
+
+
+@dataclass(slots=True)
+class _Silence:
+    """What was seen of a supervisor last, and for how long nothing else."""
+
+    sign: object
+    seconds: float = 0.0
+
+
+class Watchdog:
+    """Counts how long the supervisors below `root` have been silent, as seen by one process."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._looked_at = _now()
+        self._passed = 0.0  # seconds that count between the last two looks
+        self._silences: dict[str, _Silence] = {}
+        self._disk_takes: bool | None = None  # what this look found out; None: nobody asked yet
+
+    def begin_look(self) -> None:
+        """Starts a look at all supervisors."""
+        now = _now()
+        self._passed, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now
+        self._disk_takes = None
+
+    def is_overdue(self, files: JobFiles, status: dict[str, Any]) -> bool:
+        """Whether the supervisor of a gang that has not ended was silent for too long."""
+        token, sign = status["token"], _sign(files, status)
+        known = self._silences.get(token)
+        if known is None or (sign is not None and sign != known.sign):
+            self._silences[token] = _Silence(sign)
+            return False
+        known.seconds += self._passed
+        if known.seconds > USUAL_GAP and not self._does_disk_take():
+            known.seconds = 0.0
+        return known.seconds >= PATIENCE
+
+    def end_look(self, tokens: Iterable[str]) -> None:
+        """Forgets all gangs but these."""
+        self._silences = {token: self._silences[token] for token in tokens if token in self._silences}
+
+    def _does_disk_take(self) -> bool:
+        if self._disk_takes is None:
+            self._disk_takes = _takes_writes(self._root)
+        return self._disk_takes
+
+
+def _sign(files: JobFiles, status: dict[str, Any]) -> object:
+    """What changes as long as the supervisor lives; None from one that gives no sign at all."""
+    if not status["supervisor"]:
+        # It waits for the end of the turn before, whose supervisor gives signs of its own; or nobody took it up.
+        before = (older for older in files.statuses() if older["epoch"] < status["epoch"])
+        return _now() if any(map(_is_supervised, before)) else None
+    supervisor = processes.look(status["supervisor"][0])
+    if supervisor is not None and supervisor.state in "Tt":
+        return None
+    return files.last_beat(status["epoch"]).get("at")
+
+
+def _is_supervised(status: dict[str, Any]) -> bool:
+    return (
+        status["phase"] != "ended"
+        and bool(status["supervisor"])
+        and processes.is_alive(*status["supervisor"])
+    )
+
+
+def _now() -> float:
+    return time.monotonic()  # which stands still while the machine sleeps
+
+
+def _takes_writes(root: Path) -> bool:
+    """Whether a heartbeat could be written and lasts; waits as long as the disk makes everybody wait."""
+    name = f".probe-{os.getpid()}-{threading.get_ident()}"
+    try:
+        with opening.folder(root, ".beats") as folder:
+            opening.replace_file(name, b"x" * 4096, folder=folder, durable=True)
+            os.unlink(name, dir_fd=folder)
+    except OSError as error:
+        logger.warning("heartbeats cannot be written, so silence counts for nothing: %s", opening.why(error))
+        return False
+    return True

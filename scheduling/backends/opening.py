@@ -1,0 +1,187 @@
+"""Opens files that somebody else may have replaced: follows no link, never blocks, accepts plain files only.
+
+A job may put anything where a file of its own is expected: a FIFO that blocks its reader, a symbolic link to a
+file that only the portal may read, a hard link to another user's file, a folder, a sparse file of many
+terabytes. Everything in a job's folder is therefore reached from an open folder, name by name, by these functions.
+Each of them raises OSError for what it does not accept, so one `except OSError` handles all of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: neither a FIFO without a writer nor a file under a lease (fcntl F_SETLEASE) makes us wait.
+CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+MOST_NAMES = 100_000  # of one folder that are looked at
+LONGEST_JSON = 64 * 1024 * 1024  # bytes
+
+
+class NotPlain(OSError):
+    """Something other than a plain file with one name lies there."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(errno.EINVAL, what, name)
+
+
+@contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Closes the file descriptor at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_folder(base: Path, *names: str, make: bool = False) -> int:
+    """Opens the folder `base`/`names`… and returns its file descriptor.
+
+    Links may lead to `base`, which the operator chose; none of `names` may be one. With `make`, missing
+    folders are created with mode 0700.
+    """
+    fd = os.open(base, FOLDER & ~os.O_NOFOLLOW)
+    for name in names:
+        with opened(fd) as parent:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(_checked(name), 0o700, dir_fd=parent)
+            fd = os.open(_checked(name), FOLDER, dir_fd=parent)
+    return fd
+
+
+@contextmanager
+def folder(base: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """Like `open_folder`, and closes the folder at the end."""
+    with opened(open_folder(base, *names, make=make)) as fd:
+        yield fd
+
+
+def open_file(name: str, flags: int, *, folder: int, mode: int = 0o600) -> int:
+    """Opens the plain file `name` of the open `folder` and returns its file descriptor.
+
+    Raises NotPlain for anything else, and for a file with several names: another one may be a place where
+    the job may not read or write. O_TRUNC is refused, as it would act before the check.
+    """
+    if flags & os.O_TRUNC:
+        raise ValueError("O_TRUNC empties a file before it is checked")
+    fd = os.open(_checked(name), flags | CAREFULLY, mode, dir_fd=folder)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotPlain(name, f"it is {_kind(found.st_mode)}, not a plain file")
+        if found.st_nlink > 1:
+            raise NotPlain(name, f"it has {found.st_nlink} names (hard links)")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_path(path: Path, flags: int, *, folders: int = 2) -> int:
+    """Like `open_file`, by a path whose file and last `folders` folders must not be links."""
+    parts = path.parts[-1 - folders : -1]
+    with folder(Path(*path.parts[: -1 - folders]), *parts) as fd:
+        return open_file(path.name, flags, folder=fd)
+
+
+def read_file(name: str, *, folder: int, limit: int) -> bytes:
+    """Returns the content of a plain file; raises OSError, also when it is longer than `limit` bytes."""
+    with opened(open_file(name, os.O_RDONLY, folder=folder)) as fd, open(fd, "rb", closefd=False) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it is longer than {limit:,} bytes", name)
+    return content
+
+
+def replace_file(name: str, content: bytes, *, folder: int, durable: bool = False) -> None:
+    """Replaces whatever is called `name` atomically by a new file, which has one writer at a time.
+
+    `durable` also survives a power cut. What cannot be replaced, such as a folder, is put aside.
+    """
+    temporary = f".{_checked(name)}.new"
+    remove_file(temporary, folder=folder)
+    with opened(
+        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CAREFULLY, 0o600, dir_fd=folder)
+    ) as fd:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(content)
+        if durable:
+            os.fsync(fd)
+    try:
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except IsADirectoryError:
+        put_aside(name, folder=folder)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def remove_file(name: str, *, folder: int) -> None:
+    """Removes the name, if there is one; a link is removed and not followed, a folder is put aside."""
+    try:
+        os.unlink(_checked(name), dir_fd=folder)
+    except FileNotFoundError:
+        return
+    except IsADirectoryError:
+        put_aside(name, folder=folder)
+
+
+def put_aside(name: str, *, folder: int) -> str:
+    """Renames whatever lies there, so that its name is free; returns the new name, which no one uses."""
+    aside = f"{name}.{secrets.token_hex(8)}"
+    os.rename(_checked(name), aside, src_dir_fd=folder, dst_dir_fd=folder)
+    return aside
+
+
+def names_in(folder: int, most: int = MOST_NAMES) -> list[str]:
+    """Returns names in the open folder: all of them, or the `most` that come first."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in islice(entries, most)]
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Returns the JSON object in a file, None when there is no such file; ValueError when it is damaged.
+
+    Neither the file nor the folder that it lies in may be a link.
+    """
+    try:
+        with folder(path.parent.parent, path.parent.name) as fd:
+            content = json.loads(read_file(path.name, folder=fd, limit=LONGEST_JSON))
+    except FileNotFoundError:
+        return None
+    except RecursionError:
+        raise ValueError(f"{path.name} is damaged: it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is damaged: it holds no JSON object")
+    return content
+
+
+def write_json(path: Path, content: dict[str, Any], *, durable: bool = True) -> None:
+    """Replaces the file atomically, as `replace_file` does; its folder must exist and be no link."""
+    with folder(path.parent.parent, path.parent.name) as fd:
+        replace_file(path.name, json.dumps(content).encode(), folder=fd, durable=durable)
+
+
+def why(error: OSError | ValueError) -> str:
+    """Returns what went wrong in a few words for people, without a path of this machine."""
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "it is a symbolic link"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _checked(name: str) -> str:
+    if not name or "/" in name or name in {".", ".."}:
+        raise ValueError(f"{name!r} is not the name of a file")
+    return name
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")

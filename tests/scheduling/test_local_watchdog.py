@@ -1,0 +1,247 @@
+"""Supervisors that hang are ended and their GPUs are free again; slow ones and those without a disk are not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from scheduling.backends import opening
+from scheduling.backends.base import End, Gang, Observation, Phase
+from scheduling.backends.local import backend, processes, reports, watchdog
+from scheduling.backends.local.files import read_json
+from tests.scheduling.local_rig import Rig, until
+from tests.scheduling.test_local_crashes import CLEAN, DETACHING
+
+SHORT = 4.0
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "PATIENCE", SHORT)
+    monkeypatch.setattr(watchdog, "USUAL_GAP", SHORT / 2)
+
+
+def running(rig: Rig, script: str = "echo ready; exec sleep 600", **changes: object) -> Gang:
+    gang = rig.start(rig.gang(script, **changes))
+    rig.wait(gang, Phase.RUNNING)
+    return gang
+
+
+def stop_supervisor(rig: Rig, gang: Gang) -> processes.Process:
+    supervisor = processes.look(rig.supervisor(gang))
+    assert supervisor is not None
+    processes.send(supervisor, signal.SIGSTOP)
+    until(lambda: (now := processes.look(supervisor.pid)) and now.is_stopped, "a stopped supervisor")
+    return supervisor
+
+
+def last_beat(rig: Rig) -> processes.Stamp:
+    beat = read_json(rig.files().beat)
+    assert beat is not None
+    return tuple(beat["at"])
+
+
+class Clock:
+    """The monotonic clock of the watchdog, in the hands of a test."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(watchdog, "PATIENCE", 30.0)
+    monkeypatch.setattr(watchdog, "USUAL_GAP", 5.0)
+    made = Clock()
+    monkeypatch.setattr(watchdog, "_now", lambda: made.now)
+    return made
+
+
+def phase_of(rig: Rig, gang: Gang) -> Phase:
+    seen = rig.look(gang)
+    assert seen is not None
+    return seen.phase
+
+
+def phase_after(rig: Rig, gang: Gang, clock: Clock, patiences: float) -> Phase:
+    """How the gang is after so much of the watchdog's patience, in which somebody looked each second."""
+    for _ in range(int(patiences * watchdog.PATIENCE)):
+        clock.now += 1.0
+        rig.look(gang)
+    return phase_of(rig, gang)
+
+
+def test_a_stopped_supervisor_is_ended_with_all_of_its_job_at_its_last_heartbeat(rig: Rig) -> None:
+    gang = rig.start(rig.python(DETACHING + "time.sleep(600)"))
+    rig.wait(gang, Phase.RUNNING)
+    rig.wait_for_log("a child of", times=2)
+    supervisor = stop_supervisor(rig, gang)
+    last = last_beat(rig)
+    least = processes.age(last)
+    seen = rig.wait(gang)
+    assert seen.end is End.LOST
+    assert seen.message == f"its supervisor gave no sign of life for {SHORT:g} s and was killed"
+    assert seen.ended_age is not None
+    assert least <= seen.ended_age <= processes.age(last)
+    assert not rig.processes_of(gang)
+    assert not processes.is_alive(supervisor.pid, supervisor.start)
+    again = rig.start(rig.gang("echo again", epoch=2))
+    assert rig.wait(again).end is End.SUCCEEDED
+
+
+def test_what_dropped_its_environment_after_the_last_heartbeat_is_found_by_its_descent(rig: Rig) -> None:
+    gang = running(rig, f"mkfifo go; read line < go; {CLEAN}")
+    fifo = rig.files().folder / "work" / "rank-0" / "go"
+    until(fifo.exists, "the program")
+    supervisor = stop_supervisor(rig, gang)
+    fifo.write_text("on\n")
+    until(lambda: len(processes.descendants(supervisor.pid)) == 2, "both sleeps")
+    sleeps = processes.descendants(supervisor.pid)
+    assert rig.wait(gang).end is End.LOST
+    assert not any(processes.is_alive(each.pid, each.start) for each in sleeps)
+
+
+def test_a_stop_of_a_job_whose_supervisor_hangs_ends_it(rig: Rig) -> None:
+    gang = running(rig)
+    stop_supervisor(rig, gang)
+    rig.stop(gang)
+    assert rig.wait(gang).phase is Phase.ENDED
+    assert not rig.processes_of(gang)
+
+
+def test_a_supervisor_that_only_pretends_to_run_is_ended(rig: Rig) -> None:
+    """Somebody who may write its heartbeat keeps it fresh, and the supervisor itself is stopped."""
+    gang = running(rig)
+    stop_supervisor(rig, gang)
+    beat = read_json(rig.files().beat)
+    assert beat is not None
+
+    def pretend() -> Observation | None:
+        opening.write_json(rig.files().beat, beat | {"at": processes.stamp()})
+        seen = rig.look(gang)
+        return seen if seen is not None and seen.phase is Phase.ENDED else None
+
+    assert until(pretend, "the end") is not None
+
+
+def test_a_supervisor_that_goes_on_in_time_lives(rig: Rig, clock: Clock) -> None:
+    gang = running(rig)
+    rig.look(gang)
+    for _ in range(3):
+        supervisor, before = stop_supervisor(rig, gang), last_beat(rig)
+        assert phase_after(rig, gang, clock, 0.9) is Phase.RUNNING
+        processes.send(supervisor, signal.SIGCONT)
+        until(lambda before=before: last_beat(rig) != before, "a heartbeat")
+        assert phase_after(rig, gang, clock, 0.9) is Phase.RUNNING
+
+
+def test_a_machine_that_slept_for_an_hour_loses_no_job(rig: Rig, clock: Clock) -> None:
+    """All that passes between two looks counts for little, whatever the clocks say, and however often."""
+    gang = running(rig)
+    rig.look(gang)
+    supervisor = stop_supervisor(rig, gang)
+    for _ in range(int(watchdog.PATIENCE / watchdog.LONGEST_GAP)):
+        assert phase_of(rig, gang) is Phase.RUNNING
+        clock.now += 3600
+    processes.send(supervisor, signal.SIGCONT)
+
+
+def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
+    rig: Rig, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang = running(rig)
+    rig.look(gang)
+    supervisor = stop_supervisor(rig, gang)
+    with monkeypatch.context() as patched:
+        patched.setattr(watchdog, "_takes_writes", lambda root: False)
+        assert phase_after(rig, gang, clock, 2) is Phase.RUNNING
+    # There is room again, and the supervisor has not had its time yet.
+    assert phase_after(rig, gang, clock, 0.9) is Phase.RUNNING
+    assert phase_after(rig, gang, clock, 0.2) is Phase.ENDED
+    assert not processes.is_alive(supervisor.pid, supervisor.start)
+
+
+def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig) -> None:
+    gang = running(rig)
+    supervisor = stop_supervisor(rig, gang)
+    status = read_json(rig.files().status(1))
+    assert status is not None
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        name = processes.look(stranger.pid)
+        assert name is not None
+        opening.write_json(rig.files().status(1), status | {"supervisor": (name.pid, name.start - 1)})
+        rig.backend.observe()
+        assert stranger.poll() is None
+        stranger.kill()
+    processes.send(supervisor, signal.SIGKILL)
+
+
+def test_a_supervisor_that_hangs_before_it_says_who_it_is_is_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = rig.root / "shim.py"
+    hanging.write_text("import os, signal\nif os.fork() == 0:\n    os.kill(os.getpid(), signal.SIGSTOP)\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "SHIM", hanging)
+        gang = rig.start(rig.gang("echo never"))
+    until(lambda: reports.launched(rig.files()), "a supervisor that hangs")
+    seen = rig.wait(gang)
+    assert seen.end is End.START_FAILED
+    assert reports.launched(rig.files()) == []
+    again = rig.start(rig.gang("echo again", epoch=2))
+    assert rig.wait(again).end is End.SUCCEEDED
+
+
+def test_a_start_that_waits_for_the_turn_before_is_no_silence(rig: Rig, clock: Clock) -> None:
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)"
+    old = rig.start(rig.python(stubborn, grace_seconds=600))
+    rig.wait_for_log("ready")
+    new = rig.start(rig.gang("echo new", epoch=2))
+    rig.look(new)
+    for _ in range(3):
+        before = last_beat(rig)
+        until(lambda before=before: last_beat(rig) != before, "a heartbeat")
+        assert phase_after(rig, new, clock, 0.9) is Phase.STARTING
+    rig.stop(old, grace=0)
+    rig.stop(new)
+    processes.send(stop_supervisor(rig, old), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.FROZEN])
+def test_who_is_well_is_never_ended(rig: Rig, clock: Clock, phase: Phase) -> None:
+    gang = running(rig)
+    if phase is Phase.FROZEN:
+        rig.freeze(gang)
+        rig.wait(gang, phase)
+    rig.look(gang)
+    for _ in range(3):
+        before = last_beat(rig)
+        until(lambda before=before: last_beat(rig) != before, "a heartbeat")
+        assert phase_after(rig, gang, clock, 0.9) is phase
+
+
+def test_processes_are_found_by_program_and_arguments() -> None:
+    arguments = [
+        sys.executable,
+        "-c",
+        "import sys; print(flush=True); sys.stdin.read()",
+        "shim.py",
+        "start",
+        "/a",
+        "1",
+        "7",
+    ]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        one.stdout.readline()
+        found = processes.with_arguments("shim.py", ("start", "go-on"), "/a", "1")
+        assert [process.pid for process in found] == [one.pid]
+        for other in (("/a", "2"), ("/b", "1")):
+            assert processes.with_arguments("shim.py", ("start", "go-on"), *other) == []
+        assert processes.with_arguments("shim.py", ("check",), "/a", "1") == []
+        assert os.getpid() not in {process.pid for process in found}
+        one.kill()
