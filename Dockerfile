@@ -6,7 +6,14 @@ COPY requirements-bootstrap.txt ./
 RUN python -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --require-hashes -r requirements-bootstrap.txt
 COPY pyproject.toml uv.lock ./
 # Without the embedded servers: production brings its own.
-RUN /opt/uv/bin/uv sync --no-cache --frozen --no-default-groups --group examples
+RUN /opt/uv/bin/uv sync --no-cache --frozen --no-default-groups
+# The environment of local jobs, which never get the portal's own.
+COPY bin/job-environment bin/
+RUN /opt/uv/bin/uv export --frozen --no-header --only-group examples --output-file /tmp/job-requirements.txt \
+    && python -m venv .environments/python \
+    && /opt/uv/bin/uv pip install --no-cache --python .environments/python/bin/python --require-hashes \
+        --requirements /tmp/job-requirements.txt \
+    && bin/job-environment .environments/python
 COPY manage.py ./
 COPY fairshare fairshare
 COPY accounting accounting

@@ -68,7 +68,7 @@ lock: bootstrap ## resolve the dependencies anew, after an edit of pyproject.tom
 	$(python) bin/pin-uv
 
 clean: ## remove what was built; keeps var/, which holds data
-	rm -rf .venv staticfiles artifacts .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .environments staticfiles artifacts .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 bootstrap:

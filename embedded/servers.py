@@ -66,9 +66,10 @@ class Server:
 
         Raises StartError with the log's end when the server does not come up.
         """
-        for folder in (self.folder, self.log.parent):
+        # Whatever the umask: the unprivileged user passes through, and nobody else reads logs.
+        for folder, mode in ((self.folder, 0o755), (self.log.parent, 0o700)):
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o755)  # whatever the umask: the unprivileged user passes through
+            folder.chmod(mode)
         self.prepare()
         wait_until_left(self.data, STOP_PATIENCE)
         for attempt in range(PORT_ATTEMPTS):

@@ -43,11 +43,17 @@ class Service:
         self.process = self._launch()
         self.state = "starting"
 
-    def check(self) -> None:
-        """Take note when what was starting serves."""
-        if self.state == "starting" and self._is_ready():
-            self.state = "running"
-            self._since = time.strftime("%H:%M:%S")
+    def check(self) -> bool:
+        """Take note when what was starting serves; whether it was just now."""
+        if self.state != "starting" or not self._is_ready():
+            return False
+        self.state = "running"
+        self._since = time.strftime("%H:%M:%S")
+        return True
+
+    def notices(self) -> list[str]:
+        """What people should know once it runs."""
+        return []
 
     def note_death(self) -> str:
         """Take note that its process has ended; plan the restart; return what to tell people."""
@@ -156,6 +162,14 @@ class Program(Service):
             log.seek(self._log_offset)
             return log.read(1_000_000)
 
+    def notices(self) -> list[str]:
+        """What it wants people to know at its start: lines that begin with its name and say more than "ready"."""
+        prefix = f"{self.name}: "
+        lines = [
+            line for line in self._said().decode(errors="replace").splitlines() if line.startswith(prefix)
+        ]
+        return [line.removeprefix(prefix) for line in lines if line != f"{prefix}ready"]
+
     def _last_words(self) -> str:
         lines = self._said().decode(errors="replace").strip().splitlines()
         return f"Its last words: {lines[-1].strip()[:200]}" if lines else ""
@@ -230,5 +244,6 @@ def portal_programs(host: str, port: int, logs: Path, environment: Mapping[str, 
             log=logs / "watch.log",
             environment=environment,
             patience=10,
+            ready_when_it_says=b"watch: ready",
         ),
     ]

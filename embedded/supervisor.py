@@ -140,8 +140,14 @@ class Supervisor:
     def _start_service(self, service: Service) -> None:
         service.start()
         self._watch(service)
-        service.check()
+        self._check(service)
         self._show()
+
+    def _check(self, service: Service) -> None:
+        """Take note when it serves, and pass on what it wants people to know."""
+        if service.check():
+            for notice in service.notices():
+                self.display.say(notice)
 
     # --- keep running --------------------------------------------------------------------------
 
@@ -151,7 +157,7 @@ class Supervisor:
             for service in self._services():
                 if service.restart_at is not None and time.monotonic() >= service.restart_at:
                     self._restart(service)
-                service.check()
+                self._check(service)
             self._show()
 
     def _restart(self, service: Service) -> None:

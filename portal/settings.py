@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from environ.fileaware_mapping import FileAwareMapping
 
 from scheduling import whereabouts
+from scheduling.backends.local.isolation import USUAL_UIDS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -271,9 +272,11 @@ if FAIRLOT_KEEP_JOB_FILES_DAYS < 0:
     raise ImproperlyConfigured("FAIRLOT_KEEP_JOB_FILES_DAYS must be 0 (for ever) or a number of days")
 # Beat and watch keep this file new while they work; health checks look at its age.
 FAIRLOT_HEARTBEAT_FILE = env.str("FAIRLOT_HEARTBEAT_FILE", "")
+# What jobs of the local backend run as `python`: bin/bootstrap and the Dockerfile make it beside the portal's own.
+FAIRLOT_JOB_PYTHON = BASE_DIR / ".environments" / "python"
 # Named environments of the local backend: what PATH a job gets.
 FAIRLOT_ENVIRONMENTS = {
-    "python": f"{BASE_DIR / '.venv' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+    "python": f"{FAIRLOT_JOB_PYTHON / 'bin'}:/usr/local/bin:/usr/bin:/bin",
     "system": "/usr/local/bin:/usr/bin:/bin",
 }
 FAIRLOT_EXAMPLES_DIR = BASE_DIR / "examples"
@@ -290,7 +293,18 @@ try:
     FAIRLOT_PORTAL_FROM = whereabouts.read(env.list("FAIRLOT_PORTAL_FROM", default=[]))
 except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
-# The local backend runs jobs as the portal's own user, so it serves loopback only unless told otherwise.
+# Users for the teams' jobs on this machine, where Fairlot runs as root; the last one is not given to a team.
+_first, _, _last = env.str("FAIRLOT_LOCAL_UIDS", f"{USUAL_UIDS[0]}-{USUAL_UIDS[-1]}").partition("-")
+if not (_first.isdecimal() and _last.isdecimal() and 1000 <= int(_first) < int(_last) < 2**31):
+    raise ImproperlyConfigured("FAIRLOT_LOCAL_UIDS must be like 50000-59999: unused user ids from 1000 up")
+FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
+# Where nothing keeps local jobs apart, only admins may submit them, unless this says that all are trusted.
+FAIRLOT_LOCAL_TRUSTS_ALL = env.bool("FAIRLOT_LOCAL_TRUSTS_ALL", False)
+# What local jobs must not see, and what they must neither read nor write wherever it is.
+_var = Path(env.str("FAIRLOT_VAR", str(BASE_DIR / "var")))
+FAIRLOT_SECRET_PLACES = [_var / "secrets", BASE_DIR / ".env"]
+FAIRLOT_PRIVATE_PLACES = [BASE_DIR, _var]
+# Local jobs are programs on the portal's machine, so it serves loopback only unless told otherwise.
 FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 
 # Whom security.txt names: addresses such as mailto:security@example.org or https://example.org/report.

@@ -104,7 +104,7 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
 def _not_here(spec: JobSpec) -> dict[str, str]:
     usual = type(spec).model_fields
     problems = {
-        field: "is for containers, and jobs of this machine are processes of the portal's own user: leave it out"
+        field: "is for containers, and jobs of this cluster are processes of the portal's machine: leave it out"
         for field in ONLY_IN_CONTAINERS
         if getattr(spec, field) != usual[field].default
     }

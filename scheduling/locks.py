@@ -17,6 +17,7 @@ class Lock(IntEnum):
     ANALYSIS = 7_105  # its second key is the number of a place
     LIMITS = 7_106  # its second key is 0: of all clusters
     REPORTS = 7_107  # the same
+    TEAM_UIDS = 7_108  # the same
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -39,6 +40,12 @@ def lock_limits() -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.LIMITS, 0])
+
+
+def lock_team_uids() -> None:
+    """Waits for the right to give a team a user of the portal's machine, until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.TEAM_UIDS, 0])
 
 
 def stay_attached(cluster_id: int) -> None:

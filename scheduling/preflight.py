@@ -9,6 +9,7 @@ from typing import TypeAlias
 from django.conf import settings
 
 from accounting.clock import now_from_database
+from accounting.errors import Refused
 from accounting.models import Generation, Price, Tenant, User
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
@@ -18,6 +19,7 @@ from scheduling.actions.secrets import find_secrets
 from scheduling.actions.submitting import check_spec
 from scheduling.actions.volumes import find_volumes
 from scheduling.explain import Explainer, paused_in_words
+from scheduling.isolation import why_refused
 from scheduling.models import Cluster, Job, Node
 from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.spec import JobSpec
@@ -44,7 +46,9 @@ class Preflight:
 
 
 def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> Preflight:
-    """Asks the scheduler's own policy; raises SpecError for what the cluster does not understand."""
+    """Asks the scheduler's own policy; raises Refused where the actor may not submit, SpecError for a wrong spec."""
+    if refusal := why_refused(cluster, actor):
+        raise Refused(refusal, field="cluster")
     generation_ids = check_spec(cluster=cluster, spec=spec)
     find_secrets(owner=actor, tenant=tenant, spec=spec)
     find_volumes(tenant=tenant, cluster=cluster, spec=spec)

@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # A developer's own settings must not change what a test sees.
 SETTINGS_OF_THE_SHELL = (
     "ALLOWED_HOSTS", "BEHIND_PROXY", "DEBUG", "FAIRLOT_CURRENCY", "FAIRLOT_ENVIRONMENTS",
-    "FAIRLOT_ISSUER", "FAIRLOT_LOCAL_BEYOND_LOOPBACK", "FAIRLOT_LOG_LIMIT_BYTES", "FAIRLOT_PORTAL_FROM",
-    "FAIRLOT_SESSIONS_URL", "PUBLIC_URL",
+    "FAIRLOT_ISSUER", "FAIRLOT_LOCAL_BEYOND_LOOPBACK", "FAIRLOT_LOCAL_UIDS",
+    "FAIRLOT_LOG_LIMIT_BYTES", "FAIRLOT_PORTAL_FROM", "FAIRLOT_SESSIONS_URL", "PUBLIC_URL",
 )  # fmt: skip
 
 
@@ -59,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "FAIRLOT_SEALING_KEYS": secrets.token_urlsafe(48),
         "FAIRLOT_JOBS_DIR": str(scratch / "jobs"),
         "LOG_LEVEL": "WARNING",
+        # Whatever keeps jobs apart where the tests run; tests of that say otherwise.
+        "FAIRLOT_LOCAL_TRUSTS_ALL": "true",
     }
     for name in SETTINGS_OF_THE_SHELL:
         os.environ.pop(name, None)

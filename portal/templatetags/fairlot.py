@@ -20,8 +20,10 @@ from fairshare.model import Reason
 from portal import wording
 from portal.jobs.story import places as places_of
 from portal.jobs.story import why_ended
+from scheduling import isolation
+from scheduling.backends.local.isolation import Isolation
 from scheduling.explain import SHORT
-from scheduling.models import Job, Lease
+from scheduling.models import Cluster, Job, Lease
 
 register = template.Library()
 
@@ -40,6 +42,12 @@ def icon(name: str, label: str = "") -> SafeString:
 
 
 show_icon = icon  # where an argument has its name
+
+
+@register.simple_tag
+def isolation_of(cluster: Cluster) -> Isolation | None:
+    """What keeps the jobs of a local cluster apart; None for other clusters, and while no job can run."""
+    return isolation.isolation_in(cluster)
 
 
 @register.simple_tag(takes_context=True)

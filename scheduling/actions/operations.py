@@ -18,8 +18,9 @@ from accounting.clock import now_from_database
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started
 from scheduling.actions.secrets import secrets_of
 from scheduling.actions.sessions import base_url, token_of
+from scheduling.actions.team_uids import uid_of
 from scheduling.actions.volumes import volumes_of
-from scheduling.backends import backend_for
+from scheduling.backends import backend_for, gives_users
 from scheduling.backends.base import (
     USUAL,
     Backend,
@@ -35,6 +36,7 @@ from scheduling.backends.base import (
     Worker,
 )
 from scheduling.containers import machines, room_for
+from scheduling.isolation import is_trusted
 from scheduling.models import Cluster, Job, Lease, Node, Operation
 from scheduling.spec import JobSpec
 
@@ -245,6 +247,8 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         secrets=_secrets(lease, spec),
         mounts=volumes_of(lease.job, spec),
         container=_container(lease.job, spec),
+        uid=uid_of(actor=None, tenant=lease.job.tenant) if gives_users(lease.job.cluster) else None,
+        is_trusted=is_trusted(lease.job.owner),
         workers=[
             Worker(
                 rank=rank,

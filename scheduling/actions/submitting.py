@@ -24,6 +24,7 @@ from scheduling.binding import Binding
 from scheduling.containers import Machine, machines, problems_of
 from scheduling.explain import Explainer
 from scheduling.history import History
+from scheduling.isolation import why_refused
 from scheduling.locks import stay_attached
 from scheduling.models import Cluster, ClusterAccess, Job, Node, Secret, Volume
 from scheduling.spec import JobSpec, SpecError
@@ -215,6 +216,8 @@ class _Place:
         stay_attached(cluster.pk)
         if not Cluster.objects.attached().filter(pk=cluster.pk).exists():
             raise Refused(f"{cluster.name} is detached; it takes no jobs.", field="cluster")
+        if refusal := why_refused(cluster, actor):
+            raise Refused(refusal, field="cluster")
         self.actor, self.tenant, self.cluster, self.reader = actor, tenant, cluster, reader
         self.why = why or f"Submitted by {actor.get_username()}"
         self.replica = replica

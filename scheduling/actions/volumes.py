@@ -16,6 +16,7 @@ from accounting.models import Tenant, User
 from scheduling import live
 from scheduling.backends.base import BackendError, Mount
 from scheduling.brought import NAME, NAME_IN_WORDS
+from scheduling.isolation import isolation_in
 from scheduling.models import Cluster, ClusterAccess, Job, JobVolume, Volume
 from scheduling.spec import JobSpec, SpecError
 
@@ -41,7 +42,7 @@ def grant_volume(
     if not NAME.fullmatch(name):
         raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
     if cluster.backend == Cluster.Backend.LOCAL:
-        source = _folder(source, read_only=read_only)
+        source = _folder(cluster, source, read_only=read_only)
     else:
         _check_claim(cluster, source)
     volume = Volume(cluster=cluster, tenant=tenant, name=name, source=source, read_only=read_only)
@@ -111,20 +112,23 @@ def volumes_of(job: Job, spec: JobSpec) -> list[Mount]:
     ]
 
 
-def _folder(source: str, *, read_only: bool) -> str:
+def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
     """A folder of this machine, whatever links lead to it."""
-    if read_only:
+    isolation = isolation_in(cluster)
+    if read_only and not (isolation and isolation.namespaces):
+        why = isolation.why_no_namespaces if isolation else "no job can run there now"
         raise Refused(
-            "Jobs of this machine run as the portal's own user, and nothing keeps them from writing where it "
-            "may write: grant it read-write, or keep the data in a Kubernetes cluster.",
+            f"Jobs in {cluster.name} cannot be kept from writing where file permissions let them ({why}). Grant it "
+            "read-write, and let the folder's permissions protect it.",
             "read_only",
         )
     if not source.startswith("/") or not Path(source).is_dir():
         raise Refused("An absolute folder of the portal's machine that is there.", "source")
     folder = Path(source).resolve()
-    jobs = settings.FAIRLOT_JOBS_DIR.resolve()
-    if jobs.is_relative_to(folder) or folder.is_relative_to(jobs):
-        raise Refused("The folders of jobs are in it, or it is in them.", "source")
+    for private in (settings.FAIRLOT_JOBS_DIR, *settings.FAIRLOT_PRIVATE_PLACES):
+        place = private.resolve()
+        if place.is_relative_to(folder) or folder.is_relative_to(place):
+            raise Refused("The portal's own folders or those of jobs are in it, or it is in them.", "source")
     if len(str(folder)) > Volume._meta.get_field("source").max_length:  # type: ignore[operator]
         raise Refused("Its path is too long.", "source")
     return str(folder)

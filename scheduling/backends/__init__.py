@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scheduling.backends.base import Backend
+    from scheduling.backends.local.backend import LocalBackend
+    from scheduling.backends.local.isolation import Isolation, Places
     from scheduling.models import Cluster
 
 
@@ -20,8 +25,28 @@ def backend_for(cluster: Cluster) -> Backend:
     return attached_backend(cluster)
 
 
+def isolation_of(cluster: Cluster) -> Isolation | None:
+    """What keeps the jobs of a local cluster apart; None for a cluster of containers.
+
+    Raises BackendError when no job can run there.
+    """
+    return _backend(cluster.pk).last_isolation() if cluster.backend == "local" else None
+
+
+def find_isolation(cluster: Cluster) -> Isolation:
+    """Finds out what keeps the jobs apart that this process starts in a local cluster. Raises BackendError."""
+    backend = _backend(cluster.pk)
+    backend.prepare()
+    return backend.isolation
+
+
+def gives_users(cluster: Cluster) -> bool:
+    """Whether this process starts each team's jobs there as a user of the team. Raises BackendError."""
+    return cluster.backend == "local" and _backend(cluster.pk).isolation.users
+
+
 @lru_cache(maxsize=64)
-def _backend(cluster_id: int) -> Backend:
+def _backend(cluster_id: int) -> LocalBackend:
     from django.conf import settings  # noqa: PLC0415 - see above
 
     from scheduling.backends.local.backend import LocalBackend  # noqa: PLC0415
@@ -31,6 +56,31 @@ def _backend(cluster_id: int) -> Backend:
         environments=settings.FAIRLOT_ENVIRONMENTS,
         examples=settings.FAIRLOT_EXAMPLES_DIR,
         log_limit_bytes=settings.FAIRLOT_LOG_LIMIT_BYTES,
+        places=local_places(),
+    )
+
+
+def local_places() -> Places:
+    """Folders and files of the portal that local jobs may not see or need, as the settings say."""
+    from django.conf import settings  # noqa: PLC0415 - see above
+
+    from scheduling.backends.local.isolation import Places  # noqa: PLC0415
+
+    python = settings.FAIRLOT_JOB_PYTHON
+    # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
+    names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_URL", "REDIS_URL")
+    given = [
+        Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
+    ]
+    return Places(
+        jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
+        hidden=[path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)],
+        secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],
+        code=[settings.BASE_DIR.resolve(), Path(sys.prefix).resolve()],
+        # A virtual environment is of little use without the interpreter that it links to.
+        readable=[python.resolve(), settings.FAIRLOT_EXAMPLES_DIR.resolve(), Path(sys.base_prefix).resolve()],
+        needed=[settings.FAIRLOT_EXAMPLES_DIR, python / "bin" / "python"],
+        uids=settings.FAIRLOT_LOCAL_UIDS,
     )
 
 

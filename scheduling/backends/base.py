@@ -118,6 +118,8 @@ class Gang:
     secrets: Secrets = NO_SECRETS
     mounts: Sequence[Mount] = ()
     container: Container = USUAL
+    uid: int | None = None  # the team's user on the portal's machine; None where pods run the gang
+    is_trusted: bool = False  # whose it is may do what the portal may
     may_have_begun: bool = False  # it was told to start before, and what became of that is not known
 
 

@@ -1,7 +1,7 @@
 """State of the scheduling room: clusters, jobs, rounds, leases, and what is still to be done."""
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
-from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange
+from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange, TeamUid
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
@@ -55,6 +55,7 @@ __all__ = [
     "SharingAnalysis",
     "SharingAnomaly",
     "SharingPart",
+    "TeamUid",
     "Trade",
     "TradeLimit",
     "Volume",

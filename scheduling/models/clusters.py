@@ -10,7 +10,7 @@ from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
 
-from accounting.models import Generation
+from accounting.models import Generation, Tenant
 
 # However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.
 MOST_STRETCH = 10
@@ -219,3 +219,14 @@ class NodeChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} from {self.at}"
+
+
+class TeamUid(models.Model):
+    """The user on the portal's machine that runs a team's local jobs. It outlives its team: none gets it again."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.SET_NULL, null=True, related_name="local_uid")
+    uid = models.PositiveIntegerField(unique=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return str(self.uid)

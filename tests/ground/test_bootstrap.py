@@ -39,7 +39,9 @@ def test_an_old_python_is_refused_in_one_line(checkout, tmp_path):
 
 def test_nothing_is_done_when_nothing_changed(checkout):
     (checkout / ".venv/bin").mkdir(parents=True)
-    (checkout / ".venv/bin/python").symlink_to(sys.executable)
+    (checkout / ".environments/python/bin").mkdir(parents=True)
+    for environment in (".venv", ".environments/python"):
+        (checkout / environment / "bin/python").symlink_to(sys.executable)
     files = ("uv.lock", "pyproject.toml", "requirements-bootstrap.txt", "bin/bootstrap")
     together = b"".join((checkout / name).read_bytes() for name in files)
     contents = subprocess.run(["cksum"], input=together, capture_output=True, check=True).stdout.decode()

@@ -251,11 +251,6 @@ def test_the_tree_shows_effective_shares(scene: Scene, browser_of) -> None:
     assert "75\u00a0%" in row
 
 
-def test_settings_warn_that_jobs_run_as_the_portals_user(scene: Scene, browser_of) -> None:
-    html = browser_of(scene.people.ada).get("/admin/settings/").content.decode()
-    assert "runs jobs as the portal's own user" in html
-
-
 def test_what_was_set_is_set(scene: Scene, place, browser_of) -> None:
     ada = browser_of(scene.people.ada)
     for path, form, _ in VERBS[-1:] + OPERATOR_VERBS[:1] + VERBS[17:19] + VERBS[10:11]:

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from accounting.models import AuditEvent
 from portal.submit.fields import Fields
+from scheduling.backends.local.isolation import Isolation
 from scheduling.models import Cluster, ClusterAccess, Job, Node, Volume
 from scheduling.spec import JobSpec
 from tests.portal.scene import Scene
@@ -64,12 +65,16 @@ def test_an_operator_grants_a_claim_and_withdraws_it(
     }
 
 
-def test_a_wrong_grant_says_why_beside_its_field(scene: Scene, browser_of: Any, tmp_path: Path) -> None:
+def test_a_wrong_grant_says_why_beside_its_field(
+    scene: Scene, browser_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Isolation(users=True, namespaces=False, why_no_namespaces="the kernel is too old")
+    monkeypatch.setattr("scheduling.actions.volumes.isolation_in", lambda cluster: found)
     browser = browser_of(scene.people.ada)
     url = reverse("admin_cluster_volume_grant", args=[scene.world.cluster.pk])
     for form, said in (
         ({"name": "x", "source": "claim", "read_only": "off"}, "An absolute folder"),
-        ({"name": "x", "source": str(tmp_path), "read_only": "on"}, "nothing keeps them from writing"),
+        ({"name": "x", "source": str(tmp_path), "read_only": "on"}, "the kernel is too old"),
         ({"name": "No Name", "source": str(tmp_path), "read_only": "off"}, "small letters"),
         ({"name": "x", "source": str(tmp_path), "read_only": "off", "team": "99"}, "Choose one of the list"),
     ):

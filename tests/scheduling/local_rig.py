@@ -16,8 +16,10 @@ from scheduling.backends.base import Gang, Observation, Phase, Worker
 from scheduling.backends.local import processes
 from scheduling.backends.local.backend import LocalBackend
 from scheduling.backends.local.files import JobFiles, read_json
+from scheduling.backends.local.isolation import Places
 from tests.waiting import PATIENCE, wait_for
 
+USER = 2_011_000_000  # of the rig's jobs, where it runs as root
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 T = TypeVar("T")
 
@@ -32,13 +34,20 @@ class Rig:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        needed = (Path(sys.prefix), Path(sys.base_prefix), EXAMPLES)
+        self.places = Places(jobs=root.resolve(), readable=[path.resolve() for path in needed])
         self.backend = self.another_backend()
         self.backend.prepare()
 
     def another_backend(self) -> LocalBackend:
         """As another process, or the next one after a crash, would have it."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-        return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9)
+        return LocalBackend(self.root, {"python": path}, EXAMPLES, 10**9, self.places)
+
+    @property
+    def has_users(self) -> bool:
+        """Whether jobs run as another user."""
+        return self.backend.isolation.users
 
     def files(self, job: int = 1) -> JobFiles:
         return JobFiles(self.root, job)
@@ -67,6 +76,8 @@ class Rig:
             "grace_seconds": 5.0,
             "log_limit_bytes": 10**7,
             "workers": gpus or virtual,
+            "uid": USER,
+            "is_trusted": True,
         }
         return Gang(**given | changes)
 

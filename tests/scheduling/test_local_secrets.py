@@ -1,4 +1,4 @@
-"""Secrets of local jobs: in their processes and in files that only the portal's user reads, and then nowhere."""
+"""Secrets of local jobs: in their processes and in files that only its user reads, and then nowhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 
 from scheduling.backends.base import End, Phase, SecretFolder, Secrets
 from scheduling.backends.local.hidden import put, take_variables
-from tests.scheduling.local_rig import Rig, until
+from tests.scheduling.local_rig import USER, Rig, until
 
 TEXT = "hf_dontTellAnybody"
 SECRETS = Secrets({"HF_TOKEN": TEXT}, [SecretFolder("hf", "/secrets/hf", {"token": TEXT, "user": "bob"})])
@@ -33,8 +33,10 @@ def test_a_gang_finds_them_and_its_end_leaves_none(rig: Rig) -> None:
     [token] = telling(rig)
     assert token == "1/secrets/1/files/hf/token"
     about = os.lstat(rig.root / token)
-    assert stat.S_IMODE(about.st_mode) == 0o600
-    assert stat.S_IMODE(os.lstat(rig.root / "1" / "secrets").st_mode) == 0o700
+    assert about.st_uid == os.getuid()
+    assert stat.S_IMODE(about.st_mode) == (0o640 if rig.has_users else 0o600)
+    assert about.st_gid == (USER if rig.has_users else os.getgid())
+    assert stat.S_IMODE(os.lstat(rig.root / "1" / "secrets").st_mode) == (0o710 if rig.has_users else 0o700)
     for rank in range(2):
         (rig.files().folder / "work" / f"rank-{rank}" / "go").write_text("on\n")
     assert rig.wait(gang).end is End.SUCCEEDED

@@ -13,6 +13,7 @@ from accounting.models import AuditEvent
 from scheduling.actions import grant_volume, submit_job, withdraw_volume
 from scheduling.actions.volumes import volumes_of
 from scheduling.backends.base import BackendError, End, Mount
+from scheduling.backends.local.isolation import Isolation
 from scheduling.models import Cluster, ClusterAccess, Job, Volume
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec, SpecError
@@ -151,13 +152,31 @@ def here(transactional_db: None, settings: Any, tmp_path: Path) -> World:
     return world(v100=4)
 
 
-def test_a_folder_of_this_machine_is_granted_to_write_or_not_at_all(here: World, tmp_path: Path) -> None:
+def test_a_folder_of_this_machine_is_read_only_where_jobs_have_mounts_of_their_own(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "data")
     made = grant(here, "data", source=str(tmp_path / "link"), read_only=False)
     assert made.source == str(tmp_path / "data")
-    with pytest.raises(Refused, match="nothing keeps them from writing") as refused:
-        grant(here, "more", source=str(tmp_path / "data"))
-    assert refused.value.field == "read_only"
+    for namespaces, name in ((True, "seen"), (False, "more")):
+        found = Isolation(users=True, namespaces=namespaces, why_no_namespaces="the kernel is too old")
+        monkeypatch.setattr("scheduling.actions.volumes.isolation_in", lambda cluster, found=found: found)
+        if namespaces:
+            assert grant(here, name, source=str(tmp_path / "data")).read_only
+            continue
+        with pytest.raises(Refused, match="kernel is too old") as refused:
+            grant(here, name, source=str(tmp_path / "data"))
+        assert refused.value.field == "read_only"
+
+
+@pytest.mark.parametrize("private", ["/", ".", "var", "var/secrets", "scheduling"])
+def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, private: str) -> None:
+    """An operator is no admin: a volume must not open the keys of the portal to jobs."""
+    folder = settings.BASE_DIR / private
+    if not folder.is_dir():
+        pytest.skip(f"there is no {private} in this checkout")
+    with pytest.raises(Refused, match="portal's own folders"):
+        grant(here, "x", source=str(folder), read_only=False)
 
 
 @pytest.mark.parametrize("folder", ["data", "{}/none", "{}/var", "{}/var/jobs/cluster-1", "/"])
@@ -173,6 +192,7 @@ def test_a_folder_that_is_none_or_holds_those_of_jobs_is_refused(
 def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
+    data.chmod(0o777)  # the folder's permissions say who may write there
     (data / "in").write_text("seen\n")
     mounts = [Mount("data", "/volumes/data", str(data), read_only=False)]
     script = 'cat "$FAIRLOT_VOLUMES_DIR/data/in"; echo written > "$FAIRLOT_VOLUMES_DIR/data/out"'
@@ -196,7 +216,6 @@ def test_a_local_job_finds_its_volume_and_its_end_leaves_the_data(rig: Rig, tmp_
     ("mount", "words"),
     [
         (Mount("data", "/data", "/tmp", read_only=False), "below /volumes on this machine"),
-        (Mount("data", "/volumes/data", "/tmp", read_only=True), "cannot be kept from being written"),
         (Mount("data", "/volumes/data", "/no/such", read_only=False), "is not there"),
     ],
 )
@@ -204,3 +223,30 @@ def test_what_cannot_be_had_here_fails_the_start_with_the_reason(rig: Rig, mount
     seen = rig.wait(rig.start(rig.gang("true", mounts=[mount])))
     assert seen.end is End.START_FAILED
     assert words in seen.message
+
+
+def test_a_read_only_volume_is_one_or_is_refused(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o777)
+    (tmp_path / "data" / "in").write_text("seen\n")
+    mounts = [Mount("data", "/volumes/data", str(tmp_path / "data"), read_only=True)]
+    seen = rig.wait(rig.start(rig.gang('cd "$FAIRLOT_VOLUMES_DIR/data"; cat in; touch out', mounts=mounts)))
+    if not rig.backend.isolation.namespaces:
+        assert seen.end is End.START_FAILED
+        assert "cannot be kept from being written" in seen.message
+        return
+    assert (seen.end, seen.exit_code) == (End.FAILED, 1)
+    assert rig.log().startswith("seen\n")
+    assert "Read-only file system" in rig.log()
+    assert not (tmp_path / "data" / "out").exists()
+
+
+def test_a_link_put_in_the_place_of_a_volume_leads_nowhere(rig: Rig, tmp_path: Path) -> None:
+    """A job that may write to one volume must not make another one lead to what it may not see."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "secret")
+    mounts = [Mount("data", "/volumes/data", str(tmp_path / "data"), read_only=False)]
+    seen = rig.wait(rig.start(rig.gang("true", mounts=mounts)))
+    if rig.backend.isolation.namespaces:
+        assert seen.end is End.START_FAILED
+        assert "a symbolic link leads to" in seen.message

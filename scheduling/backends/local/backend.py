@@ -24,14 +24,24 @@ from scheduling.backends.base import (
     Use,
     Worker,
 )
-from scheduling.backends.local import folders, hidden, processes, removal, reports, watchdog
+from scheduling.backends.local import (
+    folders,
+    hidden,
+    isolation,
+    processes,
+    removal,
+    reports,
+    sandbox,
+    watchdog,
+)
 from scheduling.backends.local.files import Busy, JobFiles, read_json, reports_in, write_json
+from scheduling.backends.local.isolation import SHIM, Isolation, Places
+from scheduling.backends.local.sandbox import Bind
 from scheduling.backends.local.use import Gauge
 from scheduling.backends.local.watch import renames_in
 from scheduling.backends.logfiles import LogFiles
 
 logger = logging.getLogger(__name__)
-SHIM = Path(__file__).with_name("shim.py")
 KEPT_REPORTS = 3  # of older epochs that nobody forgot
 
 
@@ -45,12 +55,18 @@ class LocalBackend:
     orders_at_once = 1  # each starts a process, and all at once would be slower
 
     def __init__(
-        self, root: Path, environments: Mapping[str, str], examples: Path, log_limit_bytes: int
+        self,
+        root: Path,
+        environments: Mapping[str, str],
+        examples: Path,
+        log_limit_bytes: int,
+        places: Places | None = None,
     ) -> None:
-        self.root = root.absolute()
+        self.root = root.resolve()  # mounts are made by true names
         self.environments = environments
         self.examples = examples
         self.log_limit_bytes = log_limit_bytes
+        self.places = places or Places(jobs=self.root)
         self._gauge = Gauge(self.root)
         self._new_remarks: list[Remark] = []
         self._said: set[str] = set()  # sources of remarks at the last look
@@ -60,19 +76,37 @@ class LocalBackend:
         """Nothing: all is in the order."""
 
     def prepare(self) -> None:
-        """Makes the root folder and checks that supervisors can run; BackendError if not."""
+        """Makes the root folder and finds out how jobs can be kept apart; BackendError if none can run."""
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.root / ".status").mkdir(mode=0o700, exist_ok=True)
-            write_json(self.root / ".status" / ".probe", {})
-            check = [sys.executable, "-I", str(SHIM), "check"]
-            subprocess.run(
-                check, check=True, capture_output=True, timeout=reports.LAUNCH_SECONDS, env={}, text=True
-            )
-        except subprocess.CalledProcessError as error:
-            raise BackendError(f"the supervisor of local jobs cannot run: {error.stderr.strip()}") from None
-        except (OSError, subprocess.TimeoutExpired) as error:
+            self._make_root()
+            found = isolation.find_again(self.places)
+        except OSError as error:
             raise BackendError(f"local jobs cannot run here: {error}") from None
+        if not found.keeps_apart:
+            logger.warning("%s %s", found.short, " ".join(found.not_kept))
+        elif found.unreachable:
+            logger.warning("jobs cannot read what they need: %s", ", ".join(found.unreachable))
+
+    @property
+    def isolation(self) -> Isolation:
+        """What keeps the jobs apart that this process starts. Raises BackendError when none could run."""
+        try:
+            self._make_root()
+            return isolation.known(self.places)
+        except OSError as error:
+            raise BackendError(f"local jobs cannot run here: {error}") from None
+
+    def last_isolation(self) -> Isolation:
+        """What keeps jobs apart, as the process that starts them found last; raises BackendError."""
+        try:
+            return isolation.last(self.places)
+        except OSError as error:
+            raise BackendError(f"local jobs cannot run here: {error}") from None
+
+    def _make_root(self) -> None:
+        (self.root / ".status").mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            self.root.chmod(0o711)  # teams' users pass through
 
     # --- orders --------------------------------------------------------------------------------
 
@@ -279,6 +313,9 @@ class LocalBackend:
             described["continues"] = self._continues(files, described) if thaw else None
             hidden.put(files, gang.epoch, gang.secrets)
             folders.link(files, gang.mounts)
+            if (uid := described["confinement"]["uid"]) is not None:
+                for folder in (hidden.files_of(files, gang.epoch), folders.place(files)):
+                    sandbox.let_read(folder, below=files.folder, gid=uid)
             self._hand_over(files, described)
         files.poke()
 
@@ -294,7 +331,7 @@ class LocalBackend:
             status |= {"phase": "starting", "supervisor": None, "marker": gang["token"]}
             write_json(files.status(gang["epoch"]), status)
             if run_lock is not None:
-                _launch(files, run_lock)
+                _launch(files, run_lock, isolation.launcher(self.isolation))
         finally:
             if run_lock is not None:
                 os.close(run_lock)
@@ -320,8 +357,18 @@ class LocalBackend:
             raise ValueError(f"there is no environment {name!r} on this machine (there is: {known})")
         if [worker.rank for worker in gang.workers] != list(range(len(gang.workers))):
             raise ValueError("the workers' ranks are not 0, 1, 2 …")
+        found = self.isolation
+        if not (found.keeps_apart or gang.is_trusted):
+            raise ValueError(found.refusal)
+        if found.users and gang.uid is None:
+            raise ValueError("its team has no user on this machine")
         hidden.check(gang.secrets)
-        folders.check(gang.mounts)
+        folders.check(gang.mounts, read_only=found.namespaces)
+        binds = [Bind(path=one.source, writable=not one.read_only) for one in gang.mounts]
+        if gang.mounts:
+            binds.append(Bind(path=str(folders.place(files)), writable=False))
+        if gang.secrets.folders:
+            binds.append(Bind(path=str(hidden.files_of(files, gang.epoch)), writable=False))
         workers = [
             {
                 "environment": self._environment(gang, worker, files, self.environments[name]),
@@ -341,6 +388,7 @@ class LocalBackend:
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
             "workers": workers,
             "endpoint": _how_to_ask(gang.endpoint),
+            "confinement": self.places.confinement(found, files.folder, gang.uid, binds),
         }
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
@@ -367,7 +415,8 @@ class LocalBackend:
         if worker.virtual_speed is not None:
             ours["FAIRLOT_GPU_SPEED"] = str(worker.virtual_speed)
         usual = {
-            "PATH": path,
+            # First what `pip install` puts into the job's home (bin/job-environment).
+            "PATH": f"{files.folder / 'home' / '.local' / 'job-packages' / 'bin'}:{path}",
             "HOME": str(files.folder / "home"),
             "TMPDIR": str(files.folder / "tmp" / f"rank-{rank}"),
             "LANG": "C.UTF-8",
@@ -406,9 +455,10 @@ def _errors_of_supervisor(folder: int) -> Iterator[int]:
         yield fd
 
 
-def _launch(files: JobFiles, run_lock: int) -> None:
+def _launch(files: JobFiles, run_lock: int, launcher: Sequence[str]) -> None:
     """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
-    command = [sys.executable, "-I", str(SHIM), "start", str(files.root), str(files.job_id), str(run_lock)]
+    which = (str(files.root), str(files.job_id), str(run_lock))
+    command = [*launcher, sys.executable, "-I", str(SHIM), "start", *which]
     with files.opened(files.folder) as folder, _errors_of_supervisor(folder) as errors:
         launcher = subprocess.Popen(
             command,

@@ -12,15 +12,15 @@ from scheduling.backends.local.files import JobFiles
 from scheduling.brought import VOLUMES, is_in
 
 
-def check(mounts: Sequence[Mount]) -> None:
-    """ValueError in plain words for what cannot be had here."""
+def check(mounts: Sequence[Mount], *, read_only: bool) -> None:
+    """ValueError in plain words for what cannot be had here; `read_only`: whether jobs can be kept from writing."""
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
             raise ValueError(
                 f"volumes lie below {VOLUMES} on this machine, which is $FAIRLOT_VOLUMES_DIR there, "
                 f"and not at {one.path}"
             )
-        if one.read_only:
+        if one.read_only and not read_only:
             raise ValueError(f"the volume {one.name} cannot be kept from being written on this machine")
         if not Path(one.source).is_dir():
             raise ValueError(f"the folder of the volume {one.name} is not there")

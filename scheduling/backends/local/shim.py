@@ -1,6 +1,7 @@
 """The supervisor's program: a small process per gang that outlives whoever started it.
 
-    python -I shim.py check                    whether it could run here
+    python -I shim.py check                    whether it could run here: a Question (sandbox.py) on standard
+                                               input, the Findings on standard output
     python -I shim.py start ROOT JOB LOCK      detaches and runs the job's newest gang
     python -I shim.py go-on ROOT JOB LOCK      the same without detaching: its own successor
 
@@ -10,6 +11,7 @@ so there is no moment in which two supervisors of one job could both believe to 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -20,7 +22,7 @@ from typing import Any
 if __name__ == "__main__":  # run by path and isolated from user settings, so the package must be found
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from scheduling.backends.local import processes
+from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles, read_json, write_json
 from scheduling.backends.local.supervisor import Supervisor
 
@@ -66,5 +68,16 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
     os.execv(sys.executable, [sys.executable, "-I", __file__, "go-on", root, job_id, lock])  # noqa: S606
 
 
-if __name__ == "__main__" and sys.argv[1] != "check":
-    main(*sys.argv[1:])
+def check() -> None:
+    """Prints what the probe finds; ends with a line on standard error when it fails."""
+    try:
+        json.dump(sandbox.probe(json.load(sys.stdin)), sys.stdout)
+    except OSError as error:
+        sys.exit(str(error.strerror or error))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "check":
+        check()
+    else:
+        main(*sys.argv[1:])

@@ -3,8 +3,9 @@
 One supervisor serves all workers of a gang, so that starting, failing and ending are one decision in
 one place and need no talk between processes. It is the subreaper of everything below it: whatever the
 job forks and however it detaches, it stays in this process tree until it is gone, and only when the
-kernel says that no child is left is the end reported. Orders are files (files.py), read when poked and
-every second; they are absolute and fenced by the epoch.
+kernel says that no child is left is the end reported. Where the gang has namespaces (sandbox.py), what
+detaches becomes a child of their first process instead, which is one of ours. Orders are files (files.py),
+read when poked and every second; they are absolute and fenced by the epoch.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from math import inf
 from typing import Any
 
 from scheduling.backends import opening
-from scheduling.backends.local import hidden, processes, removal
+from scheduling.backends.local import hidden, processes, removal, sandbox
 from scheduling.backends.local.files import Busy, JobFiles, read_json, try_lock, write_json
 from scheduling.backends.local.probe import Answer, Probe
-from scheduling.backends.local.worker import PR_SET_CHILD_SUBREAPER, CannotStart, Worker, exit_code, prctl
+from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, exit_code
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
@@ -42,6 +43,7 @@ class Supervisor:
         self.workers = [Worker(files, gang, rank) for rank in range(len(gang["workers"]))]
         self.selector = selectors.DefaultSelector()
         self.port_locks: list[int] = []
+        self.namespaces: sandbox.Namespaces | None = None
         self.probe: Probe | None = None
         self.answered = Answer(None, "")  # as it was told last
         # Why and how it ends: (end, exit code, words). The first verdict stands.
@@ -67,7 +69,7 @@ class Supervisor:
         }
 
     def run(self) -> None:
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
         self._listen()
         self._report()
         self._beat()
@@ -121,7 +123,7 @@ class Supervisor:
         beat = {
             "epoch": self.status["epoch"],
             "at": processes.stamp(),
-            "processes": [(process.pid, process.start) for process in below],
+            "processes": [(process.pid, process.start) for process in below if process.pid != self._init],
             "cpu": cpu,
         }
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
@@ -183,22 +185,39 @@ class Supervisor:
                 processes.MARKER: self.status["marker"],
                 **self._endpoint(),
             }
+            self._confine()
         except OSError as error:
             self._end(("start_failed", None, f"could not be started: {error}"), grace=0)
             return
-        for worker in self.workers:
-            if time.monotonic() >= self.next_beat:
-                self._beat()
-            try:
-                worker.start(shared)
-            except (CannotStart, OSError) as error:
-                message = f"{self._name(worker)}could not be started: {error}"
-                self._end(("start_failed", None, message), grace=0)
-                return
-            if worker.pipe is not None:
-                self.selector.register(worker.pipe, selectors.EVENT_READ, worker)
-        self._report(phase="running", running_at=processes.stamp())
-        self._begin_to_ask()
+        if all(self._has_started(worker, shared) for worker in self.workers):
+            self._report(phase="running", running_at=processes.stamp())
+            self._begin_to_ask()
+
+    def _confine(self) -> None:
+        """Makes the folders and the namespaces that the gang's confinement asks for."""
+        confinement: sandbox.Confinement = self.gang.get("confinement", UNCONFINED)
+        try:
+            sandbox.prepare_folders(self.files.folder, confinement["uid"])
+        except OSError as error:
+            words = f"its folder cannot be used: {error.filename}: {error.strerror}"
+            raise OSError(words) from None
+        if confinement["view"] is not None:
+            self.namespaces = sandbox.Namespaces(confinement["view"])
+            self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
+
+    def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
+        """Starts the worker; ends the gang when it cannot be started."""
+        if time.monotonic() >= self.next_beat:
+            self._beat()
+        try:
+            worker.start(shared, self.namespaces)
+        except (CannotStart, OSError) as error:
+            message = f"{self._name(worker)}could not be started: {error}"
+            self._end(("start_failed", None, message), grace=0)
+            return False
+        if worker.pipe is not None:
+            self.selector.register(worker.pipe, selectors.EVENT_READ, worker)
+        return True
 
     def _reserve_port(self) -> int:
         lock, port = reserve_port(self.files)
@@ -256,10 +275,27 @@ class Supervisor:
                         ended.append(worker)
         except ChildProcessError:
             left = False
+        if self.namespaces is not None and left and self._has_ended():
+            self.namespaces.end()  # and so its first process, which is the last one left
         # Of several at once, one that was killed is the likelier cause than one that then gave up.
         for worker in sorted(ended, key=lambda worker: not os.WIFSIGNALED(worker.exit or 0)):
             self._judge(worker)
         return left
+
+    def _has_ended(self) -> bool:
+        """Whether no process of the gang is left in its namespaces."""
+        if any(worker.pid is not None and worker.exit is None for worker in self.workers):
+            return False
+        return not self._processes()
+
+    def _processes(self) -> list[processes.Process]:
+        """All that the job runs: everything below this process but the first one of its namespaces."""
+        return [each for each in processes.descendants(os.getpid()) if each.pid != self._init]
+
+    @property
+    def _init(self) -> int:
+        """The first process of the gang's namespaces, which is none of the job's; 0 without namespaces."""
+        return self.namespaces.init if self.namespaces is not None else 0
 
     def _judge(self, worker: Worker) -> None:
         """Decides how the gang ends when a main process ended."""
@@ -286,7 +322,7 @@ class Supervisor:
             processes.kill(victims)
             self.killed = self.killed or any(victim.state not in "ZX" for victim in victims)
         elif self.freezing:
-            awake = [each for each in processes.descendants(os.getpid()) if not each.is_stopped]
+            awake = [each for each in self._processes() if not each.is_stopped]
             for process in awake:
                 processes.send(process, signal.SIGSTOP)
             self.seen_stopped = 0 if awake else self.seen_stopped + 1
@@ -387,7 +423,7 @@ class Supervisor:
             self._report(phase="running")
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in processes.descendants(os.getpid()):
+        for process in self._processes():
             processes.send(process, number)
 
 

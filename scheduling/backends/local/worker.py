@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 from scheduling.backends import opening
-from scheduling.backends.local import processes
+from scheduling.backends.local import processes, sandbox
 from scheduling.backends.local.files import JobFiles
 from scheduling.backends.output import Log, Progress
 
 CHUNK = 65536  # bytes, a pipe's usual size
-FOLDERS = ("HOME", "TMPDIR")  # variables whose folders the program makes if they are missing
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
+FOLDERS = ("HOME", "TMPDIR", "FAIRLOT_CHECKPOINT_DIR")  # variables whose folders are made if missing
 IGNORED_BY_US = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
+
+
+UNCONFINED: sandbox.Confinement = {"uid": None, "view": None}
 
 
 class CannotStart(Exception):
     """The worker could not be started; the message says why in plain words."""
-
-
-def prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl failed")
 
 
 class Worker:
@@ -36,6 +30,7 @@ class Worker:
     def __init__(self, files: JobFiles, gang: dict[str, Any], rank: int) -> None:
         self._spec: dict[str, Any] = gang["workers"][rank]
         self._command: list[str] = gang["command"]
+        self._uid: int | None = gang.get("confinement", UNCONFINED)["uid"]
         self._files = files
         self.rank = rank
         self.pid: int | None = None
@@ -48,31 +43,17 @@ class Worker:
             self.progress = Progress(gang["progress_pattern"], files.progress(rank))
         self._log_limit: int = gang["log_limit_bytes"]
 
-    def start(self, shared: dict[str, str]) -> None:
+    def start(self, shared: dict[str, str], namespaces: sandbox.Namespaces | None) -> None:
         """Runs the command with the worker's environment and `shared`; CannotStart if it cannot be run."""
         environment = self._spec["environment"] | shared
-        folder = self._files.folder
-        name = f"rank-{self.rank}"
-        try:
-            # The user's own HOME or TMPDIR is the program's affair: nothing is made outside the job's folder here.
-            for own in (
-                folder / "work" / name,
-                folder / "home",
-                folder / "tmp" / name,
-                folder / "checkpoint",
-            ):
-                with self._files.opened(own, make=True):
-                    pass
-        except OSError as error:
-            raise CannotStart(f"its folder cannot be used: {error.filename}: {error.strerror}") from None
         self.log = self._open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
         told, tell = os.pipe()
         us = os.getpid()
-        self.pid = os.fork()
+        self.pid = namespaces.fork() if namespaces is not None else os.fork()
         if self.pid == 0:
-            self._become(environment, output, tell, us)
+            self._become(environment, output, tell, us, namespaces)
         os.close(output)
         os.close(tell)
         with os.fdopen(told, "rb") as answer:
@@ -90,13 +71,17 @@ class Worker:
             return Log(None, self._log_limit, trouble=opening.why(error))
         return Log(fd, self._log_limit, resumes=True)
 
-    def _become(self, environment: dict[str, str], output: int, tell: int, supervisor: int) -> None:
+    def _become(
+        self,
+        environment: dict[str, str],
+        output: int,
+        tell: int,
+        supervisor: int,
+        namespaces: sandbox.Namespaces | None,
+    ) -> None:
         """Turns this fresh child into the user's program. Never returns."""
         try:
             os.setsid()
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != supervisor:
-                os._exit(125)  # it died before the line above
             for number in IGNORED_BY_US:
                 signal.signal(number, signal.SIG_DFL)
             # If memory runs out, jobs are to go before the portal and its database.
@@ -105,17 +90,33 @@ class Worker:
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
+            if namespaces is not None:
+                namespaces.enter()
+            sandbox.drop_privileges(self._uid)
+            if namespaces is None:  # else they end with the supervisor
+                sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user would undo it
+                if os.getppid() != supervisor:
+                    os._exit(125)  # it died before the line above
             os.closerange(3, tell)  # all of ours close by exec anyway; this is for what a library left open
-            os.closerange(tell + 1, 65536)
-            os.chdir(self._spec["folder"])
-            for name in FOLDERS:
-                Path(environment[name]).mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.closerange(tell + 1, sandbox.MOST_FILES)
+            self._enter_folders(environment)
             os.execvpe(self._command[0], self._command, environment)  # noqa: S606
+        except CannotStart as error:
+            os.write(tell, str(error).encode())
         except BaseException as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
             os.write(tell, f"{self._command[0]}: {reason}".encode())
         finally:
             os._exit(127)
+
+    def _enter_folders(self, environment: dict[str, str]) -> None:
+        """Makes the worker's folders as the job's user, who alone may write there, and goes to work."""
+        try:
+            for folder in (self._spec["folder"], *(environment[name] for name in FOLDERS)):
+                Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chdir(self._spec["folder"])
+        except OSError as error:
+            raise CannotStart(_unusable(error)) from None
 
     def pump(self) -> bool:
         """Moves one piece from the pipe to the log; True when there may be more at once."""
@@ -166,6 +167,10 @@ class Worker:
                 return f"{text}: the machine ran out of memory"
             return f"{text}, not by Fairlot; if memory was short, ask for less"
         return text
+
+
+def _unusable(error: OSError) -> str:
+    return f"its folder cannot be used: {error.filename}: {error.strerror}"
 
 
 def exit_code(status: int) -> int:

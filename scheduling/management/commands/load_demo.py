@@ -24,6 +24,7 @@ from accounting.actions import (
 )
 from accounting.models import Generation, Membership, Quota, Tenant, User
 from scheduling.actions import create_cluster, declare_local_gpus, declare_node, submit_job, update_cluster
+from scheduling.isolation import why_refused
 from scheduling.models import Cluster, Job, Node
 from scheduling.spec import JobSpec
 
@@ -82,7 +83,11 @@ class Command(BaseCommand):
         passwords = {name: _person(name, role, teams.get(team or ""), at) for name, role, team, at in PEOPLE}
         _write(passwords_file, passwords)
         cluster = _cluster()
-        if not without_jobs and not Job.objects.exists():
+        actors = {user.username: user for user in User.objects.all()}
+        refused = [why for owner, *_ in JOBS if (why := why_refused(cluster, actors[owner]))]
+        if refused:
+            self.stdout.write(f"The demo has no jobs: {refused[0]}")
+        elif not without_jobs and not Job.objects.exists():
             for owner, team, name, steps, gain, workers in JOBS:
                 spec = JobSpec(
                     name=name,
@@ -91,8 +96,7 @@ class Command(BaseCommand):
                     workers=workers,
                     checkpoint_grace_seconds=10,
                 )
-                actor = User.objects.get(username=owner)
-                submit_job(actor=actor, tenant=teams[team], cluster=cluster, spec=spec)
+                submit_job(actor=actors[owner], tenant=teams[team], cluster=cluster, spec=spec)
         self.stdout.write(
             f"The demo is loaded: {len(PEOPLE)} people, {len(TEAMS)} teams, cluster {cluster.name}."
         )

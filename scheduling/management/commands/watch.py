@@ -8,11 +8,12 @@ import threading
 import time
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, connection
 
 from scheduling import heartbeat
-from scheduling.backends import backend_for
+from scheduling.backends import backend_for, find_isolation
 from scheduling.backends.base import BackendError
 from scheduling.locks import try_lock_watch
 from scheduling.models import Cluster
@@ -24,6 +25,7 @@ STAND_BY_SECONDS = 2.0
 LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
 LONGEST_PASS = 180.0  # seconds, after which a watcher hangs
+NOT_KEPT_AND_TRUSTED = "Everyone may submit jobs all the same, as FAIRLOT_LOCAL_TRUSTS_ALL says."
 
 
 class Command(BaseCommand):
@@ -35,6 +37,7 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         watchers: dict[int, threading.Thread] = {}
         passes: dict[int, float] = {}  # when each watcher last got on
+        self._say_what_keeps_jobs_apart()
         while not stop.wait(0.0 if not watchers else STAND_BY_SECONDS):
             for cluster_id in self._clusters():
                 thread = watchers.get(cluster_id)
@@ -49,6 +52,21 @@ class Command(BaseCommand):
                 stop.wait(STAND_BY_SECONDS)
         for thread in watchers.values():
             thread.join(timeout=5)
+
+    def _say_what_keeps_jobs_apart(self) -> None:
+        """Prints a line for each local cluster, which `make up` shows; the last line is that this is ready."""
+        try:
+            for cluster in Cluster.objects.attached().filter(backend=Cluster.Backend.LOCAL):
+                isolation = find_isolation(cluster)
+                self.stdout.write(f"watch: {cluster.name}: {isolation.short}")
+                if not isolation.keeps_apart:
+                    told = NOT_KEPT_AND_TRUSTED if settings.FAIRLOT_LOCAL_TRUSTS_ALL else isolation.refusal
+                    self.stdout.write(f"watch: {cluster.name}: {' '.join(isolation.why_not)} {told}")
+        except (DatabaseError, BackendError) as error:
+            logger.warning("what keeps local jobs apart is not known: %s", error)
+            connection.close()
+        self.stdout.write("watch: ready")
+        self.stdout.flush()
 
     def _clusters(self) -> list[int]:
         try:

@@ -1,0 +1,298 @@
+"""What keeps local jobs apart from each other and from the portal: found by trying, said in one place.
+
+Fairlot started as root gives each team's jobs a user of their own. Where the machine allows it, jobs also get
+namespaces: mounts that hide what is not theirs, and a process table of their own. An ordinary user can have
+namespaces as well, on machines that let users create them; there jobs keep the portal's user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from scheduling.backends.local.files import OWN, read_json, write_json
+from scheduling.backends.local.sandbox import Bind, Confinement, View
+
+SHIM = Path(__file__).with_name("shim.py")
+WRITTEN = "isolation.json"
+PROBE_SECONDS = 30.0
+# Far above people's accounts, subordinate ids (/etc/subuid) and what systemd gives to containers.
+USUAL_UIDS = range(2_010_000_000, 2_010_065_536)
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - hidden from jobs, which get folders of their own there
+# Home folders, and sockets and secrets of the machine's services.
+NOT_FOR_JOBS = ("/home", "/root", "/run")
+# But name resolution, and the daemon that keeps NVIDIA's driver initialised.
+FOR_JOBS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nvidia-persistenced")
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What keeps jobs apart here, and if something does not, why not."""
+
+    users: bool  # each team's jobs run as a user of their own
+    namespaces: bool  # jobs have mounts and a process table of their own
+    why_no_users: str = ""
+    why_no_namespaces: str = ""
+    exposed: tuple[str, ...] = ()  # places of the portal that jobs can read or write all the same
+    unreachable: tuple[str, ...] = ()  # places that jobs need and cannot read
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether jobs are kept from what is not theirs, so that people need not trust each other."""
+        return (self.users or self.namespaces) and not self.exposed
+
+    @property
+    def short(self) -> str:
+        """One sentence or two for everybody who may submit here."""
+        if not self.keeps_apart:
+            return "Jobs here run with the rights of the portal: each can read and change all that it can."
+        if not self.users:
+            return (
+                "Jobs here cannot see other jobs' files and processes, or the portal's. They share one user."
+            )
+        if self.namespaces:
+            return (
+                "Each team's jobs run as a user of their own and cannot see other teams' files and processes."
+            )
+        return (
+            "Each team's jobs run as a user of their own. They cannot read other teams' files, but can see that "
+            "other processes and folders exist."
+        )
+
+    @property
+    def kept(self) -> list[str]:
+        """What is kept apart, for admins."""
+        found = []
+        if self.users:
+            found += [
+                "Each team's jobs have a user of their own, without groups, capabilities or setuid programs."
+            ]
+        if self.namespaces:
+            found += [
+                "Mounts hide the portal's folders, home folders, /run, and other jobs' folders and temporary files.",
+                "Jobs see and signal only their own processes, and share no memory or message queues with others.",
+            ]
+        return found
+
+    @property
+    def not_kept(self) -> list[str]:
+        """What is not kept apart, for admins."""
+        found = ["Jobs reach every address that the machine reaches, loopback ports of other jobs included."]
+        found += ["Processors, memory, disk space and the number of processes are not limited."]
+        if self.users:
+            found += ["Jobs of one team share a user, as far as they see each other's files."]
+        found += self.why_not
+        if not self.users and self.namespaces:
+            found += ["Outside the hidden folders, jobs can read what the portal's user can read."]
+        found += [f"Jobs can read or change {path}." for path in self.exposed]
+        found += [
+            f"Jobs cannot read {path}, which they need; move it or open its folders."
+            for path in self.unreachable
+        ]
+        return found
+
+    @property
+    def why_not(self) -> list[str]:
+        """Why jobs have no users or namespaces of their own."""
+        found = [] if self.users else [f"Jobs have no users of their own: {self.why_no_users}."]
+        if not self.namespaces:
+            found += [f"Jobs have no namespaces of their own: {self.why_no_namespaces}."]
+        return found
+
+    @property
+    def refusal(self) -> str:
+        """Why only admins may submit where nothing keeps jobs apart, and what to do."""
+        return (
+            "Jobs here run with the rights of the portal itself, so only admins may submit them. An admin can start "
+            "Fairlot as root, which gives each team's jobs a user of their own, or set FAIRLOT_LOCAL_TRUSTS_ALL=true "
+            "where everyone who may submit jobs is trusted with the portal."
+        )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders and files of this machine that matter to jobs, without links."""
+
+    jobs: Path  # below which all folders of jobs are
+    hidden: Sequence[Path] = ()  # the portal's: not for jobs' eyes
+    secret: Sequence[Path] = ()  # of these, what no job may read or write
+    code: Sequence[Path] = ()  # what no job may write
+    readable: Sequence[Path] = ()  # what jobs need although it lies in a hidden folder
+    needed: Sequence[Path] = ()  # of these, what the probe tries to read
+    uids: range = field(default=USUAL_UIDS)  # for teams; the last one is the probe's
+
+    def confinement(
+        self, isolation: Isolation, folder: Path, uid: int | None, binds: Sequence[Bind] = ()
+    ) -> Confinement:
+        """How the job in `folder` is confined; `binds` are what it may see beyond its own folders."""
+        uid = uid if isolation.users else None
+        view = self._view(folder, binds, uid) if isolation.namespaces else None
+        return Confinement(uid=uid, view=view)
+
+    def _view(self, folder: Path, binds: Sequence[Bind], uid: int | None) -> View:
+        own = [Bind(path=str(folder / name), writable=True) for name in OWN]
+        more = [*map(Path, FOR_JOBS), *self.readable]
+        shown = [
+            Bind(path=str(path), writable=False) for path in more if path.exists() and not path.is_symlink()
+        ]
+        every = [*shown, *own, *binds]
+        hidden = {self.jobs, *self.hidden, *map(Path, NOT_FOR_JOBS), *_own_home()}
+        if uid is not None:  # another user cannot go through closed folders, not even to what it may see
+            hidden |= {
+                closed for bind in every if (closed := closed_ancestor(Path(bind["path"]))) is not None
+            }
+        return View(
+            hidden=[str(path) for path in _outermost(hidden)],
+            temporary=[place for place in TEMPORARY if os.path.isdir(place) and not os.path.islink(place)],
+            tmp=str(folder / "tmp"),
+            binds=every,
+            read_only=uid is None,
+        )
+
+
+def _own_home() -> list[Path]:
+    """The home folder of the portal's user; of some system users it is a folder that all need."""
+    try:
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+        return [home] if home.stat().st_uid == os.geteuid() and home.name not in {"bin", "sbin"} else []
+    except (KeyError, OSError):
+        return []
+
+
+def closed_ancestor(path: Path) -> Path | None:
+    """The outermost folder above `path` that only its owner and group may enter."""
+    for folder in reversed(path.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            return folder
+    return None
+
+
+def _outermost(places: Iterable[Path]) -> list[Path]:
+    """Those that exist and are in none of the others or in a folder for temporary files."""
+    found: list[Path] = []
+    for place in sorted(places):
+        around = (*found, *map(Path, TEMPORARY))
+        if place.exists() and not place.is_symlink() and not any(place.is_relative_to(one) for one in around):
+            found.append(place)
+    return [place for place in found if place != Path("/")]
+
+
+# --- finding out ---------------------------------------------------------------------------------
+
+_known: dict[Path, Isolation] = {}  # what this process has found, by folder of jobs
+
+
+def find_again(places: Places) -> Isolation:
+    """Finds out what keeps jobs apart and writes it down for other processes; OSError when none could run."""
+    places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        places.jobs.chmod(0o711)  # teams' users pass through
+    _known[places.jobs] = found = _find(places)
+    write_json(places.jobs / WRITTEN, asdict(found))
+    return found
+
+
+def force(places: Places, isolation: Isolation) -> None:
+    """Has this process confine jobs so, without trying; for tests of what a machine can do and is not asked to."""
+    _known[places.jobs] = isolation
+
+
+def known(places: Places) -> Isolation:
+    """What keeps the jobs apart that this process starts. Raises OSError when none could run."""
+    return _known.get(places.jobs) or find_again(places)
+
+
+def last(places: Places) -> Isolation:
+    """What whoever starts jobs has found last. Raises OSError when none could run."""
+    try:
+        written = read_json(places.jobs / WRITTEN)
+    except ValueError:  # a power cut damaged it
+        written = None
+    return known(places) if written is None else _read(written) or known(places)
+
+
+def _read(written: dict[str, Any]) -> Isolation | None:
+    """None for what another version wrote."""
+    try:
+        lists = {name: tuple(written[name]) for name in ("exposed", "unreachable")}
+        return Isolation(**{**written, **lists})
+    except (KeyError, TypeError):
+        return None
+
+
+def _find(places: Places) -> Isolation:
+    """Tries the ways to confine jobs, best first."""
+    if os.geteuid() != 0:
+        why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
+        found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
+        return found or _shared(places, why_no_users, why)
+    found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
+    if found is not None:
+        return found
+    found, why = _try(places, Isolation(users=True, namespaces=False, why_no_namespaces=why_no_namespaces))
+    return found or _shared(places, f"this root may not become another user: {why}", why_no_namespaces)
+
+
+def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolation:
+    none = Isolation(False, False, why_no_users, why_no_namespaces)
+    found, why = _try(places, none)
+    if found is None:
+        raise OSError(why)
+    return none
+
+
+def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
+    """With what the probe found; or None and why it does not work, in plain words."""
+    folder = Path(tempfile.mkdtemp(prefix=".probe-", dir=places.jobs))
+    try:
+        confinement = places.confinement(isolation, folder, places.uids[-1])
+        kept_apart = isolation.users or isolation.namespaces
+        asked = {
+            "confinement": confinement,
+            "folder": str(folder),
+            "secret": [str(path) for path in places.secret] if kept_apart else [],
+            "code": [str(path) for path in places.code] if kept_apart else [],
+            "needed": [str(path) for path in places.needed],
+        }
+        done = subprocess.run(
+            [*launcher(isolation), sys.executable, "-I", str(SHIM), "check"],
+            input=json.dumps(asked),
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            env={"LANG": "C.UTF-8"},
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            return None, (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        findings = json.loads(done.stdout)
+        return replace(isolation, **{name: tuple(paths) for name, paths in findings.items()}), ""
+    except subprocess.TimeoutExpired:
+        return None, f"it took longer than {PROBE_SECONDS:g} s"
+    except OSError as error:
+        return None, str(error)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def launcher(isolation: Isolation) -> list[str]:
+    """What a supervisor is started with: an ordinary user's needs a user namespace to make others in.
+
+    Raises FileNotFoundError.
+    """
+    if isolation.users or not isolation.namespaces:
+        return []
+    program = shutil.which("unshare", path="/usr/bin:/bin:/usr/sbin:/sbin")
+    if program is None:
+        raise FileNotFoundError("unshare is missing (package util-linux)")
+    return [program, "--user", "--map-current-user", "--keep-caps", "--"]

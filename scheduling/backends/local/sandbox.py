@@ -1,0 +1,413 @@
+"""Confines a gang's processes: a user of their own, no privileges, own mounts, processes and IPC.
+
+Only supervisors and the probe of `isolation.py` use this. Both are fresh processes with one thread, so that
+they may run Python between fork and exec, and may create PID namespaces, which the kernel refuses to others.
+
+The mounts hide folders rather than name what is visible: a job finds the machine's programs and libraries
+where they are, but neither the portal's folders, nor home folders, nor what other jobs left in /tmp.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn, TypedDict
+
+from scheduling.backends.local import processes
+from scheduling.backends.local.files import OWN
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+SYS_MOUNT_SETATTR = 442  # the same on all architectures but Alpha; Linux 5.12
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP = 1, 4, 23, 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+CAPABILITY_VERSION_3 = 0x20080522
+READY = b"ready\n"
+MOST_FILES = 65536  # descriptors that a library may have left open
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Bind(TypedDict):
+    """A folder or file that stays visible although what is around it is hidden."""
+
+    path: str
+    writable: bool
+
+
+class View(TypedDict):
+    """What a gang sees of the machine."""
+
+    hidden: list[str]  # folders and files, none of them within another
+    temporary: list[str]  # places that show the job's own temporary folder instead
+    tmp: str  # that folder
+    binds: list[Bind]
+    read_only: bool  # everything but the writable binds, where the job has no user of its own
+
+
+class Confinement(TypedDict):
+    """How a gang is confined; `uid` None leaves it the supervisor's user, `view` None its mounts."""
+
+    uid: int | None
+    view: View | None
+
+
+def _call(what: str, result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def prctl(option: int, value: int = 0) -> None:
+    _call(f"prctl {option}", _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+# --- users and privileges ------------------------------------------------------------------------
+
+
+def drop_privileges(uid: int | None) -> None:
+    """Becomes the user for good, without groups, capabilities, or programs that would give them back.
+
+    With `uid` None the user stays and the privileges go. Raises OSError.
+    """
+    for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
+        with suppress(PermissionError):  # no CAP_SETPCAP: no_new_privs keeps exec from giving any, too
+            if _libc.prctl(PR_CAPBSET_READ, ctypes.c_ulong(capability), 0, 0, 0) == 1:
+                prctl(PR_CAPBSET_DROP, capability)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    _call("prctl", _libc.prctl(PR_CAP_AMBIENT, ctypes.c_ulong(PR_CAP_AMBIENT_CLEAR_ALL), 0, 0, 0))
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    _call("capset", _libc.capset(header, (ctypes.c_uint32 * 6)()))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def prepare_folders(folder: Path, uid: int | None) -> None:
+    """Makes the folders that a job may write to, its user's where it has one; OSError when the disk refuses.
+
+    `folder` belongs to the portal, so that the job can put nothing in the place of one of them. No process of
+    the job may run.
+    """
+    if uid is not None:
+        os.chown(folder, -1, uid, follow_symlinks=False)
+        folder.chmod(0o710)
+    for name in OWN:
+        path = folder / name
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        if uid is not None and found.st_uid != uid:
+            _give(path, found.st_uid, uid)
+
+
+def let_read(folder: Path, *, below: Path, gid: int) -> None:
+    """Lets a group read a tree of the portal's, which it made in `below` just now; nothing when there is none."""
+    if not folder.exists():
+        return
+    for above in folder.parents:
+        if above == below:
+            break
+        os.chown(above, -1, gid, follow_symlinks=False)
+        above.chmod(0o710)
+    for _, _, names, fd in os.fwalk(folder):
+        os.chown(fd, -1, gid)
+        os.chmod(fd, 0o750)  # noqa: S103 - of the team alone
+        for name in names:
+            if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):  # no link to elsewhere
+                os.chown(name, -1, gid, dir_fd=fd, follow_symlinks=False)
+                os.chmod(name, 0o640, dir_fd=fd)
+
+
+def _give(path: Path, owner: int, uid: int) -> None:
+    """Gives a tree to `uid`: what `owner` has in it under one name only, as another name may be elsewhere."""
+    for _, folders, files, fd in os.fwalk(path):
+        for name in (*folders, *files):
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if found.st_uid == owner and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    os.chown(path, uid, uid, follow_symlinks=False)
+
+
+# --- namespaces ----------------------------------------------------------------------------------
+
+
+class Namespaces:
+    """Process table, mounts and IPC of one gang. They live as long as `init`, their first process.
+
+    A process is born into a process table and cannot move. Helpers that end at once make `init` and later processes,
+    so that this process itself stays as it is; the kernel makes it the parent, as it is a subreaper.
+    """
+
+    def __init__(self, view: View) -> None:
+        """Opens them; this process must be a subreaper. Raises OSError."""
+        self.emptied, tell = os.pipe()  # a byte in it: no process but `init` is left
+        waiting, go = os.pipe()
+        us = os.getpid()
+        self.init = _born(lambda: _call("unshare a process table", _libc.unshare(CLONE_NEWPID)))
+        if self.init == 0:
+            os.close(go)
+            _hold(view, tell, waiting, us)
+        os.close(tell)
+        os.close(waiting)
+        os.write(go, b"\n")  # from now on this process is its parent
+        os.close(go)
+        answer = _read_line(self.emptied)
+        if not answer.startswith(READY):  # it may already have said that no process is there yet
+            os.kill(self.init, signal.SIGKILL)
+            os.waitpid(self.init, 0)
+            raise OSError(errno.EPERM, answer.decode(errors="replace").strip() or "it was killed")
+        os.set_blocking(self.emptied, False)
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        self._spaces = {
+            kind: os.open(f"/proc/{self.init}/ns/{name}", flags)
+            for name, kind in (("pid", CLONE_NEWPID), ("ipc", CLONE_NEWIPC), ("mnt", CLONE_NEWNS))
+        }
+
+    def fork(self) -> int:
+        """Like os.fork(), for a child in the process table; it has to `enter` the rest. Raises OSError."""
+        return _born(lambda: self._enter(CLONE_NEWPID))
+
+    def enter(self) -> None:
+        """Moves a forked process into the mounts and the IPC."""
+        self._enter(CLONE_NEWIPC)
+        self._enter(CLONE_NEWNS)
+
+    def _enter(self, kind: int) -> None:
+        _call("setns", _libc.setns(self._spaces[kind], kind))
+
+    def end(self) -> None:
+        """Kills whatever is in them."""
+        os.kill(self.init, signal.SIGKILL)
+
+
+def _born(choose: Callable[[], None]) -> int:
+    """Like os.fork(), for a child whose process table `choose` has chosen, in a helper; raises OSError."""
+    told, tell = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        try:
+            choose()
+            child = os.fork()
+        except OSError as error:
+            os.write(tell, str(error.strerror).encode())
+            os._exit(0)
+        if child == 0:
+            os.close(told)
+            os.close(tell)
+            return 0
+        os.write(tell, str(child).encode())
+        os._exit(0)
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        said = file.read()
+    os.waitpid(helper, 0)  # the child is this process's own only now
+    if not said.isdigit():
+        raise OSError(errno.EPERM, said.decode() or "it was killed")
+    return int(said)
+
+
+def _read_line(fd: int) -> bytes:
+    said = b""
+    while b"\n" not in said and (piece := os.read(fd, 4096)):
+        said += piece
+    return said
+
+
+def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
+    """Is the first process of new namespaces: makes the mounts, then waits for orphans until it is killed.
+
+    When it ends, for whatever reason, the kernel kills every process that is left in them.
+    """
+    try:
+        os.read(waiting, 1)  # until the helper is gone, whose death would count as the parent's
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if processes.parent_of_this_process() != supervisor:
+            os._exit(125)  # it died before the line above
+        os.setsid()
+        os.umask(0o022)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        _call("unshare mounts", _libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
+        _arrange(view)
+        os.closerange(3, tell)
+        os.closerange(tell + 1, MOST_FILES)
+        drop_privileges(None)
+        prctl(PR_SET_DUMPABLE, 0)  # a job that has the same user must not trace this process
+        os.write(tell, READY)
+        while True:
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                os.write(tell, b"\n")
+                signal.sigwait({signal.SIGCHLD})
+    except BaseException as error:
+        os.write(tell, f"{_in_words(error)}\n".encode())
+    finally:
+        os._exit(1)
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error.strerror) if isinstance(error, OSError) and error.strerror else repr(error)
+
+
+# --- mounts --------------------------------------------------------------------------------------
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    arguments = (os.fsencode(text) for text in (source, target, kind))
+    _call(f"mount {target}", _libc.mount(*arguments, ctypes.c_ulong(flags), os.fsencode(options)))
+
+
+def _set_flags(path: str, *, add: int = 0, remove: int = 0, recursive: bool = False) -> None:
+    attributes = (ctypes.c_uint64 * 4)(add, remove, 0, 0)
+    flags = AT_RECURSIVE if recursive else 0
+    arguments = (ctypes.c_long(SYS_MOUNT_SETATTR), AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags))
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    _call(f"mount_setattr {path}", _libc.syscall(*arguments, attributes, size))
+
+
+def _arrange(view: View) -> None:
+    """Makes the mounts of a view in the mount namespace of this process, which is its own. Raises OSError."""
+    _mount("none", "/", "", MS_REC | MS_PRIVATE)
+    with _opened([view["tmp"], *(bind["path"] for bind in view["binds"])]) as (tmp, *sources):
+        if view["read_only"]:
+            _set_flags("/", add=MOUNT_ATTR_RDONLY, recursive=True)
+        for place in view["temporary"]:
+            _bind(tmp, place, writable=True)
+        covers = [path for path in view["hidden"] if os.path.isdir(path)]
+        files = [path for path in view["hidden"] if os.path.isfile(path)]
+        for path in covers:
+            _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
+        for path in files:
+            _mount("/dev/null", path, "", MS_BIND)
+        for source, bind in zip(sources, view["binds"], strict=True):
+            _make_place(bind["path"], is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
+            _bind(source, bind["path"], writable=bind["writable"])
+    for path in covers:
+        _set_flags(path, add=MOUNT_ATTR_RDONLY)
+    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")  # noqa: S108
+    if view["read_only"]:  # terminals of the portal's user are the job's, too
+        _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
+    _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+@contextmanager
+def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
+    """Descriptors of places that are about to be hidden. A link is followed by nobody."""
+    opened: list[int] = []
+    try:
+        for path in paths:
+            opened.append(os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW))
+            if os.readlink(f"/proc/self/fd/{opened[-1]}") != path:
+                raise OSError(errno.ELOOP, f"a symbolic link leads to {path}")
+        yield opened
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _make_place(path: str, *, is_folder: bool) -> None:
+    """Makes what can be mounted over, where the path is hidden."""
+    if os.path.exists(path):
+        return
+    os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
+    if not is_folder:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+
+
+def _bind(source: int, path: str, *, writable: bool) -> None:
+    _mount(f"/proc/self/fd/{source}", path, "", MS_BIND | MS_REC)
+    _set_flags(
+        path,
+        add=MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (0 if writable else MOUNT_ATTR_RDONLY),
+        remove=MOUNT_ATTR_RDONLY if writable else 0,
+        recursive=not writable,
+    )
+
+
+# --- the probe -----------------------------------------------------------------------------------
+
+
+class Findings(TypedDict):
+    """What a confined process could do."""
+
+    exposed: list[str]  # what it could read or write, and must not
+    unreachable: list[str]  # what it could not read, and needs
+
+
+class Question(TypedDict):
+    """What a probe tries."""
+
+    confinement: Confinement
+    folder: str  # like a job's
+    secret: list[str]  # must be neither readable nor writable
+    code: list[str]  # must not be writable
+    needed: list[str]  # must be readable
+
+
+def probe(asked: Question) -> Findings:
+    """Tries a confinement on a child, as a supervisor does; OSError says what fails."""
+    confinement, folder = asked["confinement"], Path(asked["folder"])
+    prepare_folders(folder, confinement["uid"])
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    namespaces = Namespaces(confinement["view"]) if confinement["view"] is not None else None
+    told, tell = os.pipe()
+    child = namespaces.fork() if namespaces is not None else os.fork()
+    if child == 0:
+        try:
+            if namespaces is not None:
+                namespaces.enter()
+            drop_privileges(confinement["uid"])
+            for name in OWN:
+                (folder / name / "probe").write_text("")
+            found = Findings(
+                exposed=[path for path in asked["secret"] if _is_readable(path) or _is_writable(path)]
+                + [path for path in asked["code"] if _is_writable(path)],
+                unreachable=[path for path in asked["needed"] if not os.access(path, os.R_OK | os.X_OK)],
+            )
+            os.write(tell, json.dumps(found).encode())
+        except BaseException as error:
+            os.write(tell, json.dumps({"error": _in_words(error)}).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        answer: dict[str, Any] = json.loads(file.read() or b'{"error": "it was killed"}')
+    os.waitpid(child, 0)
+    if namespaces is not None:
+        namespaces.end()
+        os.waitpid(namespaces.init, 0)
+    if "error" in answer:
+        raise OSError(errno.EPERM, answer["error"])
+    return Findings(exposed=answer["exposed"], unreachable=answer["unreachable"])
+
+
+def _is_writable(path: str) -> bool:
+    # Over a hidden file lies the null device.
+    return os.access(path, os.W_OK) and not os.path.samestat(os.stat(path), os.stat(os.devnull))
+
+
+def _is_readable(path: str) -> bool:
+    """Whether there is something to be read; an empty folder hides what was there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(os.listdir(fd)) if stat.S_ISDIR(os.fstat(fd).st_mode) else os.read(fd, 1) != b""
+    finally:
+        os.close(fd)
