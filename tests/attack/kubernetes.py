@@ -572,6 +572,7 @@ def mounts_secrets(target: Target) -> None:
         },
         WORK,
         STANDARD,  # of a pod with an old driver
+        policy("fairlot-confined"),  # of one with a new one
     )
     # A Job whose name is the beginning of another's secrets; a pod without a Job has none at all.
     longer = f"{objects.job_name(JOB)}-files"
