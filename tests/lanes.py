@@ -24,6 +24,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "tests/cluster/test_rights.py",
         "tests/cluster/test_policies.py",
         "tests/cluster/test_policies_of_jobs.py",
+        "tests/cluster/test_stolen_account.py",
         "tests/cluster/test_backend.py",
         "tests/cluster/test_secrets.py",
         "tests/cluster/test_answering.py",

@@ -8,13 +8,17 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 import tests.attack
 from tests.proof.portal import RunningPortal
+
+if TYPE_CHECKING:
+    from tests.cluster.stage import Stage
 
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
@@ -103,6 +107,13 @@ class Target:
     @property
     def var(self) -> Path:
         return self.portal.var
+
+    @cached_property
+    def cluster(self) -> Stage:
+        """A Kubernetes with a tenant in it, which the first attack that asks for it starts."""
+        from tests.cluster.stage import own_stage  # noqa: PLC0415 - other attacks do without all that it imports
+
+        return self._stack.enter_context(own_stage())
 
     def stranger(self, **options: Any) -> httpx.Client:
         """A client that is signed in nowhere."""

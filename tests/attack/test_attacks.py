@@ -1,4 +1,4 @@
-"""Every attack, as a test."""
+"""Every attack on a portal, as a test. Those on a cluster are run by tests/cluster/test_stolen_account.py."""
 
 import pytest
 
@@ -6,10 +6,11 @@ from tests.attack.attacks import Attack, Target, all_attacks
 
 
 def _parameter(attack: Attack) -> object:
-    marks = [pytest.mark.slow, *([pytest.mark.cluster] if attack.needs == "cluster" else [])]
-    return pytest.param(attack, id=str(attack), marks=marks)
+    return pytest.param(attack, id=str(attack), marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("attack", [_parameter(attack) for attack in all_attacks()])
+@pytest.mark.parametrize(
+    "attack", [_parameter(attack) for attack in all_attacks() if attack.needs != "cluster"]
+)
 def test_the_portal_holds(attack: Attack, target: Target) -> None:
     attack.run(target)

@@ -21,20 +21,12 @@ from tests.cluster.jobs import Work
 from tests.cluster.lossy import Lossy
 from tests.cluster.nodes import V100
 from tests.cluster.realnode import RealNode
+from tests.cluster.stage import GENEROUS, PEOPLE, WALLS
 from tests.cluster.tenancy import answer
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.cluster.attached_lab import Lab
-
-PEOPLE = {"bob": ["astro"], "charlie": ["bio"]}
-GENEROUS = """
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {{name: bob-may-all, namespace: {namespace}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
-subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}}]
-"""
 
 
 @pytest.fixture(scope="session")
@@ -91,8 +83,7 @@ def network(plane: ControlPlane) -> Iterator[Lossy]:
 @pytest.fixture
 def tenant(admin: Api, own: OwnApi) -> Iterator[str]:
     """A namespace that Fairlot has made for a tenant, with room for a hundred GPUs."""
-    walls = namespaces.Walls(gpus={"nvidia.com/gpu": 100}, pods=100)
-    name = namespaces.ensure(own, secrets.randbelow(10**9), walls, cluster="tests")
+    name = namespaces.ensure(own, secrets.randbelow(10**9), WALLS, cluster="tests")
     yield name
     remove(admin, name)
 

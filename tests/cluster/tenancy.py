@@ -60,9 +60,23 @@ def fairlots_job(name: str, *, pods: int = 1, gpus: int = 1) -> Object:
             "parallelism": pods,
             "podReplacementPolicy": "Failed",
             "backoffLimit": 0,
-            "template": {"metadata": marks, "spec": pod_spec(container(gpus=gpus), **gates)},
+            "template": {
+                "metadata": marks,
+                "spec": pod_spec(container(gpus=gpus), serviceAccountName="fairlot-job", **gates),
+            },
         },
     }
+
+
+def fairlots_pod(name: str, *containers: Object, **spec: Any) -> Object:
+    """A pod without a Job as Fairlot makes it."""
+    return pod(
+        name,
+        *(containers or [container(gpus=1)]),
+        labels={JOB: "1"},
+        serviceAccountName="fairlot-job",
+        **spec,
+    )
 
 
 def own_job(name: str, spec: Object | None = None, **job: Any) -> Object:

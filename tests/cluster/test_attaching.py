@@ -159,6 +159,34 @@ def test_without_its_policies_a_cluster_is_trouble(admin: Api, cluster: Cluster)
     assert not [name for name in names if "probe-" in name and name.startswith("fairlot")]
 
 
+@pytest.mark.parametrize("version", [None, "1"])
+def test_policies_of_an_older_fairlot_are_told(admin: Api, cluster: Cluster, version: str | None) -> None:
+    """Those of the first releases bear no version."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/fairlot-gpus"
+    now = admin.get(path)["metadata"]["labels"]["app.kubernetes.io/version"]
+
+    def say(version: str | None) -> str:
+        admin.merge(path, {"metadata": {"labels": {"app.kubernetes.io/version": version}}})
+        return check_cluster(actor=None, cluster=cluster).trouble
+
+    assert "are older than this Fairlot (fairlot-gpus): apply the whole folder" in say(version)
+    assert say(str(int(now) + 1)) == "", "a later Fairlot's are as good"
+    assert say(now) == ""
+
+
+def test_a_policy_that_only_warns_is_not_in_force(admin: Api, cluster: Cluster) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/fairlot-work"
+
+    def act(how: str) -> str:
+        admin.merge(path, {"spec": {"validationActions": [how]}})
+        return check_cluster(actor=None, cluster=cluster).trouble
+
+    try:
+        assert "are not in force (fairlot-work): apply the whole folder" in act("Warn")
+    finally:
+        assert act("Deny") == ""
+
+
 def test_who_may_do_everything_is_told_that_it_is_too_much(plane: ControlPlane, ada: Any) -> None:
     access = attach_cluster(actor=ada, name="east", kubeconfig=kubeconfig(plane, ADMIN)).access
     assert access.beyond == ["do everything"]

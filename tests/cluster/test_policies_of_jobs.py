@@ -70,8 +70,8 @@ TO_A_JOB: dict[str, tuple[list[Object], str]] = {
 
 @pytest.mark.parametrize("what", TO_A_JOB)
 def test_he_cannot_touch_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenant: str, what: str) -> None:
-    path = f"{JOBS.format(tenant)}/gang"
-    made = plane.api(FAIRLOT).create(JOBS.format(tenant), fairlots_job("gang", pods=2))
+    path = f"{JOBS.format(tenant)}/fairlot-gang"
+    made = plane.api(FAIRLOT).create(JOBS.format(tenant), fairlots_job("fairlot-gang", pods=2))
     operations, words = TO_A_JOB[what]
     refused(lambda: bob.patch(path, operations), words, by="fairlot-jobs")
     there = plane.admin.get(path)
@@ -82,9 +82,9 @@ def test_he_cannot_touch_a_job_of_fairlots(plane: ControlPlane, bob: Api, tenant
 @pytest.fixture
 def single(plane: ControlPlane, bob: Api, tenant: str, nodes: list[str]) -> str:
     """The path of a Job of Fairlot with one pod that runs."""
-    path = f"{JOBS.format(tenant)}/single"
+    path = f"{JOBS.format(tenant)}/fairlot-single"
     fairlot = plane.api(FAIRLOT)
-    fairlot.create(JOBS.format(tenant), fairlots_job("single"))
+    fairlot.create(JOBS.format(tenant), fairlots_job("fairlot-single"))
     fairlot.patch(path, [epoch(1), {"op": "replace", "path": "/spec/suspend", "value": False}])
     wait_for(lambda: running(bob, tenant) == 1, what="it runs")
     return path
@@ -130,13 +130,13 @@ class Gang:
 
     def __init__(self, plane: ControlPlane, namespace: str, nodes: list[str]) -> None:
         self.fairlot, self.work = plane.api(FAIRLOT), Work(plane.admin, namespace)
-        path = f"{self.work.jobs}/gang"
-        self.fairlot.create(self.work.jobs, fairlots_job("gang", pods=2))
+        path = f"{self.work.jobs}/fairlot-gang"
+        self.fairlot.create(self.work.jobs, fairlots_job("fairlot-gang", pods=2))
         place = {"op": "add", "path": "/spec/template/spec/affinity", "value": on_nodes(*nodes[:2])}
         self.fairlot.patch(
             path, [epoch(1), place, {"op": "replace", "path": "/spec/suspend", "value": False}]
         )
-        self.pods = self.work.wait_for_pods("gang", 2, "Pending")
+        self.pods = self.work.wait_for_pods("fairlot-gang", 2, "Pending")
         self.path = self.work.pod(self.pods[0])
 
 

@@ -198,10 +198,10 @@ def test_a_gang_of_fairlot_finds_itself_by_name_and_trains(
     api = plane.api(FAIRLOT)
     service = {"clusterIP": "None", "selector": {JOB: "1"}, "publishNotReadyAddresses": True}
     path = f"/api/v1/namespaces/{tenant}/services"
-    api.create(path, {"metadata": {"name": "digits", "labels": {JOB: "1"}}, "spec": service})
+    api.create(path, {"metadata": {"name": "fairlot-digits", "labels": {JOB: "1"}}, "spec": service})
     created = api.create(JOBS.format(tenant), gang(real_node))
     work = Work(api, tenant)
-    job = f"{work.jobs}/digits"
+    job = f"{work.jobs}/fairlot-digits"
     api.patch(job, [{"op": "replace", "path": "/spec/suspend", "value": False}])
     ours = partial(api.items, "/api/v1/pods", labelSelector=f"controller-uid={created['metadata']['uid']}")
     wait_for(lambda: len(ours()) == 2, what="two pods behind the gate")
@@ -221,9 +221,9 @@ def test_a_gang_of_fairlot_finds_itself_by_name_and_trains(
 
 def gang(node: RealNode) -> Object:
     """Two workers that train together, each by one GPU."""
-    made = fairlots_job("digits", pods=2)
+    made = fairlots_job("fairlot-digits", pods=2)
     spec = made["spec"]["template"]["spec"]
-    spec |= {"subdomain": "digits", "nodeSelector": {"kubernetes.io/hostname": node.name}}
+    spec |= {"subdomain": "fairlot-digits", "nodeSelector": {"kubernetes.io/hostname": node.name}}
     spec["securityContext"] |= {"runAsUser": 1000}
     rank = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
     # Names are known a moment after their pods have addresses.
@@ -235,7 +235,7 @@ def gang(node: RealNode) -> Object:
         "env": [
             {"name": "FAIRLOT_RANK", "valueFrom": rank},
             {"name": "FAIRLOT_WORLD_SIZE", "value": "2"},
-            {"name": "MASTER_ADDR", "value": "digits-0.digits"},
+            {"name": "MASTER_ADDR", "value": "fairlot-digits-0.fairlot-digits"},
         ],
     }
     return made

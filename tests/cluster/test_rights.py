@@ -12,7 +12,7 @@ from tests.cluster.api import JOBS, NODES, PODS, Api, Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.deployed import FAIRLOT, manifests
 from tests.cluster.jobs import Work, on_nodes, suspended
-from tests.cluster.tenancy import EPOCH, GATE, JOB, container, epoch, fairlots_job, pod
+from tests.cluster.tenancy import EPOCH, GATE, JOB, container, epoch, fairlots_job, fairlots_pod, pod
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -80,11 +80,11 @@ class Gang:
 
     def __init__(self, account: Api, namespace: str, *, pods: int) -> None:
         self.work = Work(account, namespace)
-        self.made = account.create(self.work.jobs, fairlots_job("gang", pods=pods))
+        self.made = account.create(self.work.jobs, fairlots_job("fairlot-gang", pods=pods))
 
     def start(self, at: int, *nodes: str) -> None:
         place = {"op": "add", "path": "/spec/template/spec/affinity", "value": on_nodes(*nodes)}
-        self.work.change("gang", [epoch(at + 1), place, suspended(False)])
+        self.work.change("fairlot-gang", [epoch(at + 1), place, suspended(False)])
 
     def pods(self) -> list[Object]:
         """By one list of the whole cluster, as the watch has them."""
@@ -111,35 +111,35 @@ def test_a_gang_runs_stops_moves_and_goes(account: Api, tenant: str, nodes: list
         for made, node in zip(gang.wait_for_pods(2, "Pending"), where, strict=True):
             gang.let_through(made, node)
         assert {made["spec"]["nodeName"] for made in gang.wait_for_pods(2, "Running")} == set(where)
-        gang.work.change("gang", [epoch(at + 2), suspended(True)])
+        gang.work.change("fairlot-gang", [epoch(at + 2), suspended(True)])
         wait_for(lambda: not gang.pods(), what="its pods are gone")
-    path = f"{gang.work.jobs}/gang"
+    path = f"{gang.work.jobs}/fairlot-gang"
     account.delete(path, preconditions={"uid": gang.made["metadata"]["uid"]}, propagationPolicy="Background")
     wait_for(lambda: not account.items("/apis/batch/v1/jobs", labelSelector=JOB), what="it is gone")
 
 
-def test_a_gang_completes_and_one_that_fails_is_counted(account: Api, tenant: str, nodes: list[str]) -> None:
+def test_a_gang_completes_and_one_that_fails_is_counted(
+    account: Api, admin: Api, tenant: str, nodes: list[str]
+) -> None:
     """So the Job controller and the kubelets may do all that they must to pods that the policies guard."""
-    for name, code, end in (("good", "0", "Complete"), ("bad", "3", "Failed")):
-        job = fairlots_job(name)
-        job["spec"]["template"]["metadata"]["annotations"] |= {
-            "test.fairlot/run-for": "0.2",
-            "test.fairlot/exit-code": code,
-        }
-        account.create(JOBS.format(tenant), job)
+    for name, code, end in (("fairlot-good", "0", "Complete"), ("fairlot-bad", "3", "Failed")):
+        account.create(JOBS.format(tenant), fairlots_job(name))
         work = Work(account, tenant)
         work.change(name, [epoch(1), suspended(False)])
+        [made] = Work(admin, tenant).wait_for_pods(name, 1, "Running")
+        marks = {"test.fairlot/run-for": "0.2", "test.fairlot/exit-code": code}
+        admin.merge(work.pod(made), {"metadata": {"annotations": marks}})
         work.wait_for_condition(name, end)
 
 
 def test_a_burst_runs_as_pods_without_a_job(account: Api, tenant: str, nodes: list[str]) -> None:
-    made = pod("burst", container(gpus=1), labels={JOB: "2"}, schedulingGates=[{"name": GATE}])
+    made = fairlots_pod("fairlot-burst-0", schedulingGates=[{"name": GATE}])
     created = account.create(PODS.format(tenant), made)
-    path = f"{PODS.format(tenant)}/burst"
+    path = f"{PODS.format(tenant)}/fairlot-burst-0"
     account.patch(path, [{"op": "remove", "path": "/spec/schedulingGates/0"}])
     wait_for(lambda: account.get(path)["status"]["phase"] == "Running", what="it runs")
     account.delete(path, preconditions={"uid": created["metadata"]["uid"]})
-    wait_for(lambda: not account.items("/api/v1/pods", labelSelector=f"{JOB}=2"), what="it is gone")
+    wait_for(lambda: not account.items("/api/v1/pods", labelSelector=f"{JOB}=1"), what="it is gone")
 
 
 def test_it_reads_what_the_pages_show(account: Api, tenant: str, nodes: list[str]) -> None:
@@ -149,8 +149,8 @@ def test_it_reads_what_the_pages_show(account: Api, tenant: str, nodes: list[str
     account.items(f"/api/v1/namespaces/{tenant}/persistentvolumeclaims")
     for path in (NODES, "/api/v1/pods", "/apis/batch/v1/jobs", "/api/v1/events"):
         assert not [event for event in account.watch(path, seconds=1) if event["type"] == "ERROR"]
-    made = account.create(PODS.format(tenant), pod("talks", labels={JOB: "3"}))
-    path = f"{PODS.format(tenant)}/talks"
+    made = account.create(PODS.format(tenant), fairlots_pod("fairlot-talks-0"))
+    path = f"{PODS.format(tenant)}/fairlot-talks-0"
     wait_for(lambda: account.get(path)["status"].get("phase") == "Running", what="it runs")
     # The node is a played one and has no log to give; but it is asked for it.
     with pytest.raises(Refused) as refused:
@@ -160,26 +160,24 @@ def test_it_reads_what_the_pages_show(account: Api, tenant: str, nodes: list[str
 
 
 def test_what_a_job_needs_beside_its_pods(account: Api, tenant: str) -> None:
-    metadata = {"name": "gang", "labels": {JOB: "1"}}
+    metadata = {"name": "fairlot-gang", "labels": {JOB: "1"}}
     services, maps, hidden = (path.format(tenant) for path in (SERVICES, MAPS, SECRETS))
     account.create(services, {"metadata": metadata, "spec": {"clusterIP": "None", "selector": {JOB: "1"}}})
-    assert account.get(f"{services}/gang")["spec"]["clusterIP"] == "None"
-    account.delete(f"{services}/gang")
+    assert account.get(f"{services}/fairlot-gang")["spec"]["clusterIP"] == "None"
+    account.delete(f"{services}/fairlot-gang")
     account.create(maps, {"metadata": metadata, "data": {"hostfile": "gang-0 slots=8"}})
-    account.merge(f"{maps}/gang", {"data": {"hostfile": "gang-1 slots=8"}})
-    assert account.get(f"{maps}/gang")["data"]["hostfile"] == "gang-1 slots=8"
-    account.delete(f"{maps}/gang")
+    assert account.get(f"{maps}/fairlot-gang")["data"]["hostfile"] == "gang-0 slots=8"
+    account.delete(f"{maps}/fairlot-gang")
     # What belongs to nothing that is there goes at once: a Job that is.
-    uid = account.create(JOBS.format(tenant), fairlots_job("gang"))["metadata"]["uid"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gang", "uid": uid}
-    account.create(
-        hidden,
-        {
-            "metadata": {**metadata, "annotations": {EPOCH: "1"}, "ownerReferences": [owner]},
-            "stringData": {"key": "first"},
-        },
-    )
-    account.merge(f"{hidden}/gang", {"stringData": {"key": "second"}})
+    uid = account.create(JOBS.format(tenant), fairlots_job("fairlot-gang"))["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fairlot-gang", "uid": uid}
+    about = {"name": "fairlot-gang-variables", "labels": {JOB: "1"}, "ownerReferences": [owner]}
+    for turn, text in (("1", "first"), ("2", "second")):
+        secret = {"metadata": {**about, "annotations": {EPOCH: turn}}, "stringData": {"key": text}}
+        if turn == "1":
+            account.create(hidden, secret)
+        else:
+            account.replace(f"{hidden}/fairlot-gang-variables", secret)
 
 
 def test_it_has_a_share_of_the_api_server_of_its_own(account: Api, admin: Api) -> None:
@@ -313,7 +311,7 @@ def test_it_does_not_take_its_role_in_a_namespace_that_is_not_a_tenants(account:
 
 def test_it_makes_namespaces_of_tenants_alone(account: Api) -> None:
     def create(**labels: str) -> None:
-        name = f"fairlot-{secrets.token_hex(4)}"
+        name = f"fairlot-{secrets.token_hex(4)}-8"
         account.create(f"{NAMESPACES}?dryRun=All", {"metadata": {"name": name, "labels": labels}})
 
     create(**OURS)
@@ -333,26 +331,27 @@ def test_it_does_not_weaken_or_give_away_a_namespace_of_its_own(account: Api, te
     denied(lambda: change("pod-security.kubernetes.io/enforce", None), "standard restricted")
     denied(lambda: change("fairlot.io/tenant", "9"), "stays with the tenant")
     denied(lambda: change("fairlot.io/tenant", None), "namespaces of its tenants")
-    change("site", "berlin")
+    denied(lambda: change("site", "berlin"), "changes no others")
+    change("pod-security.kubernetes.io/warn", "restricted")
 
 
 def test_even_its_own_pods_are_confined(account: Api, tenant: str) -> None:
     """What somebody could do with its token ends at the node."""
-    made = pod("p", container(gpus=1, securityContext={"privileged": True}), labels={JOB: "1"})
+    made = fairlots_pod("fairlot-p-0", container(gpus=1, securityContext={"privileged": True}))
     with pytest.raises(Refused, match=r"violates PodSecurity \"restricted.*privileged"):
         account.create(PODS.format(tenant), made)
-    driver = pod("p", labels={JOB: "1"}, volumes=[{"name": "v", "csi": {"driver": "example.org"}}])
-    with pytest.raises(Refused, match="fairlot-confined"):
+    driver = fairlots_pod("fairlot-p-0", volumes=[{"name": "v", "csi": {"driver": "example.org"}}])
+    with pytest.raises(Refused, match=r"fairlot-confined|fairlot-work"):
         account.create(PODS.format(tenant), driver)
     for refusing in (pod("p", container(gpus=1)), pod("p", nodeName="some")):
-        with pytest.raises(Refused, match=r"fairlot-gpus|fairlot-placement"):
+        with pytest.raises(Refused, match=r"fairlot-gpus|fairlot-placement|fairlot-work"):
             account.create(PODS.format(tenant), refusing)
 
 
 @pytest.fixture
 def second(account: Api, admin: Api) -> Iterator[str]:
     """A namespace as an attacker with Fairlot's token could make it."""
-    name = f"fairlot-{secrets.token_hex(4)}"
+    name = f"fairlot-{secrets.token_hex(4)}-8"
     account.create(NAMESPACES, {"metadata": {"name": name, "labels": OURS}})
     yield name
     admin.delete(f"{NAMESPACES}/{name}")

@@ -145,13 +145,14 @@ def test_nobody_else_makes_or_changes_one(rig: Rig, bob: Api, nodes: list[str]) 
 def test_fairlot_itself_writes_no_others(bob: Api, own: OwnApi, tenant: str) -> None:
     path = SECRETS.format(tenant)
     bob.create(path, {"metadata": {"name": "his"}, "stringData": {"a": "b"}})
+    with pytest.raises(OwnRefused, match="no other secrets than those of its jobs"):
+        own.replace(f"{path}/his", owned("his"))
     for wrong in (
-        owned("his"),
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "plain"}},
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "labels": {objects.JOB: "1"}}},
     ):
         with pytest.raises(OwnRefused, match="no other secrets than those of its jobs"):
-            own.apply(f"{path}/{wrong['metadata']['name']}", wrong)
+            own.create(path, wrong)
 
 
 REFERENCES: dict[str, Object] = {
@@ -184,9 +185,9 @@ def test_no_pod_but_the_jobs_own_uses_one(bob: Api, tenant: str, how: str) -> No
 
 def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
     his = [{"name": "v", "secret": {"secretName": "his"}}]
-    bob.create(
-        PODS.format(tenant), pod("x", container(envFrom=[{"secretRef": {"name": "his"}}]), volumes=his)
-    )
+    no_gpu = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    of_it = container(env=no_gpu, envFrom=[{"secretRef": {"name": "his"}}])
+    bob.create(PODS.format(tenant), pod("x", of_it, volumes=his))
 
 
 # --- from the submission to the pod ------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduling.backends.kubernetes import namespaces
+from scheduling.backends.kubernetes import namespaces, rights
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -40,7 +42,7 @@ def test_no_right_is_a_blank_cheque() -> None:
     for role in ("fairlot", namespaces.ROLE):
         for verb, group, resource, name in granted(role):
             assert "*" not in (verb, group, resource)
-            assert verb in {"get", "list", "watch", "create", "patch", "delete", "bind"}
+            assert verb in {"get", "list", "watch", "create", "update", "patch", "delete", "bind"}
             assert (verb == "bind") == bool(name), "the one right that is of one object"
 
 
@@ -76,18 +78,43 @@ def test_a_policy_is_in_force_holds_when_it_cannot_be_judged_and_says_why(policy
     only_tenants = {"matchExpressions": [{"key": namespaces.TENANT, "operator": "Exists"}]}
     if name == "fairlot-namespaces":
         assert spec["matchConstraints"]["objectSelector"] == only_tenants
-    elif name in ("fairlot-account", "fairlot-services"):  # they judge Fairlot alone, wherever it is
+    elif name in (
+        "fairlot-account",
+        "fairlot-services",
+        "fairlot-work",
+        "fairlot-deletes",
+    ):  # they judge Fairlot alone, wherever it is
         [condition] = spec["matchConditions"]
         assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
     else:
         assert spec["matchConstraints"]["namespaceSelector"] == only_tenants
 
 
-def test_deleting_is_never_refused() -> None:
+def test_deleting_is_refused_to_fairlot_alone() -> None:
     """So a namespace can go with all that is in it, and people may delete what RBAC lets them delete."""
     for policy in POLICIES:
         for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
-            assert set(rule["operations"]) <= {"CREATE", "UPDATE"}
+            if policy["metadata"]["name"] == "fairlot-deletes":
+                assert rule["operations"] == ["DELETE"]
+            else:
+                assert set(rule["operations"]) <= {"CREATE", "UPDATE"}
+
+
+def test_no_right_lets_it_read_a_secret() -> None:
+    """What may be patched may be read: a patch is answered with all that there is, or with what it copied."""
+    for role in ("fairlot", namespaces.ROLE):
+        verbs = {verb for verb, _, resource, _ in granted(role) if resource.startswith("secrets")}
+        assert verbs <= {"create", "update"}
+
+
+def test_policies_bear_the_version_that_a_check_asks_for_and_it_grows_with_every_change() -> None:
+    """Who changes a policy counts rights.POLICIES_VERSION and the labels on, and writes the new digest here."""
+    assert {policy["metadata"]["name"] for policy in POLICIES} == rights.POLICIES
+    versions = {policy["metadata"]["labels"]["app.kubernetes.io/version"] for policy in POLICIES}
+    assert versions == {str(rights.POLICIES_VERSION)}
+    said = json.dumps([[policy["metadata"]["name"], policy["spec"]] for policy in POLICIES], sort_keys=True)
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    assert (rights.POLICIES_VERSION, digest) == (2, "7e1fb6a5db068bc7")
 
 
 def test_kustomize_takes_all_files_and_kubectl_apply_f_all_but_its_own() -> None:

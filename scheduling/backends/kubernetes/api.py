@@ -111,6 +111,10 @@ class Api:
         query = {"fieldManager": "fairlot", "force": "true"}
         return self._write("PATCH", path, thing, "application/apply-patch+yaml", query)
 
+    def replace(self, path: str, thing: Object) -> Object:
+        """The object at `path` as a whole, whatever was there; Missing when nothing was."""
+        return self._write("PUT", path, thing, "application/json")
+
     def delete(
         self, path: str, *, uid: str, version: str | None = None, grace_seconds: int | None = None
     ) -> Object:

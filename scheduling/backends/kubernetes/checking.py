@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -13,7 +14,15 @@ from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Un
 from scheduling.backends.kubernetes.kubeconfig import Kubeconfig
 from scheduling.backends.kubernetes.namespaces import ACCOUNT, HOME, TENANT
 from scheduling.backends.kubernetes.podgroups import offered
-from scheduling.backends.kubernetes.rights import ANYTHING, BEYOND, OPTIONAL, Right, needed
+from scheduling.backends.kubernetes.rights import (
+    ANYTHING,
+    BEYOND,
+    OPTIONAL,
+    POLICIES,
+    POLICIES_VERSION,
+    Right,
+    needed,
+)
 
 # The only user whom the policies of deploy/kubernetes let do Fairlot's work.
 FAIRLOT = f"system:serviceaccount:{HOME}:{ACCOUNT}"
@@ -161,15 +170,43 @@ def _other_user(user: str) -> str:
 
 
 def _policies(api: Api) -> str:
-    """Whether they are in force, by a wish that they must refuse; nothing is made even if they do not."""
+    """Whether those of this Fairlot, or later ones, are in force; empty when they are."""
+    path, ours = (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmission",
+        "app.kubernetes.io/part-of=fairlot",
+    )
+    policies = api.get(f"{path}policies", labelSelector=ours)["items"]
+    bindings = api.get(f"{path}policybindings", labelSelector=ours)["items"]
+    versions = {one["metadata"]["name"]: _version(one) for one in policies}
+    denying = {one["spec"]["policyName"] for one in bindings if "Deny" in one["spec"]["validationActions"]}
+    if missing := sorted(POLICIES - (versions.keys() & denying)):
+        return f"{_NOT_IN_FORCE} ({_few(missing)}): apply the whole folder."
+    if older := sorted(name for name in POLICIES if versions[name] < POLICIES_VERSION):
+        return (
+            f"The admission policies of deploy/kubernetes there are older than this Fairlot ({_few(older)}): "
+            "apply the whole folder of this release."
+        )
+    return "" if _refuses(api) else f"{_NOT_IN_FORCE}: apply the whole folder."
+
+
+_NOT_IN_FORCE = "The admission policies of deploy/kubernetes are not in force"
+
+
+def _version(policy: Object) -> int:
+    said = policy["metadata"]["labels"].get("app.kubernetes.io/version", "")
+    return int(said) if said.isdecimal() else 0
+
+
+def _refuses(api: Api) -> bool:
+    """Whether a wish is refused that must be; nothing is made even if it is not."""
     unlabelled = {"metadata": {"generateName": "fairlot-probe-"}}
     try:
         api.create("/api/v1/namespaces?dryRun=All", unlabelled)
     except Refused as refused:
         if "ValidatingAdmissionPolicy" in refused.message:
-            return ""
+            return True
         raise
-    return "The admission policies of deploy/kubernetes are not in force: apply the whole folder."
+    return False
 
 
 def _missing(rights: dict[str, bool]) -> str:
@@ -178,8 +215,11 @@ def _missing(rights: dict[str, bool]) -> str:
         return ""
     if not any(rights.values()):
         return "All rights are missing: apply deploy/kubernetes there."
-    named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-    return f"Rights are missing: {named}. Apply deploy/kubernetes there."
+    return f"Rights are missing: {_few(missing)}. Apply deploy/kubernetes there."
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _end(ends: datetime | None, now: datetime) -> str:

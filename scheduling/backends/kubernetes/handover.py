@@ -1,24 +1,25 @@
 """A gang's secrets as Secrets of Kubernetes, which are written before each turn and go when its Job does.
 
-The pods' template, which stays as it is made, names them; what they hold is written anew for every turn, by
-server-side apply, for which no right to read them is needed. The policy fairlot-secrets fences it: a Secret
-bears the epoch that it was written for, and that only grows.
+The pods' template, which stays as it is made, names them; what they hold is written anew for every turn. Each write is
+of the whole Secret, by rights to create and to update: who may patch a Secret may read it, by what the API server
+answers. The policy fairlot-secrets fences it: a Secret bears the epoch that it was written for, and that only grows.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from scheduling.backends.base import Secrets
-from scheduling.backends.kubernetes.api import Api, Object, Refused, Unauthorized
+from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Taken, Unauthorized
 from scheduling.brought import SECRETS
 
 PATH = "/api/v1/namespaces/{}/secrets"
 OPAQUE = "Opaque"
 # Readable for the user and group that the pod runs as, and for nobody else.
 MODE = 0o440
-TOO_BUSY = 429
+TRIES = 3  # to write what others make and delete at the same time
 
 
 def is_needed(secrets: Secrets) -> bool:
@@ -44,11 +45,23 @@ def write(api: Api, namespace: str, job: Object, secrets: Secrets, *, annotation
             "data": {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()},
         }
         try:
-            api.apply(f"{PATH.format(namespace)}/{name}", thing)
+            _put(api, PATH.format(namespace), thing)
         except Unauthorized:
             raise
         except Refused as refusal:
             raise _wordless(refusal, name) from None
+
+
+def _put(api: Api, path: str, thing: Object) -> None:
+    """Makes it, or replaces the one of its name; others may make or delete that meanwhile."""
+    for _ in range(TRIES):
+        with suppress(Taken):
+            api.create(path, thing)
+            return
+        with suppress(Missing):
+            api.replace(f"{path}/{thing['metadata']['name']}", thing)
+            return
+    raise Refused(409, {"reason": "Conflict"})
 
 
 def variables(job: str, secrets: Secrets) -> list[Object]:

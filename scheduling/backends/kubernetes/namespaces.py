@@ -64,8 +64,12 @@ def ensure(api: Api, tenant_id: int, walls: Walls, *, cluster: str, prefix: str 
 
 
 def _labels() -> dict[str, str]:
-    levels = ("enforce", "warn", "audit")
-    return MANAGED | {f"pod-security.kubernetes.io/{level}": "restricted" for level in levels}
+    found = dict(MANAGED)
+    for level in ("enforce", "warn", "audit"):
+        found[f"pod-security.kubernetes.io/{level}"] = "restricted"
+        # Where it is not said, the API server's configuration may have it be an old one that forbids nothing.
+        found[f"pod-security.kubernetes.io/{level}-version"] = "latest"
+    return found
 
 
 def _make_or_mend(api: Api, name: str, labels: Mapping[str, str]) -> None:

@@ -47,7 +47,28 @@ class Need:
             yield Right(verb, self.group, self.resource, self.name, self.in_team)
 
 
-RBAC = "rbac.authorization.k8s.io"
+RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+# The policies of deploy/kubernetes, and what their label app.kubernetes.io/version says: one more with every change.
+POLICIES = frozenset(
+    {
+        "fairlot-account",
+        "fairlot-confined",
+        "fairlot-deletes",
+        "fairlot-gpus",
+        "fairlot-gpus-in-templates",
+        "fairlot-jobs",
+        "fairlot-namespaces",
+        "fairlot-placement",
+        "fairlot-podgroups",
+        "fairlot-pods",
+        "fairlot-secrets",
+        "fairlot-secrets-in-pods",
+        "fairlot-services",
+        "fairlot-status",
+        "fairlot-work",
+    }
+)
+POLICIES_VERSION = 2
 # Of the ClusterRole fairlot.
 EVERYWHERE = (
     Need("", "nodes", ("get", "list", "watch"), "finds GPUs, and why some cannot be used"),
@@ -55,6 +76,8 @@ EVERYWHERE = (
     Need("batch", "jobs", ("list", "watch"), "sees what became of its Jobs"),
     Need("", "events", ("list", "watch"), "tells people why a pod does not start"),
     Need("", "namespaces", ("get", "list", "create", "patch"), "gives each team a namespace"),
+    Need(ADMISSION, "validatingadmissionpolicies", ("list",), "sees which version of its policies is there"),
+    Need(ADMISSION, "validatingadmissionpolicybindings", ("list",), "sees whether its policies are in force"),
     Need(RBAC, "rolebindings", ("get", "create"), "takes its role in a team's namespace"),
     Need(RBAC, "clusterroles", ("bind",), "takes that role there, and no other", TENANT_ROLE),
 )
@@ -73,8 +96,8 @@ _IN_TEAMS = (
         ("get", "create", "delete"),
         "lets workers of a gang find each other, and others find services",
     ),
-    ("", "configmaps", ("get", "create", "patch", "delete"), "hands over host files"),
-    ("", "secrets", ("create", "patch"), "hands over secrets, which it cannot list or read"),
+    ("", "configmaps", ("get", "create", "delete"), "hands over host files"),
+    ("", "secrets", ("create", "update"), "hands over secrets, which it cannot list or read"),
     ("", "persistentvolumeclaims", ("get", "list"), "knows which volumes a team may use"),
     ("", "resourcequotas", ("create", "patch"), "bounds what the namespace may hold"),
     ("", "serviceaccounts", ("create", "patch"), "runs pods as an account without rights"),
