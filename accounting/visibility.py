@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accounting.models import Tenant, User
+from accounting.models.tenants import ids_with_role
 from accounting.one_moment import read_once
 
 
@@ -16,6 +17,8 @@ def tenants_seen(viewer: User | None, tenant: Tenant | None = None) -> list[int]
     """The ids of those that `viewer` may see (None: all), of `tenant` with all below it; None: all that there are."""
     if sees_all(viewer, tenant):
         return None
+    if tenant is None and viewer is not None:
+        return ids_with_role(viewer)
     found = Tenant.objects.all() if viewer is None else Tenant.objects.visible_to(viewer)
     if tenant is not None:
         found = found.within(tenant)

@@ -58,6 +58,7 @@ _https = PUBLIC_URL.startswith("https://")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+SESSION_ENGINE = "portal.logins"
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "fairlot_session", "fairlot_csrf"
 CSRF_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0

@@ -172,7 +172,7 @@ def sees_every_tenant(user: User) -> bool:
     return not user.is_anonymous and user.is_operator
 
 
-def tenants_seen(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
+def tenants_visible_to(user: User, role: str | None = None) -> TenantQuerySet | list[int]:
     """What `tenant__in` needs for the rows of tenants that `user` sees, as `visible_to` has them.
 
     Their ids where these are known, so that the database need not look for them with every statement.

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 
 from accounting.models.hardware import Generation
 from accounting.models.ledger import LedgerTransaction
-from accounting.models.tenants import Tenant, User, tenants_seen
+from accounting.models.tenants import Tenant, User, tenants_visible_to
 
 
 class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
@@ -21,7 +21,7 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         """Segments of tenants that `user` may see."""
         if user.is_active and user.is_operator:
             return self.all()  # of all tenants, without a look at each row's
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
     def uncorrected(self) -> Self:
         """Without those that a correction has taken back."""

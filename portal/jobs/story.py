@@ -74,7 +74,9 @@ class GenerationCost:
 
 
 def present_lease(job: Job) -> Lease | None:
-    """The lease that is open now, with its GPUs."""
+    """The lease that is open now, with its GPUs; of a job that has ended, none is."""
+    if job.has_ended:
+        return None
     # While it moves it has two: what it holds comes before what it is promised.
     return _with_gpus(job.leases.filter(state__in=Lease.OPEN).order_by("epoch")).first()
 
@@ -163,11 +165,13 @@ def cost_of(job: Job, user: User) -> Cost:
 
 def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
     """(lease, GPU-seconds, cost, currency) of what leases held since they were booked last, cut as a booking is."""
-    now = now_from_database()
     leases = leases.filter(
         Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
         held_from__isnull=False,
     ).select_related("generation")
+    if not leases:
+        return []
+    now = now_from_database()
     stretches = [(one, one.billed_until or one.held_from, one.held_until or now) for one in leases]
     stretches = [(one, begins, ends) for one, begins, ends in stretches if begins < ends]
     if not stretches:

@@ -15,7 +15,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role
 from portal.administration.forms import Refusal, moment, perform, show
-from portal.fragments import render_page
+from portal.fragments import render_page, wanted_part
 from portal.jobs import story
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
@@ -44,6 +44,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "states": Job.State.choices,
         "kinds": Job.Kind.choices,
         "tenants": tenants,
+        "several_teams": len(tenants) > 1,
         "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
         "label_keys": LabelKey.objects.visible_to(request.user)
         .values_list("key", flat=True)
@@ -61,8 +62,11 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
 
 def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
+    head = frame(request, shown, "overview")
+    if refusal is None and wanted_part(request) in HEAD:
+        return render_page(request, "jobs/overview.html", head, includes=HEAD)
     leases = Paginator(story.leases_of(shown), LEASES_PER_PAGE).get_page(request.GET.get("page"))
-    context = frame(request, shown, "overview") | {
+    context = head | {
         "speeds": story.speeds_of(shown),
         "cost": story.cost_of(shown, request.user),
         "strip": story.strip_of(shown),

@@ -118,6 +118,30 @@ def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
 
 
 @register.simple_tag
+def job_cells(job: Job, *, with_team: bool) -> SafeString:
+    """The cells of a job in the list of jobs, which has fifty: a template takes several times as long for them."""
+    now_on = format_html(' <span class="muted">{}</span>', job.now_on) if job.now_on else ""
+    return format_html(
+        '<th scope="row" class="job-name"><a href="{}">{}</a> <span class="muted small nowrap">#{}</span></th>'
+        '<td data-label="State"><span class="row chips">{}{}{}</span></td>'
+        '<td data-label="GPUs" class="number"><span>{}{}</span></td>{}'
+        '<td data-label="Owner">{}</td><td data-label="Submitted">{}</td><td data-label="Ended">{}</td>',
+        reverse("job", args=[job.pk]),
+        job.name,
+        job.pk,
+        state_chip(job),
+        reason_chip(job),
+        chip("only idle GPUs", "accent") if job.only_idle else "",
+        job.wanted,
+        now_on,
+        format_html('<td data-label="Team">{}</td>', job.tenant.name) if with_team else "",
+        job.owner.get_username(),
+        ago(job.created_at),
+        ago(job.ended_at, ""),
+    )
+
+
+@register.simple_tag
 def ago(moment: datetime | None, empty: str = "–") -> str:
     """A moment as people say it ("5 min ago"), the exact one in the user's zone as its title."""
     if moment is None:

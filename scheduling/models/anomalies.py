@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 from fairshare.simulator.past import Cause as FoundCause
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
@@ -67,7 +67,7 @@ class SharingAnalysis(models.Model):
 
 class SharingPartQuerySet(models.QuerySet["SharingPart"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
     def troubled(self) -> Self:
         """Done, but nothing could be said."""
@@ -108,7 +108,7 @@ class SharingPart(models.Model):
 class SharingAnomalyQuerySet(models.QuerySet["SharingAnomaly"]):
     def visible_to(self, user: User) -> Self:
         """Those of jobs of tenants that `user` may see."""
-        return self.filter(part__tenant__in=tenants_seen(user))
+        return self.filter(part__tenant__in=tenants_visible_to(user))
 
 
 class SharingAnomaly(models.Model):

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Generation, Membership, Tenant, User
-from accounting.models.tenants import sees_every_tenant, tenants_seen
+from accounting.models.tenants import sees_every_tenant, tenants_visible_to
 from scheduling.models.clusters import Cluster
 
 
@@ -19,14 +19,14 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Jobs of tenants that `user` may see."""
         if sees_every_tenant(user):
             return self
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
         """Jobs that `user` may cancel: own ones, those of tenants that the user manages, all for operators."""
         if user.is_operator:
             return self
-        managed = tenants_seen(user, role=Membership.Role.MANAGER)
-        member = tenants_seen(user, role=Membership.Role.MEMBER)
+        managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
+        member = tenants_visible_to(user, role=Membership.Role.MEMBER)
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def unfinished(self) -> Self:

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import QuerySet
 
 from accounting.models import Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 from scheduling.labels import LONGEST_KEY, LONGEST_VALUE
 from scheduling.models.jobs import Job
 
@@ -52,7 +52,7 @@ class JobLabel(models.Model):
 
 class LabelKeyQuerySet(models.QuerySet["LabelKey"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
 
 class LabelKey(models.Model):

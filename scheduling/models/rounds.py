@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Generation, Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 
 
@@ -75,7 +75,7 @@ class ShareBalance(models.Model):
 
 class ShareIntervalQuerySet(models.QuerySet["ShareInterval"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
 
 class ShareInterval(models.Model):

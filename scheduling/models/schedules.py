@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Membership, Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.timetable import Timetable
@@ -20,15 +20,15 @@ from scheduling.timetable.catching_up import ALL, ONCE, SKIP
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def visible_to(self, user: User) -> Self:
         """Schedules of tenants that `user` may see, deleted ones too: they are what past jobs came from."""
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
         """Own ones, those of tenants that the user manages, all for operators."""
         kept = self.kept()
         if user.is_operator:
             return kept
-        managed = tenants_seen(user, role=Membership.Role.MANAGER)
-        member = tenants_seen(user, role=Membership.Role.MEMBER)
+        managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
+        member = tenants_visible_to(user, role=Membership.Role.MEMBER)
         return kept.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def kept(self) -> Self:

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models.functions import Coalesce, Now
 
 from accounting.models import Membership, Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.leases import Lease
@@ -17,14 +17,14 @@ from scheduling.models.leases import Lease
 class ServiceQuerySet(models.QuerySet["Service"]):
     def visible_to(self, user: User) -> Self:
         """Services of tenants that `user` may see; removed ones too, which are kept for their history."""
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
     def changeable_by(self, user: User) -> Self:
         """As with jobs: own ones, those of tenants that the user manages, all for operators."""
         if user.is_operator:
             return self
-        managed = tenants_seen(user, role=Membership.Role.MANAGER)
-        member = tenants_seen(user, role=Membership.Role.MEMBER)
+        managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
+        member = tenants_visible_to(user, role=Membership.Role.MEMBER)
         return self.filter(models.Q(tenant__in=managed) | models.Q(owner=user, tenant__in=member))
 
     def with_counts(self) -> Self:

@@ -7,7 +7,7 @@ from typing import Self
 from django.db import models
 
 from accounting.models import Generation, Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 
@@ -55,7 +55,7 @@ class ShareHour(models.Model):
 
 class FinishTimeQuerySet(models.QuerySet["FinishTime"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
 
 class FinishTime(models.Model):

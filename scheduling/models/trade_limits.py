@@ -7,12 +7,12 @@ from typing import Self
 from django.db import models
 
 from accounting.models import Generation, Tenant, User
-from accounting.models.tenants import tenants_seen
+from accounting.models.tenants import tenants_visible_to
 
 
 class TradeLimitQuerySet(models.QuerySet["TradeLimit"]):
     def visible_to(self, user: User) -> Self:
-        return self.filter(tenant__in=tenants_seen(user))
+        return self.filter(tenant__in=tenants_visible_to(user))
 
 
 class TradeLimit(models.Model):
