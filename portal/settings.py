@@ -42,14 +42,14 @@ _database["OPTIONS"] = {
 DATABASES = {
     "default": _database | {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True, "ATOMIC_REQUESTS": False}
 }
-# For passwords in files: in a URL there is none then.
-if password := env.str("DATABASE_PASSWORD", ""):
-    DATABASES["default"]["PASSWORD"] = password
+# For a URL without a password: that can be a file then.
+if not DATABASES["default"]["PASSWORD"]:
+    DATABASES["default"]["PASSWORD"] = env.str("DATABASE_PASSWORD", "")
 if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
     raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
 REDIS_URL = env.str("REDIS_URL")
-if password := env.str("REDIS_PASSWORD", ""):
-    REDIS_URL = REDIS_URL.replace("://", f"://:{quote(password, safe='')}@", 1)
+if (_password := env.str("REDIS_PASSWORD", "")) and not urlsplit(REDIS_URL).password:
+    REDIS_URL = REDIS_URL.replace("://", f"://:{quote(_password, safe='')}@", 1)
 
 # --- the web -----------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", False)
@@ -310,9 +310,9 @@ FAIRLOT_LOCAL_BEYOND_LOOPBACK = env.bool("FAIRLOT_LOCAL_BEYOND_LOOPBACK", False)
 
 # Whom security.txt names: addresses such as mailto:security@example.org or https://example.org/report.
 FAIRLOT_SECURITY_CONTACT = [c.strip() for c in env.list("FAIRLOT_SECURITY_CONTACT", default=[]) if c.strip()]
-if wrong := [c for c in FAIRLOT_SECURITY_CONTACT if not re.fullmatch(r"(mailto:|https://|tel:)[!-~]+", c)]:
+if _wrong := [c for c in FAIRLOT_SECURITY_CONTACT if not re.fullmatch(r"(mailto:|https://|tel:)[!-~]+", c)]:
     raise ImproperlyConfigured(
-        f"FAIRLOT_SECURITY_CONTACT must be mailto:, https:// or tel: URIs, not {wrong[0]!r}"
+        f"FAIRLOT_SECURITY_CONTACT must be mailto:, https:// or tel: URIs, not {_wrong[0]!r}"
     )
 
 # --- mail --------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Self
 
+from django.conf import settings
 from django.core import signing
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
@@ -151,7 +152,7 @@ def remember_browser(request: HttpRequest, response: HttpResponse, username: str
         _signer(username).sign(browser),
         max_age=COOKIE_LASTS,
         path=reverse("login").removesuffix("login/"),
-        secure=request.is_secure(),
+        secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",
     )
