@@ -58,7 +58,7 @@ class Health:
         A full disk is told of with 200, since what only reads still works.
         """
         database, redis, found = await asyncio.gather(
-            self.probe.answers(WITHIN_SECONDS), ask_redis(), self._disks.ask(WITHIN_SECONDS)
+            self.probe.works(WITHIN_SECONDS), ask_redis(), self._disks.ask(WITHIN_SECONDS)
         )
         known = dict(found) if found else {"jobs": "does not answer", "temporary": "does not answer"}
         known["database"] = database_disk(self.probe)
