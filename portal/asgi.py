@@ -11,7 +11,9 @@ from portal.edge.app import with_edge  # noqa: E402 - its settings need Django
 from portal.edge.places import share_places  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
 from portal.settling import settle  # noqa: E402 - as above
+from scheduling.output import outlive_full_disks  # noqa: E402 - as above
 
 application = with_sessions(with_edge(portal))
+outlive_full_disks()
 share_places()
 settle()
