@@ -199,7 +199,7 @@ class Postgres(Server):
 
 
 class Valkey(Server):
-    """Valkey that keeps nothing on disk; it carries messages only and may be lost."""
+    """Valkey; it carries messages only and may be lost."""
 
     name = "valkey"
     stop_signal = signal.SIGTERM
@@ -225,8 +225,11 @@ class Valkey(Server):
             f'dir "{self.data}"',
             f"requirepass {secret(self.password_file)}",
             "databases 64",
-            "appendonly no",  # messages only: a full disk must not stop them
-            'save ""',
+            # It carries messages only: they are kept over a stop, and a full disk is no reason to refuse them.
+            "appendonly no",
+            "save 300 1",
+            "stop-writes-on-bgsave-error no",
+            "shutdown-on-sigterm save force",
         ]
         read_end, write_end = os.pipe()
         os.write(write_end, "\n".join(settings).encode())  # far below a pipe's 64 KiB

@@ -6,6 +6,10 @@ from typing import Any
 from celery import Celery
 from celery.signals import task_postrun, task_prerun
 
+from scheduling.output import outlive_full_disks
+
+outlive_full_disks()
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 app = Celery("fairlot")

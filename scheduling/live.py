@@ -25,9 +25,9 @@ NEWS = "fairlot:news"
 KEPT = 10_000  # of the latest news, about
 NOTHING_YET = "0-0"
 SEND_SECONDS = 2.0
-# A page waits twice as long at most: for the connection and for the answer.
-POSITION_SECONDS = 0.04
-SILENT_SECONDS = 5.0
+# How long a page waits for the connection, if there is none yet, and for the answer.
+POSITION_SECONDS = (0.03, 0.06)
+SILENT_SECONDS = 2.0
 _silent_until = float("-inf")
 # Both in one step: who has read the stream up to a piece of news hears of the next ones in their order.
 SEND = f"""
@@ -59,7 +59,7 @@ def position() -> str:
     if time.monotonic() < _silent_until:
         return ""
     try:
-        latest: Any = _client(settings.REDIS_URL, POSITION_SECONDS).xrevrange(NEWS, count=1)
+        latest: Any = _client(settings.REDIS_URL, *POSITION_SECONDS).xrevrange(NEWS, count=1)
     except redis.RedisError as error:
         _silent_until = time.monotonic() + SILENT_SECONDS
         logger.warning("where the news stand is not known: %s", error)
@@ -69,13 +69,15 @@ def position() -> str:
 
 def _send(topics: tuple[str, ...]) -> None:
     try:
-        _client(settings.REDIS_URL, SEND_SECONDS).eval(SEND, 2, NEWS, channel(), *dict.fromkeys(topics))
+        _client(settings.REDIS_URL, SEND_SECONDS, SEND_SECONDS).eval(
+            SEND, 2, NEWS, channel(), *dict.fromkeys(topics)
+        )
     except redis.RedisError as error:
         logger.warning("pages were not told of a change: %s", error)
 
 
 @cache
-def _client(url: str, seconds: float) -> redis.Redis:
+def _client(url: str, connect_seconds: float, seconds: float) -> redis.Redis:
     return redis.Redis.from_url(
-        url, socket_timeout=seconds, socket_connect_timeout=seconds, retry=Retry(NoBackoff(), 0)
+        url, socket_connect_timeout=connect_seconds, socket_timeout=seconds, retry=Retry(NoBackoff(), 0)
     )

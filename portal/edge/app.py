@@ -71,7 +71,7 @@ class Edge:
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
         """Lends the request a thread and waits until it is answered. Raises Refused when it cannot be."""
         threads = self.static if scope["path"].startswith(settings.STATIC_URL) else self.pages
-        if self.probe.is_silent and threads is self.pages and not await self.probe.answers(within=1.0):
+        if self.probe.is_silent and threads is self.pages and not await self.probe.responds(within=1.0):
             raise Refused(SILENT)
         async with self._hashing(scope):
             wait = STREAM_WAIT_SECONDS if _wants_stream(scope) else WAIT_SECONDS
@@ -101,7 +101,7 @@ class Edge:
         """
         patience = max(1.0, arrived + LOOK_AFTER_SECONDS - time.monotonic())
         while not (await asyncio.wait([task], timeout=patience))[0] and not exchange.begun:
-            if not await self.probe.answers(within=LOOK_SECONDS) and not exchange.begun and not task.done():
+            if not await self.probe.responds(within=LOOK_SECONDS) and not exchange.begun and not task.done():
                 exchange.abandoned = True
                 self._left_behind.add(task)
                 task.add_done_callback(self._forget)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import time
 
-NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+from scheduling.output import NO_SPACE
+
 DISK_FULL = "53100"  # PostgreSQL's code
 TOLD_FOR_SECONDS = 60.0
 

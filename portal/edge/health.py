@@ -21,6 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 from portal.edge import full_disks
 from portal.edge.answers import Send
 from portal.edge.questions import Probe, Question
+from scheduling.output import NO_SPACE
 
 # All of it together takes no longer, whatever does not answer.
 WITHIN_SECONDS = 2.0
@@ -58,7 +59,7 @@ class Health:
         A full disk is told of with 200, since what only reads still works.
         """
         database, redis, found = await asyncio.gather(
-            self.probe.answers(WITHIN_SECONDS), ask_redis(), self._disks.ask(WITHIN_SECONDS)
+            self.probe.works(WITHIN_SECONDS), ask_redis(), self._disks.ask(WITHIN_SECONDS)
         )
         known = dict(found) if found else {"jobs": "does not answer", "temporary": "does not answer"}
         known["database"] = database_disk(self.probe)
@@ -116,7 +117,7 @@ def state_of(folder: Path) -> str:
             file.write(bytes(4096))
             file.flush()
     except OSError as error:
-        return "full" if error.errno in full_disks.NO_SPACE else "not writable"
+        return "full" if error.errno in NO_SPACE else "not writable"
     return free_space_of(folder)
 
 

@@ -50,7 +50,8 @@ class Question(Generic[T]):
 class Database:
     """What a new connection to the database found."""
 
-    answers: bool
+    responds: bool  # if only by a refusal
+    works: bool
     folder: str = ""  # where it keeps its data, if it tells
 
 
@@ -60,32 +61,38 @@ class Probe:
     def __init__(self) -> None:
         self.question = Question(ask_database, fresh=1.0)
 
-    async def answers(self, within: float) -> bool:
-        """Whether the database answers now; False, too, when that is not known in time."""
+    async def responds(self, within: float) -> bool:
+        """Whether the database says anything now; False, too, when that is not known in time."""
         found = await self.question.ask(within)
-        return found is not None and found.answers
+        return found is not None and found.responds
+
+    async def works(self, within: float) -> bool:
+        """Whether one can connect to the database now and be answered."""
+        found = await self.question.ask(within)
+        return found is not None and found.works
 
     @property
     def is_silent(self) -> bool:
-        """Whether the latest answer was none, or the question has been open for too long."""
+        """Whether it said nothing to the latest question, or the question has been open for too long."""
         last = self.question.last
-        return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.answers)
+        return self.question.open_for() > CONNECT_SECONDS + 1 or (last is not None and not last.responds)
 
 
 def ask_database() -> Database:
     """Connects and asks; connecting, too, ends after a while when nobody answers."""
     try:
         link = psycopg2.connect(**connection.get_connection_params() | {"connect_timeout": CONNECT_SECONDS})
-    except psycopg2.Error:
-        return Database(answers=False)
+    except psycopg2.Error as error:
+        # A refusal, such as of too many connections, is no silence: requests may have connections already.
+        return Database(responds="FATAL:" in str(error), works=False)
     try:
         with link.cursor() as cursor:
             cursor.execute(
                 "SELECT CASE WHEN pg_has_role(current_user, 'pg_read_all_settings', 'usage')"
                 " THEN current_setting('data_directory') ELSE '' END"
             )
-            return Database(answers=True, folder=cursor.fetchone()[0])
+            return Database(responds=True, works=True, folder=cursor.fetchone()[0])
     except psycopg2.Error:
-        return Database(answers=False)
+        return Database(responds=False, works=False)
     finally:
         link.close()

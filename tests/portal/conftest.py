@@ -18,7 +18,7 @@ def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
     from scheduling import live  # noqa: PLC0415 - as below
 
     middleware.forget_local_cluster()
-    monkeypatch.setattr(live, "POSITION_SECONDS", 2.0)
+    monkeypatch.setattr(live, "POSITION_SECONDS", (2.0, 2.0))
     monkeypatch.setattr(live, "_silent_until", float("-inf"))
 
 

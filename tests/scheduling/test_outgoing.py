@@ -50,11 +50,11 @@ def test_a_transaction_does_not_wait_for_redis(monkeypatch: pytest.MonkeyPatch) 
 def test_a_page_waits_once_and_briefly_for_where_the_news_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     client = live._client
-    monkeypatch.setattr(live, "_client", lambda url, seconds: asked.append(seconds) or client(url, seconds))
+    monkeypatch.setattr(live, "_client", lambda url, *seconds: asked.append(seconds) or client(url, *seconds))
     begun = time.monotonic()
     assert [live.position() for _ in range(100)] == [""] * 100
     assert len(asked) == 1  # then it is left alone for a while
-    assert 2 * asked[0] <= 0.1  # to connect, and to answer
+    assert sum(asked[0]) < 0.1  # to connect, and to answer
     assert time.monotonic() - begun < 20
 
 

@@ -17,6 +17,7 @@ from scheduling.backends import backend_for, find_isolation
 from scheduling.backends.base import BackendError
 from scheduling.locks import try_lock_watch
 from scheduling.models import Cluster
+from scheduling.output import outlive_full_disks
 from scheduling.reconcile import follow, note_use, reconcile
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class Command(BaseCommand):
     help = "Watches every cluster and writes down what is seen, until SIGTERM or SIGINT."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        outlive_full_disks()
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

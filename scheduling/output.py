@@ -1,0 +1,43 @@
+"""Standard output and standard error that a full disk does not turn into an error."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import sys
+from typing import Any
+
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Dropping(io.FileIO):
+    """A file that drops what the disk has no room for: a program must not end because its log cannot be written."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            return memoryview(data).nbytes
+
+
+def outlive_full_disks() -> None:
+    """Has standard output and standard error drop what there is no room for, where they are files."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is not getattr(sys, f"__{name}__") or not _is_file(number):
+            continue
+        kept: Any = Dropping(number, "w", closefd=False)  # not buffered, as by PYTHONUNBUFFERED
+        text = io.TextIOWrapper(kept, encoding="utf-8", errors="backslashreplace", write_through=True)
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
+
+
+def _is_file(number: int) -> bool:
+    try:
+        mode = os.fstat(number).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(number))
