@@ -331,6 +331,9 @@ FAIRLOT_WEBHOOKS_TO_PRIVATE = env.bool("FAIRLOT_WEBHOOKS_TO_PRIVATE", False)
 # The same for where the metrics of attached clusters are asked for.
 FAIRLOT_METRICS_TO_PRIVATE = env.bool("FAIRLOT_METRICS_TO_PRIVATE", False)
 
+# The OpenAPI document and its page are for who is signed in or sends a token, unless everybody may read them.
+FAIRLOT_PUBLIC_API_DOCS = env.bool("FAIRLOT_PUBLIC_API_DOCS", False)
+
 # --- the rest ----------------------------------------------------------------------------------
 USE_TZ = True
 TIME_ZONE = "UTC"

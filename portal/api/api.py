@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ninja import NinjaAPI
-
 from portal.api import (
     anomalies,
     budgets,
@@ -25,6 +23,7 @@ from portal.api import (
     volumes,
 )
 from portal.api.auth import Bearer, Session
+from portal.api.document import DocumentedAPI
 from portal.api.parsing import CheckedParser
 from portal.api.problems import answer_with_problems
 
@@ -37,7 +36,7 @@ fault, `problems`. What you may not see is 404. Times are in UTC, GPU time is in
 [Back to the portal](/) · [Your tokens](/account/tokens/)
 """
 
-api = NinjaAPI(
+api = DocumentedAPI(
     title="Fairlot", version="1", description=DESCRIPTION, auth=[Bearer(), Session()], parser=CheckedParser()
 )
 for subject in (

@@ -42,6 +42,13 @@ def problem(status: int, detail: str, problems: Mapping[str, str] | None = None)
     return JsonResponse(body, status=status, content_type=PROBLEM)
 
 
+def unauthorized() -> HttpResponse:
+    """The answer for who sends neither a token nor a session."""
+    answer = problem(401, "Send a token (Authorization: Bearer …) or sign in.")
+    answer["WWW-Authenticate"] = "Bearer"
+    return answer
+
+
 @csrf_exempt  # it changes nothing, and a refusal of the token would be a page
 def not_found(request: HttpRequest, rest: str = "") -> HttpResponse:
     """Nothing is there; for an address with a slash too many, where it would be without."""
@@ -98,9 +105,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
 
     @api.exception_handler(AuthenticationError)
     def _unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-        answer = problem(401, "Send a token (Authorization: Bearer …) or sign in.")
-        answer["WWW-Authenticate"] = "Bearer"
-        return answer
+        return unauthorized()
 
     @api.exception_handler(HttpError)
     def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:

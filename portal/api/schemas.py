@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime, ConfigDict, SecretStr, WithJsonSchema
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, SecretStr, WithJsonSchema
 
 from portal.api.inlining import inlined
 from scheduling.actions.submitting import MOST_AT_ONCE
@@ -40,6 +40,22 @@ Spec = Annotated[
 ]
 
 
+def _no_boolean(value: object) -> object:
+    """ValueError for true and false, which Python takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+# What is sent fits into the columns that hold it: numbers of 32 bits, money and names. Actions check what it means.
+Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=-(2**31), le=2**31 - 1)]
+Key = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=2**63 - 1)]
+Number = Annotated[float, BeforeValidator(_no_boolean), Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
+Amount = Annotated[Decimal, BeforeValidator(_no_boolean), Field(ge=-(10**12), le=10**12)]
+Line = Annotated[str, Field(max_length=500)]
+Words = Annotated[str, Field(max_length=4000)]
+
+
 class Me(Schema):
     username: str
     name: str
@@ -59,8 +75,8 @@ class NewJob(Schema):
     model_config = ConfigDict(json_schema_extra={"example": EXAMPLE})
 
     spec: Spec
-    team: str = Field("", description="Slug of the team that pays.")
-    cluster: str = Field("", description="Name of the cluster.")
+    team: Line = Field("", description="Slug of the team that pays.")
+    cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: bool = Field(
         False,
         description="Queue it even if it can never run with today's nodes and quotas; refused otherwise.",
@@ -138,12 +154,12 @@ class Sharing(Schema):
 
 
 class JobFilters(Schema):
-    state: str = ""
-    kind: str = ""
-    team: str = Field("", description="Slug of a team.")
-    owner: str = Field("", description="User name.")
-    q: str = Field("", description="Part of the name.")
-    label: str = Field("", description="key=value, or a key with any value.")
+    state: Line = ""
+    kind: Line = ""
+    team: Line = Field("", description="Slug of a team.")
+    owner: Line = Field("", description="User name.")
+    q: Line = Field("", description="Part of the name.")
+    label: Line = Field("", description="key=value, or a key with any value.")
     only_idle: bool | None = Field(None, description="Whether they take no part in the sharing.")
 
 
@@ -163,14 +179,14 @@ class NewSchedule(NewJob):
         }
     )
 
-    expression: str = Field(description="Cron of five fields, or R[n]/start/period of ISO 8601.")
-    time_zone: str = Field("UTC", description="A name of IANA's, such as Europe/Berlin.")
+    expression: Line = Field(description="Cron of five fields, or R[n]/start/period of ISO 8601.")
+    time_zone: Line = Field("UTC", description="A name of IANA's, such as Europe/Berlin.")
     begins: AwareDatetime | None = None
     ends: AwareDatetime | None = None
     missed: Literal["skip", "once", "all"] = Field(
         "once", description="What becomes of runs that were missed."
     )
-    catch_up_seconds: int = Field(86_400, description="What was missed longer ago is left out.")
+    catch_up_seconds: Whole = Field(86_400, description="What was missed longer ago is left out.")
     overlap: Literal["allow", "forbid", "replace"] = Field(
         "forbid", description="What becomes of a run while an earlier one has not ended."
     )
@@ -206,8 +222,8 @@ class ScheduleInFull(Schedule):
 
 
 class ScheduleFilters(Schema):
-    team: str = Field("", description="Slug of a team.")
-    owner: str = Field("", description="User name.")
+    team: Line = Field("", description="Slug of a team.")
+    owner: Line = Field("", description="User name.")
 
 
 class SchedulePage(Schema):
@@ -238,10 +254,10 @@ class ScheduleRunPage(Schema):
 
 
 class ServiceRules(Schema):
-    replicas: int | None = Field(None, description="How many there should be; 1 where nothing is said.")
-    max_surge: int | None = Field(None, description="So many more while revisions change; 1.")
-    max_unavailable: int | None = Field(None, description="So many fewer ready while revisions change; 0.")
-    progress_deadline_seconds: int | None = Field(
+    replicas: Whole | None = Field(None, description="How many there should be; 1 where nothing is said.")
+    max_surge: Whole | None = Field(None, description="So many more while revisions change; 1.")
+    max_unavailable: Whole | None = Field(None, description="So many fewer ready while revisions change; 0.")
+    progress_deadline_seconds: Whole | None = Field(
         None, description="A revision that gets no further for so long has failed; 600."
     )
     auto_rollback: bool | None = Field(None, description="Go back from a revision that has failed; true.")
@@ -268,7 +284,7 @@ class NewService(NewJob, ServiceRules):
 class ServiceChange(ServiceRules):
     """What is left out stays as it is. Another spec is another revision, which is rolled out."""
 
-    spec: dict[str, Any] | str | None = None
+    spec: Spec | None = None
     stopped: bool | None = None
 
 
@@ -322,8 +338,8 @@ class ServiceInFull(Service):
 
 
 class ServiceFilters(Schema):
-    team: str = Field("", description="Slug of a team.")
-    owner: str = Field("", description="User name.")
+    team: Line = Field("", description="Slug of a team.")
+    owner: Line = Field("", description="User name.")
 
 
 class ServicePage(Schema):
@@ -346,8 +362,8 @@ class NewSession(NewJob):
         }
     )
 
-    idle_minutes: int = Field(60, description="Unused for so long it is stopped, after a warning.")
-    longest_hours: int = Field(12, description="So long after its first start it is stopped in any case.")
+    idle_minutes: Whole = Field(60, description="Unused for so long it is stopped, after a warning.")
+    longest_hours: Whole = Field(12, description="So long after its first start it is stopped in any case.")
 
 
 class Session(Schema):
@@ -375,7 +391,7 @@ class SessionPage(Schema):
 
 
 class Rollback(Schema):
-    revision: int
+    revision: Whole
 
 
 class ServiceEvent(Schema):
@@ -460,15 +476,15 @@ class NewKubeconfig(Schema):
 
 
 class NewCluster(NewKubeconfig):
-    name: str
-    namespace_prefix: str = Field("fairlot", description="Each team's namespace begins with it.")
-    writes_per_second: float = Field(50, description="Changes that Fairlot makes there at most.")
-    writes_at_once: int = 100
-    checkpoint_claim: str = Field("", description="In each team's namespace; each job gets a folder in it.")
+    name: Line
+    namespace_prefix: Line = Field("fairlot", description="Each team's namespace begins with it.")
+    writes_per_second: Number = Field(50, description="Changes that Fairlot makes there at most.")
+    writes_at_once: Whole = 100
+    checkpoint_claim: Line = Field("", description="In each team's namespace; each job gets a folder in it.")
 
 
 class Reachable(Schema):
-    ranges: list[str] = Field(description="In CIDR notation; none: nothing outside of the team's namespace.")
+    ranges: list[Line] = Field(description="In CIDR notation; none: nothing outside of the team's namespace.")
 
 
 class BarePods(Schema):
@@ -503,12 +519,14 @@ class SecretTexts(Schema):
     """One text, or several by key. Never shown again."""
 
     value: SecretStr | None = None
-    values: dict[str, SecretStr] = Field({}, description="Instead of `value`: texts by key.")
+    values: dict[Line, SecretStr] = Field({}, description="Instead of `value`: texts by key.")
 
 
 class NewSecret(SecretTexts):
-    name: str = Field(description="Small letters, digits and -.")
-    team: str = Field("", description="Slug of a team whose members may use it; else it is the caller's own.")
+    name: Line = Field(description="Small letters, digits and -.")
+    team: Line = Field(
+        "", description="Slug of a team whose members may use it; else it is the caller's own."
+    )
 
 
 class Secret(Schema):
@@ -521,10 +539,10 @@ class Secret(Schema):
 
 
 class NewVolume(Schema):
-    name: str = Field(description="By which jobs name it: small letters, digits and -.")
-    source: str = Field(description="A PersistentVolumeClaim in the team's namespace; locally a folder.")
+    name: Line = Field(description="By which jobs name it: small letters, digits and -.")
+    source: Line = Field(description="A PersistentVolumeClaim in the team's namespace; locally a folder.")
     read_only: bool = True
-    team: str = Field("", description="Slug of the team whose jobs may mount it; empty: every team.")
+    team: Line = Field("", description="Slug of the team whose jobs may mount it; empty: every team.")
 
 
 class Volume(Schema):
@@ -614,12 +632,12 @@ class TradePage(Schema):
 class TradeLimit(Schema):
     """For a generation, or with an empty one for all that nothing else is said of."""
 
-    generation: str = ""
+    generation: Line = ""
     trades: bool = Field(True, description="False: it is neither given nor taken.")
-    most_gpus: Decimal | None = Field(
+    most_gpus: Amount | None = Field(
         None, description="Most GPUs given away at once, on all clusters together; null: no limit."
     )
-    most_part: Decimal | None = Field(
+    most_part: Amount | None = Field(
         None, description="The same as a part of the entitlement on each cluster, 0 to 1."
     )
 
@@ -663,14 +681,14 @@ class Days(Schema):
     period: Literal["this-month", "last-month", "dates"] | None = Field(
         None, description="`dates` where `from` or `to` is given, else `this-month`."
     )
-    first: str = Field("", alias="from", description="The first day: 2026-11-21. Of this month without.")
-    to: str = Field("", description="The last day, which counts. Today without.")
-    zone: str = Field("UTC", description="Whose days these are, a name of IANA's, such as Europe/Berlin.")
+    first: Line = Field("", alias="from", description="The first day: 2026-11-21. Of this month without.")
+    to: Line = Field("", description="The last day, which counts. Today without.")
+    zone: Line = Field("UTC", description="Whose days these are, a name of IANA's, such as Europe/Berlin.")
 
 
 class StatementQuery(Days):
-    team: str = Field("", description="Slug of a team; else the first that the caller may see.")
-    part: str = Field("", description="With csv: the key of one table.")
+    team: Line = Field("", description="Slug of a team; else the first that the caller may see.")
+    part: Line = Field("", description="With csv: the key of one table.")
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
@@ -690,7 +708,7 @@ class NewSubscription(Schema):
         "chargeback",
         "capacity",
     ] = "statement"
-    team: str = Field(
+    team: Line = Field(
         "",
         description="Of a statement; of usage, fairness, idle, trades and anomalies, too, or of all teams that the "
         "caller sees. All other reports are for operators.",
@@ -698,7 +716,7 @@ class NewSubscription(Schema):
     by: Literal["", "user", "job", "generation", "day", "label", "tenant"] = Field(
         "", description="Of usage; by user unless told otherwise."
     )
-    label: str = Field("", description="Of usage by label: its key.")
+    label: Line = Field("", description="Of usage by label: its key.")
     rhythm: Literal["weekly", "monthly"]
     form: Literal["pdf", "xlsx", "csv", "link"] = "pdf"
 
@@ -884,22 +902,22 @@ class TradePeriod(Days):
 
 
 class TradeQuestion(TradePeriod):
-    team: str = Field("", description="Slug of a team; with all teams below it.")
-    generation: str = ""
+    team: Line = Field("", description="Slug of a team; with all teams below it.")
+    generation: Line = ""
     before: int | None = Field(None, ge=0, le=2**63 - 1)
-    limit: int = Field(50, ge=1, le=200)
+    limit: Whole = Field(50, ge=1, le=200)
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
 class AnomalyQuestion(Schema):
-    team: str = Field("", description="Slug of a team; with all teams below it.")
-    cluster: str = Field("", description="By name; the first if none is named.")
+    team: Line = Field("", description="Slug of a team; with all teams below it.")
+    cluster: Line = Field("", description="By name; the first if none is named.")
     analysis: int | None = Field(
         None, ge=1, le=2**63 - 1, description="The latest finished if none is named."
     )
-    cause: str = ""
-    offset: int = Field(0, ge=0, le=2**31 - 1)
-    limit: int = Field(50, ge=1, le=200)
+    cause: Line = ""
+    offset: Whole = Field(0, ge=0, le=2**31 - 1)
+    limit: Whole = Field(50, ge=1, le=200)
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
@@ -911,8 +929,8 @@ class SilentTeam(Schema):
 
 
 class NewAnalysis(Schema):
-    cluster: str = Field(description="By name; attached.")
-    days: int = Field(7, description="The last days, up to the last full hour: 1 to 31.")
+    cluster: Line = Field(description="By name; attached.")
+    days: Whole = Field(7, description="The last days, up to the last full hour: 1 to 31.")
 
 
 class Analysis(Schema):
@@ -948,21 +966,21 @@ AtLimit = Literal["block", "idle", "warn"]
 
 class LimitTerms(Schema):
     kind: LimitKind = Field(description="longest_run is in hours, borrowed a part of the entitlement.")
-    limit: Decimal
-    generation: str | None = Field(None, description="Of all together without.")
-    user: str | None = Field(None, description="Of this user in each team, instead of the whole team.")
+    limit: Amount
+    generation: Line | None = Field(None, description="Of all together without.")
+    user: Line | None = Field(None, description="Of this user in each team, instead of the whole team.")
     each_user: bool = False
     period: Literal["", "month", "quarter", "rolling"] = Field(
         "", description="Of gpu_hours and money: a calendar month unless told otherwise."
     )
-    days: int | None = Field(None, description="Of a rolling period.")
+    days: Whole | None = Field(None, description="Of a rolling period.")
     at_limit: AtLimit = Field(
         "block", description="What happens: nothing more runs, only on idle GPUs, or a warning."
     )
 
 
 class NewLimit(LimitTerms):
-    team: str
+    team: Line
 
 
 class Limit(NewLimit):
@@ -973,9 +991,9 @@ class Limit(NewLimit):
 
 
 class NewTickets(Schema):
-    team: str
-    user: str | None = Field(None, description="Of a member of the team, by name; else of the team itself.")
-    tickets: int
+    team: Line
+    user: Line | None = Field(None, description="Of a member of the team, by name; else of the team itself.")
+    tickets: Whole
 
 
 class ShareChange(Schema):
@@ -992,12 +1010,14 @@ class ShareChange(Schema):
 
 
 class NewBudget(Schema):
-    team: str
-    amount: Decimal
+    team: Line
+    amount: Amount
     period: Literal["month", "quarter"] = "month"
-    percentages: list[int] = Field([80, 100], description="At which managers are warned, once each a period.")
+    percentages: list[Whole] = Field(
+        [80, 100], description="At which managers are warned, once each a period."
+    )
     by_forecast: bool = Field(True, description="Warn when it will not last if it goes on like this.")
-    webhook_url: str = ""
+    webhook_url: Line = ""
 
 
 class SetBudget(Schema):
@@ -1064,16 +1084,16 @@ class IdleTeam(Schema):
 
 class Snooze(Schema):
     until: AwareDatetime
-    reason: str
+    reason: Words
 
 
 class NewIdleRule(Schema):
-    team: str = Field("", description="With all below it that have no rule of their own.")
-    cluster: str = Field("", description="By its name; where no team has a rule.")
+    team: Line = Field("", description="With all below it that have no rule of their own.")
+    cluster: Line = Field("", description="By its name; where no team has a rule.")
     action: Literal["nothing", "warn", "only_idle", "stop"]
-    after_minutes: int
-    grace_minutes: int = 30
-    snooze_hours: int = Field(24, description="For so long owners may put it off; 0: not at all.")
+    after_minutes: Whole
+    grace_minutes: Whole = 30
+    snooze_hours: Whole = Field(24, description="For so long owners may put it off; 0: not at all.")
     services: bool = Field(False, description="Warn of replicas of services, too; they are never stopped.")
 
 
@@ -1082,28 +1102,28 @@ class IdleRule(NewIdleRule):
 
 
 class NewRequest(Schema):
-    team: str = Field(description="Of a new team the one above it.")
+    team: Line = Field(description="Of a new team the one above it.")
     kind: Literal["tickets", "limit", "extension", "team"]
-    reason: str
+    reason: Words
     until: AwareDatetime | None = Field(None, description="When it shall end; without, it stays.")
-    tickets: int | None = None
-    name: str | None = Field(None, description="Of a new team.")
+    tickets: Whole | None = None
+    name: Line | None = Field(None, description="Of a new team.")
     limit: LimitTerms | None = None
-    extends: int | None = Field(None, description="The granted request that shall last longer.")
+    extends: Key | None = Field(None, description="The granted request that shall last longer.")
 
 
 class Approval(Schema):
     """What is not said is as it was asked for."""
 
-    answer: str = ""
-    tickets: int | None = None
-    name: str | None = None
-    limit: Decimal | None = None
+    answer: Words = ""
+    tickets: Whole | None = None
+    name: Line | None = None
+    limit: Amount | None = None
     until: AwareDatetime | None = None
 
 
 class Refusal(Schema):
-    answer: str
+    answer: Words
 
 
 class Request(Schema):
@@ -1137,7 +1157,9 @@ class RequestPage(Schema):
 class Preflight(Schema):
     verdict: Literal["never", "now", "later"]
     sentences: list[str]
-    expected_start_seconds: tuple[float, float] | None
+    expected_start_seconds: list[float] | None = Field(
+        description="From and to, from now on; null where nobody can tell.", min_length=2, max_length=2
+    )
     cost_per_hour: dict[str, Decimal] = Field(description="Of the whole gang, by generation.")
     detail: list[str]
     currencies: dict[str, str] = Field(description="Of what it costs, by generation.")

@@ -250,7 +250,10 @@ def test_a_session_works_with_the_csrf_token_only(scene: Scene, browser_of) -> N
     assert sent.status_code == 201
 
 
-def test_the_documentation_loads_nothing_from_elsewhere(db: None) -> None:
+def test_the_documentation_loads_nothing_from_elsewhere(db: None, settings) -> None:
+    assert Client().get("/api/v1/openapi.json").status_code == 401
+    assert Client().get("/api/v1/docs")["Location"] == "/account/login/?next=/api/v1/docs"
+    settings.FAIRLOT_PUBLIC_API_DOCS = True
     page = Client().get("/api/v1/docs")
     assert "http://" not in page.content.decode()
     assert "https://" not in page.content.decode()
