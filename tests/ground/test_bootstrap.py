@@ -1,6 +1,7 @@
 """What bin/bootstrap installs first is what uv.lock pins."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -8,8 +9,12 @@ import sys
 from importlib.machinery import SourceFileLoader
 
 import pytest
+from django.conf import settings
 
+from tests.attack.local_jobs import PACKAGE
 from tests.ground.settings_read import ROOT
+
+JOB_PYTHON = ROOT / ".environments" / "python" / "bin" / "python"
 
 
 def test_pip_installs_the_uv_that_the_lock_pins():
@@ -48,6 +53,25 @@ def test_nothing_is_done_when_nothing_changed(checkout):
     (checkout / ".venv/.made-from").write_text(f"{checkout}\n{contents.strip()}\n")
     done = run(checkout / "bin/bootstrap")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_jobs_have_an_environment_of_their_own_that_others_cannot_write():
+    assert ROOT / ".environments" / "python" == settings.FAIRLOT_JOB_PYTHON
+    assert ".venv" not in json.dumps(settings.FAIRLOT_ENVIRONMENTS)
+    done = run(JOB_PYTHON, "-c", "import sklearn, sys; print(sys.prefix)", cwd="/")
+    assert (done.returncode, done.stdout.strip()) == (0, str(settings.FAIRLOT_JOB_PYTHON)), done.stderr
+    for path in (settings.FAIRLOT_JOB_PYTHON, *settings.FAIRLOT_JOB_PYTHON.rglob("*")):
+        assert path.is_symlink() or not path.stat().st_mode & 0o022, path
+
+
+def test_pip_in_a_job_installs_into_its_home(tmp_path):
+    """In the environment itself, nothing changes, whoever may write there."""
+    before = sorted(settings.FAIRLOT_JOB_PYTHON.glob("lib/*/site-packages/*"))
+    environment = {"HOME": str(tmp_path), "PATH": f"{JOB_PYTHON.parent}:/usr/bin:/bin"}
+    done = run("sh", "-c", PACKAGE, cwd=tmp_path, env=environment)
+    assert "number 42" in done.stdout, done.stderr
+    assert (tmp_path / ".local" / "job-packages" / "planted.py").exists()
+    assert sorted(settings.FAIRLOT_JOB_PYTHON.glob("lib/*/site-packages/*")) == before
 
 
 @pytest.fixture

@@ -57,6 +57,15 @@ def test_a_service_that_lived_long_starts_from_the_first_delay_again(program, mo
     assert service.plan_restart() == 0
 
 
+def test_what_a_program_wants_people_to_know_is_passed_on_once_it_is_ready(program):
+    say = "print('a line of its own'); print('probe: jobs share one user'); print('probe: ready')"
+    service = program(f"{say}; import time; time.sleep(60)", ready_when_it_says=b"probe: ready")
+    service.start()
+    wait_for(service.check, what="ready")
+    assert service.notices() == ["jobs share one user"]
+    assert not service.check(), "only once"
+
+
 def test_a_death_is_told_with_its_cause_and_last_words(program):
     service = program("print('out of luck'); raise SystemExit(3)")
     service.start()

@@ -12,6 +12,7 @@ from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
 from scheduling.models import Job
 from tests.portal.scene import Scene
+from tests.portal.test_submit import posted
 
 APART = Isolation(users=True, namespaces=True)
 SHARED = Isolation(False, False, "Fairlot runs as an ordinary user", "user namespaces are turned off")
@@ -63,8 +64,7 @@ def test_where_jobs_share_the_portals_rights_only_admins_submit(
     refused = browser_of(people.bob).post("/api/v1/jobs", SPEC | {"team": "astro"}, "application/json")
     assert refused.status_code == 409, refused.content
     assert "only admins may submit" in refused.json()["detail"]
-    form = {"name": "x", "command": "true", "workers": "1", "gpus_per_worker": "1"}
-    said = browser_of(people.bob).post(reverse("submit"), form).content.decode()
+    said = browser_of(people.bob).post(reverse("submit"), posted()).content.decode()
     assert "only admins may submit" in said
     assert Job.objects.count() == before
     assert isolation.why_refused(scene.world.cluster, people.ada) == ""

@@ -152,7 +152,7 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
         "LOCAL_RANK": "0",
         "MASTER_ADDR": "127.0.0.1",
         "MINE": "1",
-        "PATH": rig.backend.environments["python"],
+        "PATH": f"{folder}/home/.local/job-packages/bin:{rig.backend.environments['python']}",
         "PYTHONUNBUFFERED": "1",
         "RANK": "1",
         "TMPDIR": str(folder / "tmp" / "rank-1"),

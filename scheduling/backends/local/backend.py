@@ -455,10 +455,10 @@ def _errors_of_supervisor(folder: int) -> Iterator[int]:
         yield fd
 
 
-def _launch(files: JobFiles, run_lock: int, launcher: Sequence[str]) -> None:
+def _launch(files: JobFiles, run_lock: int, prefix: Sequence[str]) -> None:
     """Starts the supervisor, which inherits the lock and nothing else, and detaches itself."""
     which = (str(files.root), str(files.job_id), str(run_lock))
-    command = [*launcher, sys.executable, "-I", str(SHIM), "start", *which]
+    command = [*prefix, sys.executable, "-I", str(SHIM), "start", *which]
     with files.opened(files.folder) as folder, _errors_of_supervisor(folder) as errors:
         launcher = subprocess.Popen(
             command,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduling.backends.local.files import OWN, read_json, write_json
-from scheduling.backends.local.sandbox import Bind, Confinement, View
+from scheduling.backends.local.sandbox import Bind, Confinement, Findings, View
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
@@ -275,8 +275,9 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
         )
         if done.returncode != 0:
             return None, (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-        findings = json.loads(done.stdout)
-        return replace(isolation, **{name: tuple(paths) for name, paths in findings.items()}), ""
+        found: Findings = json.loads(done.stdout)
+        exposed, unreachable = tuple(found["exposed"]), tuple(found["unreachable"])
+        return replace(isolation, exposed=exposed, unreachable=unreachable), ""
     except subprocess.TimeoutExpired:
         return None, f"it took longer than {PROBE_SECONDS:g} s"
     except OSError as error:
