@@ -23,6 +23,7 @@ from tests.cluster.stage import (
     NAMESPACES,
     OTHER,
     QUOTAS,
+    RANGES,
     RBAC,
     SECRETS,
     SERVICES,
@@ -342,6 +343,7 @@ def opens_walls(target: Target) -> None:
             "lets pods out to other namespaces": rewall(egress=[{"to": [anybody]}]),
             "holds for none of the pods": rewall(podSelector={"matchLabels": {"no": "pod"}}),
             "holds for one direction": rewall(policyTypes=["Egress"]),
+            "holds for one direction, said twice": rewall(policyTypes=["Egress", "Egress"]),
             "opens sessions to all": resession(ingress=[{}]),
             "opens all ports of sessions": resession(ingress=[{"from": web["from"]}]),
             "opens another port of sessions": resession(ingress=[web | {"ports": [{"port": 22}]}]),
@@ -357,6 +359,7 @@ def opens_walls(target: Target) -> None:
                 "POST", quotas, {"metadata": {"name": "x"}, "spec": {"hard": {"pods": "0"}}}
             ),
             "has a quota deleted": Try("PATCH", f"{quotas}/fairlot", owned),
+            "sets limits of pods": Try("POST", RANGES.format(stage.home), limit_range(default={"cpu": "1"})),
             "makes an account": Try(
                 "POST", accounts, {"metadata": {"name": "x"}, "automountServiceAccountToken": False}
             ),
@@ -1090,6 +1093,35 @@ def by_resources(target: Target) -> None:
     ]
     refusal = refusal_of(stage.bob, Try("PATCH", f"{his}/resize", limited))
     assert refusal is not None, "a pod is given GPUs later (resize)"
+
+
+def limit_range(**limits: Object) -> Object:
+    return {"metadata": {"name": "another"}, "spec": {"limits": [{"type": "Container", **limits}]}}
+
+
+@attack("a tenant's limit range gives GPUs to pods that ask for none", needs="cluster")
+def by_limit_ranges(target: Target) -> None:
+    """Pods of Fairlot's jobs would get them, too, beside those that they are billed for."""
+    stage = target.cluster
+    at, gpu = RANGES.format(stage.home), {"nvidia.com/mig-1g.5gb": "1"}
+    usual = limit_range(default={"cpu": "1"}, defaultRequest={"cpu": "1"}, max={"cpu": "8"})
+    passes(stage.bob, {"processors": Try("POST", at, usual)})
+    stage.bob.create(at, limit_range(default={"cpu": "1"}))
+    try:
+        held(
+            stage.bob,
+            {
+                "by limits": Try("POST", at, limit_range(default=gpu, defaultRequest=gpu)),
+                "by requests": Try("POST", at, limit_range(defaultRequest={"nvidia.com/gpu": "1"})),
+                # Which Kubernetes takes for the default where none is said.
+                "by a maximum": Try("POST", at, limit_range(max={"nvidia.com/gpu": "8"})),
+                "among others": Try("POST", at, limit_range(default={"cpu": "1"} | gpu)),
+                "later": Try("PATCH", f"{at}/another", {"spec": limit_range(default=gpu)["spec"]}),
+            },
+            policy("fairlot-gpus-in-templates"),
+        )
+    finally:
+        stage.bob.delete(f"{at}/another")
 
 
 @attack("a tenant's controllers and runtime classes get GPUs", needs="cluster")

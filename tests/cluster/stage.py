@@ -35,7 +35,7 @@ OWNER = "tests"
 JOB, BARE, OTHER, BURST = 1, 2, 3, 4
 GIVEN = Secrets({"HF_TOKEN": "hf_ofAJob"}, [SecretFolder("hf", "/secrets/hf", {"token": "hf_ofAJob"})], "{}")
 HIS = "hunter2-of-the-tenant"
-MAPS, SECRETS, SERVICES, CLAIMS, ACCOUNTS, QUOTAS = (
+MAPS, SECRETS, SERVICES, CLAIMS, ACCOUNTS, QUOTAS, RANGES = (
     "/api/v1/namespaces/{}/" + kind
     for kind in (
         "configmaps",
@@ -44,6 +44,7 @@ MAPS, SECRETS, SERVICES, CLAIMS, ACCOUNTS, QUOTAS = (
         "persistentvolumeclaims",
         "serviceaccounts",
         "resourcequotas",
+        "limitranges",
     )
 )
 WALLS_AT = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
