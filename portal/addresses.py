@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from functools import cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from django.conf import settings
 
+logger = logging.getLogger(__name__)
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -29,10 +32,21 @@ def with_client_address(app: App) -> App:
             peer, _ = scope.get("client") or ("", 0)
             values = [bytes(value) for name, value in scope["headers"] if bytes(name) == b"x-forwarded-for"]
             found = forwarded_for(values, settings.FAIRLOT_TRUSTED_PROXIES)
+            if not found and scope["path"] != "/healthz":
+                _warn()
             scope = {**scope, "client": (found or peer, 0)}
         await app(scope, receive, send)
 
     return addressed
+
+
+@cache
+def _warn() -> None:
+    """Says it once: without their addresses, all clients share the limits on wrong passwords."""
+    logger.warning(
+        "X-Forwarded-For lacks the client's address: FAIRLOT_TRUSTED_PROXIES is %s, and each must append to it",
+        settings.FAIRLOT_TRUSTED_PROXIES,
+    )
 
 
 def forwarded_for(values: Sequence[bytes], proxies: int) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
-from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
@@ -21,7 +19,6 @@ from portal.addresses import is_this_machine
 from scheduling import live
 from scheduling.models import Cluster
 
-logger = logging.getLogger(__name__)
 View = Callable[..., Any]
 
 
@@ -68,28 +65,6 @@ class LivePositionMiddleware:
         if is_page and request.method == "GET" and request.user.is_authenticated:
             request.live_position = live.position()
         return None
-
-
-class KnownHostMiddleware:
-    """Answers 400 to hosts that are not in ALLOWED_HOSTS, before anything is served to them.
-
-    A page elsewhere whose name is made to lead here (DNS rebinding) has such a host.
-    """
-
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        try:
-            request.get_host()
-        except DisallowedHost:
-            logger.warning("refused a request for a host that ALLOWED_HOSTS does not name")
-            text = "This portal has another host name. ALLOWED_HOSTS lists the names that it answers to.\n"
-            return HttpResponse(text, status=400, content_type="text/plain")
-        return self.get_response(request)
 
 
 class ReadOnceMiddleware:

@@ -114,7 +114,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "portal.api.problems.ApiProblemsMiddleware",
-    "portal.middleware.KnownHostMiddleware",
+    "portal.known_hosts.KnownHostMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "portal.inputs.InputsMiddleware",

@@ -24,7 +24,7 @@ def seen(peer: str, *lines: str, name: bytes = b"x-forwarded-for") -> str:
         found.append(scope["client"][0])
 
     headers = [(name, line.encode()) for line in lines]
-    scope = {"type": "http", "client": (peer, 5000), "headers": headers}
+    scope = {"type": "http", "path": "/", "client": (peer, 5000), "headers": headers}
     asyncio.run(with_client_address(app)(scope, None, None))
     return found[0]
 

@@ -1,0 +1,34 @@
+"""Only hosts that ALLOWED_HOSTS names are served anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+logger = logging.getLogger(__name__)
+
+
+class KnownHostMiddleware:
+    """Answers 400 to hosts that are not in ALLOWED_HOSTS, before anything is served to them.
+
+    A page elsewhere whose name is made to lead here (DNS rebinding) has such a host.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            request.get_host()
+        except DisallowedHost:
+            logger.warning("refused a request for a host that ALLOWED_HOSTS does not name")
+            text = "This portal has another host name. ALLOWED_HOSTS lists the names that it answers to.\n"
+            return HttpResponse(text, status=400, content_type="text/plain")
+        return self.get_response(request)
