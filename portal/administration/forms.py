@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,9 @@ from accounting import actions
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership
 from scheduling.timetable.walls import when_shown
+
+WHOLE = re.compile(r"[+-]?[0-9]+")
+MOST_DIGITS = 15  # before and behind the point
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,11 @@ def change_membership(request: HttpRequest, membership: Membership) -> Callable[
 def whole(post: QueryDict, field: str) -> int:
     """A whole number; Refused names the field otherwise."""
     text = post.get(field, "").strip()
-    try:
-        number = int(text)
-    except ValueError:
-        raise Refused("This must be a whole number.", field) from None
-    if abs(number) >= 2**31:
+    if not WHOLE.fullmatch(text):
+        raise Refused("This must be a whole number.", field)
+    if len(text) > 11 or abs(int(text)) >= 2**31:
         raise Refused("This number is too large.", field)
-    return number
+    return int(text)
 
 
 def decimal(post: QueryDict, field: str) -> Decimal:
@@ -100,8 +102,10 @@ def decimal(post: QueryDict, field: str) -> Decimal:
         number = Decimal(text)
     except InvalidOperation:
         raise Refused("This must be a number, such as 2.50.", field) from None
-    if not number.is_finite():
+    if not number.is_finite() or not text.isascii():
         raise Refused("This must be a number, such as 2.50.", field)
+    if len(text) > 40 or (number and not -MOST_DIGITS <= number.adjusted() <= MOST_DIGITS):
+        raise Refused("This number is too large or too small.", field)
     return number
 
 

@@ -16,7 +16,7 @@ router = Router(tags=["Operations"])
 Form = Literal["json", "csv", "xlsx", "pdf"]
 
 
-@router.get("/operations/{subject}", url_name="operations")
+@router.get("/operations/{subject}", response=schemas.Tables, url_name="operations")
 def operations(
     request: HttpRequest,
     subject: Literal["use", "nodes", "waits", "waste", "prices", "chargeback"],
@@ -34,7 +34,7 @@ def operations(
     return json_of(document)
 
 
-@router.get("/chargeback", url_name="chargeback")
+@router.get("/chargeback", response=schemas.Tables, url_name="chargeback")
 def chargeback(
     request: HttpRequest,
     days: Query[schemas.Days],

@@ -733,15 +733,20 @@ class StatementTable(Schema):
     totals: dict[str, Any] | None
 
 
-class Statement(Schema):
-    team: str
-    begins: datetime
-    ends: datetime
+class Tables(Schema):
+    """A report as its files have it."""
+
     title: str
     facts: list[Fact]
     tables: dict[str, StatementTable] = Field(
         description="By key: lines, held, users, jobs, days, waits, waste, …"
     )
+
+
+class Statement(Tables):
+    team: str
+    begins: datetime
+    ends: datetime
 
 
 class CapacityOfGeneration(Schema):

@@ -56,6 +56,20 @@ def test_a_user_submits_a_program_watches_it_and_reads_the_bill(people: People) 
     check_that_others_see_nothing(rivals[0], job)
 
 
+def test_the_documentation_of_the_api_is_shown_under_the_security_policy(people: People) -> None:
+    page = people.sign_in("bob").page
+    blocked: list[str] = []
+    page.on(
+        "console", lambda said: blocked.append(said.text) if "Content Security Policy" in said.text else None
+    )
+    page.goto("/api/v1/docs")
+    operation = page.locator(".opblock-summary-path", has_text=re.compile("^/api/v1/preflight$"))
+    expect(operation).to_be_visible(timeout=SOON)
+    operation.click()
+    expect(page.get_by_text("application/problem+json").first).to_be_visible(timeout=SOON)
+    assert blocked == []
+
+
 def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal) -> None:
     bob = people.sign_in("bob")
     job = bob.submit(name="digits: long", command=DIGITS.format(steps=STEPS), priority=100)
