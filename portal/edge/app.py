@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
@@ -25,7 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # How long a request waits for a thread; a stream, which nobody looks at yet, waits longer.
 WAIT_SECONDS = 5.0
-STREAM_WAIT_SECONDS = 20.0
+STREAM_WAIT_SECONDS = 60.0
 # A request that takes longer has the database asked whether it answers, and for how long that is waited for.
 LOOK_AFTER_SECONDS = 4.0
 LOOK_SECONDS = 4.0
@@ -75,24 +76,34 @@ class Edge:
             raise Refused(SILENT)
         async with self._hashing(scope):
             wait = STREAM_WAIT_SECONDS if _wants_stream(scope) else WAIT_SECONDS
-            try:
-                lease = Lease(threads, await threads.take(wait))
-            except Full:
-                raise Refused(BUSY) from None
+            lease = Lease(threads, await self._take(threads, wait))
             exchange = _Exchange(send, lease)
             task = asyncio.create_task(self._run(lease, scope, receive, exchange))
+            task.add_done_callback(lambda _: lease.finish())
             try:
                 await self._until_answered(task, exchange, arrived)
             except asyncio.CancelledError:
                 task.cancel()
                 raise
 
-    async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+    async def _take(self, threads: Threads, within: float) -> ThreadPoolExecutor:
+        """Waits for a thread, but not for a database that does not answer. Raises Refused."""
+        taking = asyncio.ensure_future(threads.take(within))
         try:
-            async with ThreadSensitiveContext(executor=lease):
-                await self.portal(scope, receive, exchange.send)
-        finally:
-            lease.finish()
+            while not (await asyncio.wait([taking], timeout=LOOK_AFTER_SECONDS))[0]:
+                if not await self.probe.responds(LOOK_SECONDS) and not taking.done():
+                    raise Refused(SILENT)
+            return taking.result()
+        except Full:
+            raise Refused(BUSY) from None
+        except BaseException:
+            if not taking.cancel() and not taking.exception():
+                threads.give_back(taking.result())  # it was lent just as we left
+            raise
+
+    async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+        async with ThreadSensitiveContext(executor=lease):
+            await self.portal(scope, receive, exchange.send)
 
     async def _until_answered(self, task: asyncio.Task[None], exchange: _Exchange, arrived: float) -> None:
         """Raises Refused when there is no answer yet and the database gives none either.

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from importlib import import_module
-from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.db import connections, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.http import HttpRequest
@@ -90,15 +89,6 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
 
 def used(session_id: int) -> None:
     note_use(session_id=session_id)
-
-
-def let_go(work: Any, *args: Any, **named: Any) -> Any:
-    """Does `work` in a thread of a pool, and leaves no connection of the database there."""
-    try:
-        return work(*args, **named)
-    finally:
-        for connection in connections.all(initialized_only=True):
-            connection.close()
 
 
 def _signed_in(visit: Visit) -> object:

@@ -14,7 +14,6 @@ import pytest
 from django.conf import LazySettings
 from django.db.models import F
 
-from portal.sessions.visits import let_go
 from scheduling import whereabouts
 from scheduling.actions import drain_node, step_session
 from scheduling.backends.kubernetes import answering, objects
@@ -26,6 +25,7 @@ from tests.cluster.attached_lab import Lab, attached_lab
 from tests.cluster.images import PYTHON
 from tests.cluster.realnode import RealNode
 from tests.portal.test_session_proxy import Browser, is_refused, let_in, port, signed_in  # noqa: F401
+from tests.threads import let_go
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

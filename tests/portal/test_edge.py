@@ -246,7 +246,13 @@ class TestThreads:
 
 
 class TestSilentDatabase:
-    def test_requests_end_and_the_portal_goes_on_when_it_answers_again(self, four: int, monkeypatch) -> None:
+    @pytest.mark.parametrize(
+        "accepts", ["text/html", "text/event-stream"]
+    )  # a stream waits longer for a thread
+    def test_requests_end_and_the_portal_goes_on_when_it_answers_again(
+        self, four: int, monkeypatch, accepts: str
+    ) -> None:
+        monkeypatch.setattr(edge_app, "STREAM_WAIT_SECONDS", PATIENCE)
         monkeypatch.setattr(edge_app, "LOOK_AFTER_SECONDS", 0.1)
         monkeypatch.setattr(edge_app, "LOOK_SECONDS", 0.1)
         busy, answers = Busy(), threading.Event()
@@ -259,7 +265,9 @@ class TestSilentDatabase:
             edge = Edge(portal_of(busy))
             edge.probe.question._work = ask
             begun = time.monotonic()
-            calls = await asyncio.gather(*(Call("/jobs/").to(edge.serve) for _ in range(6)))
+            calls = await asyncio.gather(
+                *(Call("/jobs/", headers={"accept": accepts}).to(edge.serve) for _ in range(6))
+            )
             took = time.monotonic() - begun
             assert edge.pages.free == 0  # they hang, and no more of them than before
             answers.set()

@@ -26,7 +26,6 @@ from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Visit
 from portal.sessions import http
-from portal.sessions.visits import let_go
 from scheduling import backends
 from scheduling.actions import perform_operations, start_session, stop_session
 from scheduling.backends import backend_for
@@ -35,6 +34,7 @@ from scheduling.reconcile import observe
 from scheduling.spec import JobSpec
 from tests.scheduling.test_whole_life import end_all
 from tests.scheduling.world import World, world
+from tests.threads import let_go
 from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -317,6 +317,30 @@ def test_an_answer_that_is_cut_off_looks_cut_off(browser: Browser) -> None:
     with pytest.raises(aiohttp.ClientError):
         browser.talk(read)
     assert browser.ask("nothing").status == 502
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_an_upload_is_bounded_in_size(browser: Browser, settings: LazySettings, declares: bool) -> None:
+    settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = 1000
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield bytes(500)
+
+    assert browser.ask("count", "POST", bytes(1000)).body == b"1000"
+    assert browser.ask("count", "POST", bytes(1001) if declares else pieces()).status == 413
+
+
+def test_an_upload_that_does_not_go_on_ends(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE) as link:
+        named = browser.headers() | {"Content-Length": "10"}
+        head = [f"POST {browser.base}count HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+        link.sendall("\r\n".join([*head, "", "abc"]).encode())
+        said = b""
+        while piece := link.recv(4096):
+            said += piece
+    assert said.startswith(b"HTTP/1.1 408 ")
 
 
 def test_websockets_speak_in_both_directions_with_their_protocol(browser: Browser) -> None:
