@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from django.conf import settings
 from django.http import Http404, HttpRequest
-from django.shortcuts import get_object_or_404
 from ninja import Header, Query, Router
 from ninja.errors import HttpError
 from ninja.responses import Status
 
 from accounting.models import Membership, Tenant, User
+from accounting.prepared import Prepared
 from portal.api import schemas
 from portal.api.problems import problems_of
 from portal.jobs.filters import labelled
@@ -23,6 +23,7 @@ from scheduling.backends import backend_for
 from scheduling.backends.base import LogUnreadable
 from scheduling.explain import SHORT, explain
 from scheduling.models import Cluster, Job
+from scheduling.models.jobs import job_in_sight
 from scheduling.preflight import Preflight, preflight
 from scheduling.spec import JobSpec, SpecError
 
@@ -37,8 +38,13 @@ def visible_job(request: HttpRequest, job_id: int) -> Job:
     """404 for a job that does not exist and for one that the caller may not see."""
     if job_id >= 2**63:
         raise Http404
-    jobs = Job.objects.visible_to(request.auth).select_related("tenant", "owner", "cluster")
-    return get_object_or_404(jobs, pk=job_id)
+    found = job_in_sight(request.auth, _job.first(job_id))
+    if found is None:
+        raise Http404
+    return found
+
+
+_job = Prepared(lambda pk: Job.objects.filter(pk=pk).select_related("tenant", "owner", "cluster"))
 
 
 @router.get("/jobs", response=schemas.JobPage, url_name="jobs")

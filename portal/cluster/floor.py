@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from accounting.models import Generation, Tenant, User
+from accounting.models import Generation, User
+from accounting.models.tenants import ids_with_role, sees_every_tenant
+from accounting.prepared import Prepared
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 FREE, OWN, OTHER, AWAY = "free", "own", "other", "away"
@@ -55,16 +57,12 @@ class GenerationRow:
 
 def read_floor(cluster: Cluster, user: User) -> list[GenerationRow]:
     """All nodes of `cluster` by generation. A fixed number of queries, however large the cluster."""
-    seen = set(Tenant.objects.visible_to(user).values_list("pk", flat=True))
+    seen = None if sees_every_tenant(user) else set(ids_with_role(user))
     holders: dict[int, dict[int, Job]] = defaultdict(dict)
-    held = HeldGpu.objects.filter(
-        lease__cluster=cluster, during__isnull=False, during__endswith__isnull=True
-    ).select_related("lease__job__tenant", "lease__job__owner")
-    for gpu in held:
+    for gpu in _held(cluster.pk):
         holders[gpu.node_id][gpu.gpu_index] = gpu.lease.job
     rows: dict[int, GenerationRow] = {}
-    nodes = cluster.nodes.select_related("generation").order_by("generation__name", "name")
-    for node in nodes:
+    for node in _nodes(cluster.pk):
         row = rows.setdefault(node.generation_id, GenerationRow(node.generation))
         cells = _cells(node, holders[node.pk], seen)
         for cell in cells:
@@ -73,13 +71,30 @@ def read_floor(cluster: Cluster, user: User) -> list[GenerationRow]:
     return list(rows.values())
 
 
-def _cells(node: Node, holders: dict[int, Job], seen: set[int]) -> list[Cell]:
+# Of the jobs only what the page shows.
+_held = Prepared(
+    lambda cluster: HeldGpu.objects.filter(
+        lease__cluster=cluster, during__isnull=False, during__endswith__isnull=True
+    )
+    .select_related("lease__job__tenant", "lease__job__owner")
+    .only(
+        "node_id", "gpu_index", "lease__job__name", "lease__job__tenant__name", "lease__job__owner__username",
+    )
+)  # fmt: skip
+_nodes = Prepared(
+    lambda cluster: (
+        Node.objects.filter(cluster=cluster).select_related("generation").order_by("generation__name", "name")
+    )
+)
+
+
+def _cells(node: Node, holders: dict[int, Job], seen: set[int] | None) -> list[Cell]:
     cells: list[Cell] = []
     for index in range(node.gpus):
         job = holders.get(index)
         if job is None:
             kind = FREE if node.state == Node.State.READY else AWAY
-        elif job.tenant_id in seen:
+        elif seen is None or job.tenant_id in seen:
             kind = OWN
         else:
             kind, job = OTHER, None

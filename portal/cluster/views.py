@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
+from accounting.prepared import Prepared
 from portal.cluster.floor import read_floor
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
@@ -15,7 +16,7 @@ from scheduling.models import Cluster
 @require_safe
 def cluster(request: HttpRequest) -> HttpResponse:
     """Every cluster, one below the other; there is usually one."""
-    clusters = list(Cluster.objects.attached().select_related("access").order_by("name"))
+    clusters = _attached()
     now = now_from_database()
     context = {
         "silent": {one.pk for one in clusters if one.is_silent(now)},
@@ -24,3 +25,6 @@ def cluster(request: HttpRequest) -> HttpResponse:
         "shows_tenants": request.user.is_operator,
     }
     return render_page(request, "cluster/cluster.html", context, parts=("cluster-floor",))
+
+
+_attached = Prepared(lambda: Cluster.objects.attached().select_related("access").order_by("name"))

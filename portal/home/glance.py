@@ -7,9 +7,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Q, Sum
 
-from accounting.models import Tenant, User
+from accounting.models import Tenant
+from accounting.prepared import Prepared
 from scheduling.models import Cluster, Job, Lease, Node, Round
 
 
@@ -55,16 +56,7 @@ class Floor:
     @classmethod
     def read(cls) -> Self:
         """All clusters that are attached, and all leases."""
-        held = Lease.objects.filter(state__in=Lease.HOLDING).order_by()
-        nodes = Node.objects.filter(cluster__detached_at=None).order_by("generation__name")
-        return cls(
-            held=list(held.values_list("generation", "job__tenant", "job__owner").annotate(gpus=Sum("gpus"))),
-            nodes=list(
-                nodes.values_list("generation", "generation__name").annotate(
-                    total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0)
-                )
-            ),
-        )
+        return cls(held=_held(), nodes=_nodes())
 
     def held_by(self, owner: int | None, tenants: Container[int] | None = None) -> dict[int, int]:
         """By generation, GPUs of jobs of `owner` (None: of anybody) in `tenants` (None: in any)."""
@@ -75,23 +67,41 @@ class Floor:
         return found
 
 
-def count_jobs(jobs: QuerySet[Job], held: Mapping[int, int]) -> Counts:
-    """Ended ones of all time; `held` are the GPUs of all of them by generation."""
+# Of nobody in particular, so all their values are in the text.
+_held = Prepared(
+    lambda: (
+        Lease.objects.filter(state__in=Lease.HOLDING)
+        .order_by()
+        .values_list("generation", "job__tenant", "job__owner")
+        .annotate(gpus=Sum("gpus"))
+    )
+)
+_nodes = Prepared(
+    lambda: (
+        Node.objects.filter(cluster__detached_at=None)
+        .order_by("generation__name")
+        .values_list("generation", "generation__name")
+        .annotate(total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0))
+    )
+)
+
+
+def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts:
+    """Of jobs of which there are so many in each state, ended ones of all time; `held` are their GPUs."""
+    found: Mapping[str, int] = defaultdict(int, states)
     return Counts(
         gpus=sum(held.values()),
-        **jobs.aggregate(
-            running=Count("pk", filter=Q(state__in=Job.HOLDING)),
-            waiting=Count("pk", filter=Q(state__in=Job.WAITING)),
-            succeeded=Count("pk", filter=Q(state=Job.State.SUCCEEDED)),
-            failed=Count("pk", filter=Q(state=Job.State.FAILED)),
-            all=Count("pk"),
-        ),
+        running=sum(found[state] for state in Job.HOLDING),
+        waiting=sum(found[state] for state in Job.WAITING),
+        succeeded=found[Job.State.SUCCEEDED],
+        failed=found[Job.State.FAILED],
+        all=sum(found.values()),
     )
 
 
-def own_teams(user: User) -> list[Tenant]:
-    """The teams in which the user has a role of its own, without those below them."""
-    return list(Tenant.objects.active().filter(memberships__user=user).order_by("name"))
+own_teams = Prepared(lambda user: Tenant.objects.active().filter(memberships__user=user).order_by("name"))
+_below = Prepared(lambda teams: Tenant.objects.subtree_of(teams).order_by().values_list("pk"))
+_shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_list("shares")[:1])
 
 
 def share_now(teams: list[Tenant], floor: Floor, clusters: Iterable[Cluster]) -> list[ShareNow]:
@@ -101,8 +111,7 @@ def share_now(teams: list[Tenant], floor: Floor, clusters: Iterable[Cluster]) ->
     )
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
-        last = Round.objects.filter(cluster=cluster).values_list("shares", flat=True).first()
-        for rate in last or []:
+        for rate in next((shares for (shares,) in _shares(cluster.pk)), []):
             if rate["tenant"] in below:
                 entitled[rate["generation"]] += rate["entitled"]
     held = floor.held_by(None, below)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.models.tenants import ids_with_role
+from accounting.prepared import Prepared
 from portal.fragments import render_page
 from portal.home import glance
 from portal.jobs.filters import with_generation
@@ -19,19 +24,23 @@ SHOWN_JOBS = 6
 def home(request: HttpRequest) -> HttpResponse:
     """My jobs, my teams' share and the machines, as they are now."""
     user = request.user
-    visible = Job.objects.visible_to(user)
-    own = visible.filter(owner=user)
-    everybodys = user.is_operator and not own.exists()  # who runs the portal sees how it goes
-    jobs = visible if everybodys else own
-    shown = with_generation(jobs)
-    teams = glance.own_teams(user)
-    clusters = list(Cluster.objects.all())
+    everybodys = (
+        user.is_operator and not Job.objects.filter(owner=user).exists()
+    )  # who runs it sees how it goes
+    if user.is_operator:
+        jobs = Job.objects.all() if everybodys else Job.objects.filter(owner=user)
+        states, unfinished, ended = _states(jobs), _unfinished(jobs), _ended(jobs)
+        seen = None
+    else:
+        seen = ids_with_role(user)
+        states, unfinished, ended = (ask(user.pk, seen) for ask in _OWN)
+    teams = glance.own_teams(user.pk)
+    clusters = _clusters()
     floor = glance.Floor.read()
-    seen = None if user.is_operator else ids_with_role(user)
     context = {
-        "counts": glance.count_jobs(jobs, floor.held_by(None if everybodys else user.pk, seen)),
-        "unfinished": shown.unfinished().order_by("-id")[:SHOWN_JOBS],
-        "ended": shown.filter(state__in=Job.ENDED).order_by("-ended_at", "-id")[:SHOWN_JOBS],
+        "counts": glance.counts(states, floor.held_by(None if everybodys else user.pk, seen)),
+        "unfinished": unfinished,
+        "ended": ended,
         "everybodys": everybodys,
         "teams": teams,
         "share": (
@@ -43,3 +52,24 @@ def home(request: HttpRequest) -> HttpResponse:
         "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in clusters),
     }
     return render_page(request, "home/home.html", context, parts=("home-body",))
+
+
+def _states(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[str, int]]:
+    return jobs.order_by().values_list("state").annotate(Count("pk"))
+
+
+def _unfinished(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    return with_generation(jobs).exclude(state__in=Job.ENDED).order_by("-id")[:SHOWN_JOBS]
+
+
+def _ended(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    return with_generation(jobs).filter(state__in=Job.ENDED).order_by("-ended_at", "-id")[:SHOWN_JOBS]
+
+
+def _prepared(of: Callable[[QuerySet[Job]], QuerySet[Job, Any]]) -> Prepared[Job]:
+    """Asks for jobs of one user in some teams."""
+    return Prepared(lambda owner, teams: of(Job.objects.filter(owner=owner, tenant__in=teams)))
+
+
+_OWN = (_prepared(_states), _prepared(_unfinished), _prepared(_ended))
+_clusters = Prepared(Cluster.objects.all)

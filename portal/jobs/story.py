@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,6 +12,7 @@ from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, User
+from accounting.prepared import Prepared
 from accounting.sources import Row, Scope, Sources
 from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
@@ -19,7 +20,7 @@ from portal.wording import LEASE_ENDS
 from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
 from scheduling.backends.base import End
 from scheduling.lifecycle import Event
-from scheduling.models import HeldGpu, Job, Lease, Schedule, ServiceRevision
+from scheduling.models import HeldGpu, Job, JobEvent, JobSpeed, Lease, Schedule, ServiceRevision
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
 MOST_STRIPES = 400
@@ -83,12 +84,39 @@ def present_lease(job: Job) -> Lease | None:
 
 def leases_of(job: Job) -> QuerySet[Lease]:
     """All its leases, newest first, with their GPUs (see `places`) and where they were moved (see `why_ended`)."""
-    goes_on = job.leases.filter(decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
+    return _with_gpus(_told_leases(job.pk))
+
+
+def _told_leases(job: int) -> QuerySet[Lease]:
+    """The leases of a job, newest first, with where they were moved and what was told of that."""
+    goes_on = Lease.objects.filter(job=job, decided_at=OuterRef("stop_asked_at"), epoch__gt=OuterRef("epoch"))
     goes_on = goes_on.exclude(state=Lease.State.CLOSED, held_from=None)  # that promise was withdrawn
     moved_to = Subquery(goes_on.values("generation__name")[:1])
-    told = job.events.filter(epoch=OuterRef("epoch"), kind=Event.PREEMPTED).values("text")[:1]
-    leases = job.leases.order_by("-epoch").annotate(moved_to=moved_to, told=Subquery(told))
-    return _with_gpus(leases)
+    events = JobEvent.objects.filter(job=job, epoch=OuterRef("epoch"), kind=Event.PREEMPTED)
+    leases = Lease.objects.filter(job=job).order_by("-epoch")
+    return leases.annotate(moved_to=moved_to, told=Subquery(events.order_by("id").values("text")[:1]))
+
+
+MOST_LEASES = 100
+_leases = Prepared(lambda job: _told_leases(job).select_related("generation")[:MOST_LEASES])
+_held_gpus = Prepared(
+    lambda leases: (
+        HeldGpu.objects.filter(lease__in=leases).select_related("node").order_by("node__name", "gpu_index")
+    )
+)
+
+
+def lease_rows(job: Job, most: int) -> Sequence[Lease] | QuerySet[Lease]:
+    """Like `leases_of`; read at once where there are not more than `most`, as of most jobs."""
+    found = _leases(job.pk)
+    if len(found) > most or len(found) == MOST_LEASES:
+        return leases_of(job)
+    gpus: dict[int, list[HeldGpu]] = {lease.pk: [] for lease in found}
+    for gpu in _held_gpus(list(gpus)):
+        gpus[gpu.lease_id].append(gpu)
+    for lease in found:
+        lease.gpu_list = gpus[lease.pk]
+    return found
 
 
 def why_ended(lease: Lease) -> str:
@@ -117,8 +145,7 @@ def places(lease: Lease) -> list[tuple[str, str]]:
 
 def speeds_of(job: Job) -> list[Speed]:
     """Measured speeds, fastest first, without those that were watched too shortly to mean anything."""
-    watched = job.speeds.filter(seconds__gte=WATCHED_SECONDS).select_related("generation")
-    rows = [(row, row.rate) for row in watched]
+    rows = [(row, row.rate) for row in _watched(job.pk)]
     slowest = min((rate for _, rate in rows if rate), default=None)
     speeds = [
         Speed(
@@ -131,6 +158,11 @@ def speeds_of(job: Job) -> list[Speed]:
         for row, rate in rows
     ]
     return sorted(speeds, key=lambda speed: -(speed.rate or 0))
+
+
+_watched = Prepared(
+    lambda job: JobSpeed.objects.filter(job=job, seconds__gte=WATCHED_SECONDS).select_related("generation")
+)
 
 
 def cost_of(job: Job, user: User) -> Cost:
@@ -191,8 +223,7 @@ def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal, 
 
 def strip_of(job: Job) -> Strip | None:
     """When it held GPUs and of which generation, from its submission until now or its end."""
-    leases = job.leases.exclude(held_from=None).order_by("-epoch").select_related("generation")
-    held = list(leases[:MOST_STRIPES])
+    held = _held_leases(job.pk)
     if not held:
         return None
     begins = job.created_at if len(held) < MOST_STRIPES else held[-1].held_from
@@ -219,11 +250,22 @@ def strip_of(job: Job) -> Strip | None:
     return Strip(begins, ends, stripes, list(series.items()))
 
 
+_held_leases = Prepared(
+    lambda job: (
+        Lease.objects.filter(job=job)
+        .exclude(held_from=None)
+        .order_by("-epoch")
+        .select_related("generation")[:MOST_STRIPES]
+    )
+)
+_generation_keys = Prepared(lambda: Generation.objects.order_by("pk").values_list("pk"))
+
+
 def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
     """The colour's number of each generation by name: the same on every page, by the order of their making."""
     ids = {generation.pk: generation.name for generation in generations}
-    every = enumerate(Generation.objects.order_by("pk").values_list("pk", flat=True))
-    found = {ids[pk]: number % 6 + 1 for number, pk in every if pk in ids}
+    every = enumerate(_generation_keys())
+    found = {ids[pk]: number % 6 + 1 for number, (pk,) in every if pk in ids}
     return dict(sorted(found.items()))
 
 
@@ -237,5 +279,7 @@ def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
 
 def generation_names(job: Job) -> list[str]:
     """The generations that it accepts; empty for any."""
-    names = Generation.objects.filter(pk__in=job.generation_ids).values_list("name", flat=True)
-    return list(names) if job.generation_ids else []
+    return [name for (name,) in _generation_names(job.generation_ids)]
+
+
+_generation_names = Prepared(lambda ids: Generation.objects.filter(pk__in=ids).values_list("name"))

@@ -7,13 +7,15 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import get_object_or_404, redirect
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant
-from accounting.models.tenants import has_role
+from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
+from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import render_page, wanted_part
 from portal.jobs import story
@@ -22,7 +24,8 @@ from portal.jobs.idle import use_of
 from portal.live.topics import topics_of_jobs
 from scheduling.actions import cancel_job, set_only_idle, snooze_idle
 from scheduling.explain import explain
-from scheduling.models import Job, LabelKey
+from scheduling.models import Job, JobEvent, JobLabel, LabelKey
+from scheduling.models.jobs import job_in_sight
 
 JOBS_PER_PAGE = 50
 EVENTS_PER_PAGE = 100
@@ -35,7 +38,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
     """All jobs of the user's teams; filter, order and page are in the URL."""
     chosen = JobFilter.read(request.GET)
     found = chosen.apply(Job.objects.visible_to(request.user), request.user)
-    tenants = list(Tenant.objects.visible_to(request.user).order_by("name"))
+    every = sees_every_tenant(request.user)
+    ids = [] if every else ids_with_role(request.user)
+    tenants = list(Tenant.objects.order_by("name")) if every else _tenants(ids)
     context = {
         "filter": chosen,
         "sort": chosen.sort,
@@ -45,13 +50,21 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "kinds": Job.Kind.choices,
         "tenants": tenants,
         "several_teams": len(tenants) > 1,
-        "generations": Generation.objects.filter(nodes__isnull=False).distinct(),
-        "label_keys": LabelKey.objects.visible_to(request.user)
-        .values_list("key", flat=True)
-        .distinct()[:200],
+        "generations": SimpleLazyObject(_generations),
+        "label_keys": SimpleLazyObject(
+            lambda: [key for (key,) in (_every_label_key() if every else _label_keys(ids))]
+        ),
         "topics": topics_of_jobs(request.user),
     }
     return render_page(request, "jobs/list.html", context, parts=("jobs-table",))
+
+
+_tenants = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).order_by("name"))
+_generations = Prepared(lambda: Generation.objects.filter(nodes__isnull=False).distinct())
+_every_label_key = Prepared(lambda: LabelKey.objects.values_list("key").distinct()[:200])
+_label_keys = Prepared(
+    lambda ids: LabelKey.objects.filter(tenant__in=ids).values_list("key").distinct()[:200]
+)
 
 
 @require_safe
@@ -65,19 +78,23 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
     head = frame(request, shown, "overview")
     if refusal is None and wanted_part(request) in HEAD:
         return render_page(request, "jobs/overview.html", head, includes=HEAD)
-    leases = Paginator(story.leases_of(shown), LEASES_PER_PAGE).get_page(request.GET.get("page"))
+    leases = Paginator(story.lease_rows(shown, LEASES_PER_PAGE), LEASES_PER_PAGE)
     context = head | {
         "speeds": story.speeds_of(shown),
         "cost": story.cost_of(shown, request.user),
         "strip": story.strip_of(shown),
-        "page": leases,
-        "recent": shown.events.order_by("-id")[:6],
+        "page": leases.get_page(request.GET.get("page")),
+        "recent": _recent(pk),
         "generation_names": story.generation_names(shown),
-        "labels": shown.labels.all(),
+        "labels": _labels(pk),
     }
     if refusal is not None:
         return show(request, "jobs/overview.html", context, refusal=refusal)
     return render_page(request, "jobs/overview.html", context, parts=("job-body",), includes=HEAD)
+
+
+_recent = Prepared(lambda job: JobEvent.objects.filter(job=job).order_by("-id")[:6])
+_labels = Prepared(lambda job: JobLabel.objects.filter(job=job))
 
 
 @require_safe
@@ -146,10 +163,17 @@ def snooze(request: HttpRequest, pk: int) -> HttpResponse:
 
 def visible_job(request: HttpRequest, pk: int) -> Job:
     """The job, or 404 for who may not see it."""
-    seen = Job.objects.visible_to(request.user).select_related(
+    found = job_in_sight(request.user, _job.first(pk)) if pk < 2**63 else None
+    if found is None:
+        raise Http404
+    return found
+
+
+_job = Prepared(
+    lambda pk: Job.objects.filter(pk=pk).select_related(
         "tenant", "owner", "cluster", "scheduled_as__schedule", "service"
     )
-    return get_object_or_404(seen, pk=pk)
+)
 
 
 def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from django.db import connection
 from django.db.models import Sum
@@ -32,7 +33,7 @@ class Series:
     points: list[Amounts]
     owed: float  # GPU-seconds, as of the last round
 
-    @property
+    @cached_property
     def total(self) -> Amounts:
         return sum(self.points, Amounts())
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
+from html import escape
 from typing import Protocol
 
 from django import template
@@ -11,6 +13,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from portal import wording
+from portal.templatetags.fairlot import moment
+from scheduling.amounts import Amounts
 
 register = template.Library()
 
@@ -57,6 +61,30 @@ def figure_cells(cells: Iterable[FigureCell]) -> SafeString:
             else (cell.style, cell.heading, cell.text)
             for cell in cells
         ),
+    )
+
+
+@register.simple_tag
+def share_rows(points: Iterable[tuple[datetime, Amounts]]) -> SafeString:
+    """The rows of a share's figures, a point of the chart each. There are hundreds of cells."""
+    return SafeString(
+        "".join(
+            f"<tr><td>{moment(time)}</td>"
+            + "".join(
+                f'<td class="number">{escape(gpu_hours(amount))}</td>'
+                for amount in (
+                    point.entitled,
+                    point.received,
+                    point.lent,
+                    point.unused,
+                    point.borrowed,
+                    point.bought,
+                    point.sold,
+                )
+            )
+            + "</tr>"
+            for time, point in points
+        )
     )
 
 

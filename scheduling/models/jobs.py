@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Generation, Membership, Tenant, User
-from accounting.models.tenants import sees_every_tenant, tenants_visible_to
+from accounting.models.tenants import ids_with_role, sees_every_tenant, tenants_visible_to
 from scheduling.models.clusters import Cluster
 
 
@@ -238,3 +238,10 @@ class JobSpeed(models.Model):
     def rate(self) -> float | None:
         """Steps a second, or None before anything was measured."""
         return self.steps / self.seconds if self.seconds > 0 else None
+
+
+def job_in_sight(user: User, found: Job | None) -> Job | None:
+    """`found` if `user` may see it, as `visible_to` has it; None if not."""
+    if found is None or sees_every_tenant(user):
+        return found
+    return found if found.tenant_id in ids_with_role(user) else None

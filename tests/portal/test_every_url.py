@@ -207,6 +207,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "api-1:preflight": API_POSTED,
     "api-1:job": API_ASTRO,
     "api-1:job_cancel": API_POSTED,
+    "api-1:jobs_bulk": API_POSTED,
     "api-1:services": API,
     "api-1:service": API_ASTRO,
     "api-1:service_rollback": API_POSTED,

@@ -1,0 +1,145 @@
+"""Queries whose SQL is made once: only the values differ from one time to the next.
+
+Building the SQL of a query of Django's, and the plan for making objects of its rows, takes several times as long
+as PostgreSQL's answer to a short one. Pages ask the same ones again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from django.core.exceptions import EmptyResultSet
+from django.db import DEFAULT_DB_ALIAS, connection, models
+from django.db.models.query import QuerySet, get_related_populators
+
+M = TypeVar("M", bound=models.Model)
+Value: TypeAlias = "int | str | Sequence[int]"
+
+# Of lists each length has an SQL of its own; so many are kept of one query.
+MOST_SHAPES = 64
+# What stands for a value while the SQL is made; nobody's key is as large.
+FIRST_MARK = 2**62
+
+
+class Prepared(Generic[M]):
+    """Calls of it answer as `list(build(*values))` does; `build` must do nothing with its values but pass them on.
+
+    Values are whole numbers, texts, and lists of whole numbers for `__in`. Of the rows it makes objects with
+    what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing is prefetched.
+    """
+
+    def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
+        self._build = build
+        self._made: dict[tuple[Hashable, ...], _Made | None] = {}
+
+    def __call__(self, *values: Value) -> list[Any]:
+        shape: tuple[Hashable, ...] = tuple(
+            value.__class__ if isinstance(value, int | str) else len(value) for value in values
+        )
+        try:
+            made = self._made[shape]
+        except KeyError:
+            made = _make(self._build, values)
+            if len(self._made) < MOST_SHAPES:
+                self._made[shape] = made
+        return [] if made is None else made.ask(values)
+
+    def first(self, *values: Value) -> Any | None:
+        """The first of them, or None."""
+        found = self(*values)
+        return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class _Made:
+    sql: str
+    # A value as it is, or which of the call's values stands there, and which one of a list.
+    parameters: list[tuple[Any, int | None, int | None]]
+    converters: list[tuple[int, list[Callable[..., Any]], Any]]
+    model: type[models.Model] | None  # None: tuples
+    names: list[str]
+    columns: slice
+    related: list[Any]
+    annotations: list[tuple[str, int]]
+
+    def ask(self, values: Sequence[Any]) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                self.sql,
+                [
+                    given if at is None else values[at] if place is None else values[at][place]
+                    for given, at, place in self.parameters
+                ],
+            )
+            rows = cursor.fetchall()
+        if self.converters:
+            rows = [self._converted(row) for row in rows]
+        return rows if self.model is None else [self._object(self.model, row) for row in rows]
+
+    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        found = list(row)
+        for at, converters, expression in self.converters:
+            for convert in converters:
+                found[at] = convert(found[at], expression, connection)
+        return tuple(found)
+
+    def _object(self, model: type[models.Model], row: Sequence[Any]) -> models.Model:
+        made = model.from_db(DEFAULT_DB_ALIAS, self.names, row[self.columns])
+        for populate in self.related:
+            populate.populate(row, made)
+        for name, at in self.annotations:
+            setattr(made, name, row[at])
+        return made
+
+
+def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
+    """None where the database need not be asked, as with an empty list."""
+    marks: dict[Any, tuple[int, int | None]] = {}
+    stand_ins: list[Any] = []
+    for at, value in enumerate(values):
+        if isinstance(value, int | str):
+            stand_ins.append(_mark(marks, isinstance(value, str), at, None))
+        else:
+            stand_ins.append([_mark(marks, False, at, place) for place in range(len(value))])
+    rows = build(*stand_ins)
+    if rows._prefetch_related_lookups:  # type: ignore[attr-defined]
+        raise ValueError("a prepared query prefetches nothing")
+    compiler = rows.query.get_compiler(DEFAULT_DB_ALIAS)
+    try:
+        sql, given = compiler.as_sql()
+    except EmptyResultSet:
+        return None
+    parameters = [(one, *marks.get(_hashable(one), (None, None))) for one in given]
+    if missing := set(marks.values()) - {(at, place) for _, at, place in parameters}:
+        raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
+    converters = [
+        (at, found, expression)
+        for at, (found, expression) in compiler.get_converters([one for one, _, _ in compiler.select]).items()
+    ]
+    info = compiler.klass_info
+    if rows._fields is not None or info is None:  # type: ignore[attr-defined]
+        return _Made(sql, parameters, converters, None, [], slice(0), [], [])
+    places = info["select_fields"]
+    return _Made(
+        sql,
+        parameters,
+        converters,
+        info["model"],
+        [one[0].target.attname for one in compiler.select[places[0] : places[-1] + 1]],
+        slice(places[0], places[-1] + 1),
+        get_related_populators(info, compiler.select, DEFAULT_DB_ALIAS),  # type: ignore[call-arg] # of Django 6
+        list(compiler.annotation_col_map.items()),
+    )
+
+
+def _mark(marks: dict[Any, tuple[int, int | None]], is_text: bool, at: int, place: int | None) -> int | str:
+    mark: int | str = FIRST_MARK + len(marks)
+    mark = f"\ue000{mark}" if is_text else mark
+    marks[mark] = at, place
+    return mark
+
+
+def _hashable(value: Any) -> Hashable:
+    return value if isinstance(value, int | str) else None

@@ -1,0 +1,115 @@
+"""A prepared query answers as Django's own would, for whatever values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db.models import Count, F
+
+from accounting.models import Membership, Tenant, User
+from accounting.models.tenants import (
+    has_role,
+    ids_with_role,
+    roles_read_once,
+    sees_every_tenant,
+    tenants_visible_to,
+)
+from accounting.prepared import MOST_SHAPES, Prepared
+from tests.make import Cast, cast, membership, tenant, user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def people() -> Cast:
+    return cast()
+
+
+def test_objects_come_with_what_they_are_related_to_and_what_is_annotated(
+    people: Cast, django_assert_num_queries: Any
+) -> None:
+    def build(user: int) -> Any:
+        found = Membership.objects.filter(user=user).select_related("tenant__parent", "user")
+        return found.annotate(twice=F("tickets") * 2).order_by("pk")
+
+    ask = Prepared(build)
+    for person in (people.bob, people.charlie, people.bob):
+        expected = list(build(person.pk))
+        with django_assert_num_queries(1):
+            found = ask(person.pk)
+            assert found == expected
+            for one, other in zip(found, expected, strict=True):
+                assert (one.twice, one.tickets, one.role) == (other.twice, other.tickets, other.role)
+                assert (one.user.username, one.tenant.name) == (person.username, other.tenant.name)
+                assert one.tenant.parent == other.tenant.parent
+                assert not one.get_deferred_fields()
+
+
+def test_texts_lists_tuples_and_fields_that_are_left_out(
+    people: Cast, django_assert_num_queries: Any
+) -> None:
+    by_name = Prepared(lambda name: User.objects.filter(username=name).only("username"))
+    for name in ("bob", "alice", "nobody", "o'brien %s"):
+        assert [one.username for one in by_name(name)] == ([name] if name in {"bob", "alice"} else [])
+    with django_assert_num_queries(2):
+        bob = by_name.first("bob")
+        assert bob.get_deferred_fields() >= {"password", "email"}
+        assert bob.time_zone == "UTC"
+    names = Prepared(lambda ids, slug: Tenant.objects.filter(pk__in=ids, slug=slug).values_list("pk", "name"))
+    for ids in ([], [people.astro.pk], [people.bio.pk, people.astro.pk], [people.astro.pk, people.astro.pk]):
+        assert names(ids, "astro") == ([(people.astro.pk, "Astro")] if people.astro.pk in ids else [])
+    counted = Prepared(lambda: Membership.objects.order_by().values_list("role").annotate(Count("pk")))
+    assert dict(counted()) == dict(Membership.objects.order_by().values_list("role").annotate(Count("pk")))
+
+
+def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
+    ask = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).values_list("pk"))
+    for length in range(1, MOST_SHAPES + 20):
+        assert ask([people.astro.pk, *range(10_000, 10_000 + length - 1)]) == [(people.astro.pk,)]
+    assert len(ask._made) == MOST_SHAPES
+
+
+def test_what_does_not_pass_its_values_on_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not pass its values on"):
+        Prepared(lambda pk: Tenant.objects.filter(pk__gt=pk + 1))(1)
+    with pytest.raises(ValueError, match="prefetches nothing"):
+        Prepared(lambda: Tenant.objects.prefetch_related("children"))()
+
+
+class TestRolesReadOnce:
+    def test_what_is_seen_is_the_same_in_fewer_statements(self, people: Cast) -> None:
+        below = tenant("Stars", parent=people.astro)
+        viewer = user("vera")
+        membership(viewer, people.astro, role="viewer")
+        membership(viewer, below, role="manager")
+        gone = user("gone", is_active=False)
+        membership(gone, people.astro)
+        everybody = (people.alice, people.bob, people.charlie, people.olga, viewer, gone)
+        for person in everybody:
+            for role in (None, *Membership.Role.values):
+                expected = list(Tenant.objects.visible_to(person, role=role))
+                with roles_read_once():
+                    assert list(Tenant.objects.visible_to(person, role=role)) == expected
+                    assert set(Tenant.objects.filter(pk__in=tenants_visible_to(person, role))) == set(
+                        expected
+                    )
+                    if role is not None or not sees_every_tenant(person):
+                        assert ids_with_role(person, role) == [one.pk for one in expected]
+                    assert role is None or has_role(person, role) == bool(expected)
+
+    def test_roles_are_asked_for_once_and_of_each_user_for_itself(
+        self, people: Cast, django_assert_num_queries: Any
+    ) -> None:
+        with roles_read_once(), django_assert_num_queries(2):
+            assert ids_with_role(people.bob) == ids_with_role(people.bob, "member")
+            assert ids_with_role(people.charlie) != ids_with_role(people.bob)
+            assert has_role(people.bob, "member")
+
+    def test_the_next_request_sees_a_change(self, people: Cast) -> None:
+        with roles_read_once():
+            assert people.bio.pk not in ids_with_role(people.bob)
+        membership(people.bob, people.bio)
+        assert people.bio.pk in ids_with_role(people.bob)
+        with roles_read_once():
+            assert people.bio.pk in ids_with_role(people.bob)
