@@ -153,7 +153,7 @@ def test_images_are_named_by_what_is_in_them():
         assert re.fullmatch(r"[a-z/]+:\d+\.\d[\w.-]*@sha256:[0-9a-f]{64}", image), image
 
 
-@pytest.mark.parametrize("name", SERVICES.keys() - {"migrate"})
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - {"migrate"}))
 def test_each_service_that_goes_on_running_has_a_health_check(name):
     assert SERVICES[name]["healthcheck"]["test"]
 
