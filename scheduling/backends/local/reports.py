@@ -108,7 +108,7 @@ def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
             if time.monotonic() > deadline:
                 return
         processes.send(supervisor, signal.SIGKILL)
-        processes.wait_for_end([supervisor], BURY_SECONDS)
+        processes.wait_for_end([supervisor, *left], BURY_SECONDS)
     try:
         with files.orders_lock(BURY_SECONDS):
             now = read_json(files.status(status["epoch"]))
