@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -280,8 +281,10 @@ def test_a_folder_in_place_of_the_progress_file_is_gone_with_a_killed_supervisor
 
 def test_folders_outside_are_made_by_the_program_and_not_by_its_supervisor(rig: Rig, tmp_path: Path) -> None:
     """The supervisor may have more rights than the program: it makes nothing at a place that a user names."""
-    made = {"HOME": str(tmp_path / "its" / "home"), "TMPDIR": str(tmp_path / "its" / "tmp")}
+    outside = f"/tmp/{os.getpid()}-{tmp_path.name}"  # where every user may make something
+    made = {"HOME": f"{outside}/home", "TMPDIR": f"{outside}/tmp"}
     rig.wait(rig.start(rig.gang('cd "$HOME" && cd "$TMPDIR" && echo there', environment=made)))
+    shutil.rmtree(outside, ignore_errors=True)
     assert rig.log() == "there\n"
     refused = rig.wait(rig.start(rig.gang("true", job=2, environment={"HOME": "/proc/nothing"})))
     assert refused.end is End.START_FAILED

@@ -77,6 +77,19 @@ def cpu_seconds(counted: Iterable[Process]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def is_first(pid: int) -> bool:
+    """Whether it is the first process of a process table of its own.
+
+    Once killed, it goes when all others of the table are gone, and has their parents outside wait for them.
+    """
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            numbers = next((line.split()[1:] for line in file if line.startswith(b"NSpid:")), [])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return len(numbers) > 1 and numbers[-1] == b"1"
+
+
 def is_alive(pid: int, start: int) -> bool:
     """Whether this very process exists and is no zombie."""
     process = look(pid)

@@ -101,11 +101,14 @@ def put_down(files: JobFiles, status: dict[str, Any], *, why: str) -> None:
         deadline = time.monotonic() + BURY_SECONDS
         while left := [each for each in processes.descendants(supervisor.pid) if each.state not in "ZX"]:
             processes.kill(left)
-            processes.wait_for_end(left, max(0.0, deadline - time.monotonic()))
+            others = [each for each in left if not processes.is_first(each.pid)]
+            if not others:  # it waits for zombies that only the supervisor's own end will clear away
+                break
+            processes.wait_for_end(others, max(0.0, deadline - time.monotonic()))
             if time.monotonic() > deadline:
                 return
         processes.send(supervisor, signal.SIGKILL)
-        processes.wait_for_end([supervisor], BURY_SECONDS)
+        processes.wait_for_end([supervisor, *left], BURY_SECONDS)
     try:
         with files.orders_lock(BURY_SECONDS):
             now = read_json(files.status(status["epoch"]))

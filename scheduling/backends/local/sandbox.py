@@ -312,7 +312,8 @@ def _opened(paths: Sequence[str]) -> Iterator[list[int]]:
     try:
         for path in paths:
             opened.append(os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW))
-            if os.readlink(f"/proc/self/fd/{opened[-1]}") != path:
+            is_link = stat.S_ISLNK(os.fstat(opened[-1]).st_mode)
+            if is_link or os.readlink(f"/proc/self/fd/{opened[-1]}") != path:
                 raise OSError(errno.ELOOP, f"a symbolic link leads to {path}")
         yield opened
     finally:

@@ -202,7 +202,10 @@ class Supervisor:
             words = f"its folder cannot be used: {error.filename}: {error.strerror}"
             raise OSError(words) from None
         if confinement["view"] is not None:
-            self.namespaces = sandbox.Namespaces(confinement["view"])
+            try:
+                self.namespaces = sandbox.Namespaces(confinement["view"])
+            except OSError as error:
+                raise OSError(f"it cannot be confined: {error.strerror}") from None
             self.selector.register(self.namespaces.emptied, selectors.EVENT_READ)
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
