@@ -236,7 +236,8 @@ def test_a_group_of_another_kind_in_its_place_does_not_keep_a_gang(
     own: Lossy, tenant: str, rig: Rig, nodes: list[str]
 ) -> None:
     name = f"{objects.job_name(1)}-0"
-    theirs = {"metadata": {"name": name}, "spec": {"schedulingPolicy": {"gang": {"minCount": 99}}}}
+    about = {"name": name, "labels": {objects.JOB: "1"}}
+    theirs = {"metadata": about, "spec": {"schedulingPolicy": {"gang": {"minCount": 99}}}}
     own.create(GROUPS.format(tenant), theirs)  # others are not let
     gang = rig.start(rig.gang(*nodes[:2]))
     rig.wait(gang, Phase.RUNNING)
