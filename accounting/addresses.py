@@ -17,7 +17,7 @@ METADATA = {
     IPv6Address("fd00:42::42"),  # Scaleway
 }
 # What Python's tables lack in some of its versions (IANA's registries of special-purpose addresses).
-SPECIAL = [
+SPECIAL: list[IPv4Network | IPv6Network] = [
     *map(IPv4Network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15")),
     *map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")),
 ]
