@@ -148,6 +148,7 @@ def pages(scene: Scene) -> list[str]:
     return [url for url in found if url != "/account/logout/" and not url.endswith((".xlsx", ".pdf"))]
 
 
+@pytest.mark.slow
 def test_no_parameter_of_a_page_makes_an_error(
     scene: Scene, browser_of: Any, asked: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,6 +318,7 @@ def wrong_calls(
         yield address, json.dumps(body | {name: "%"}).replace('"%"', '"\\ud800"'), {}
 
 
+@pytest.mark.slow
 def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
     scene: Scene, browser_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,6 +347,7 @@ def test_no_parameter_of_a_call_makes_an_error_and_each_answer_is_declared(
     assert tried.count > 1000
 
 
+@pytest.mark.slow
 def test_what_the_document_allows_is_answered_as_it_declares(
     scene: Scene, browser_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
