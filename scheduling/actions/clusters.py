@@ -48,6 +48,7 @@ ACCEPTED = {
     "memory_limit_per_gpu": "0.1 to 65,536 GiB, or nothing",
 }
 # By these words a job's history tells for what its turn ended.
+FASTEST = 1_000_000  # times that of a GPU of speed 1
 BEING_DRAINED = "is being drained"
 SHUTTING_DOWN = "Fairlot is shutting down"
 
@@ -128,8 +129,8 @@ def declare_node(
     check_name(name)
     if gpus < 1:
         raise Refused("A node has at least one GPU.", field="gpus")
-    if virtual_speed is not None and virtual_speed <= 0:
-        raise Refused("A speed is more than 0.", field="virtual_speed")
+    if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:
+        raise Refused(f"A speed is more than 0 and at most {FASTEST:,}.", field="virtual_speed")
     lock_schedule(cluster.pk)
     try:
         with transaction.atomic():

@@ -6,6 +6,7 @@ from accounting import actions
 from accounting.errors import Refused
 from accounting.models import Tenant
 from accounting.texts import DEEPEST, not_storable, one_line, why_no_name
+from scheduling.spec import JobSpec, SpecError
 from tests.make import Cast
 
 READABLE = (
@@ -74,6 +75,14 @@ def test_each_action_that_gives_a_name_checks_it(cast: Cast) -> None:
                 call()
             assert refused.value.field == field
     assert not Tenant.objects.filter(name__contains="\u202e").exists()
+
+
+@pytest.mark.parametrize("name", ["\u200b", "gnp.\u202egol", "a\u2028b"])
+def test_a_spec_that_was_stored_before_keeps_its_name(name: str) -> None:
+    stored = {"name": name, "command": "true"}
+    with pytest.raises(SpecError, match="visible characters"):
+        JobSpec.parse(stored)
+    assert JobSpec.parse(stored, stored=True).name == name
 
 
 def test_one_line_keeps_no_character_at_which_lines_break() -> None:
