@@ -167,7 +167,7 @@ class Web(Program):
     def __init__(self, host: str, port: int, *, log: Path, environment: Mapping[str, str]) -> None:
         arguments = ["-m", "granian", "--interface", "asginl", "--host", host, "--port", str(port)]
         # Open event streams would hold the stop up for ever.
-        arguments += ["--workers", "1", "--workers-kill-timeout", "3", "portal.asgi:application"]
+        arguments += ["--workers", "2", "--workers-kill-timeout", "3", "portal.asgi:application"]
         super().__init__("web", arguments, log=log, environment=environment, patience=10)
         self.host, self.port = host, port
         self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc  # a host that the portal serves
