@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import EmptyResultSet
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import Aggregate, QuerySet
 
 SUMS = ("gpu_seconds", "cost", "segments")
@@ -69,7 +69,7 @@ def add_up(
     values = [value for _, some in compiled for value in some]
     before, source = "", f"({every})"
     if job_names is not None:
-        sql, some = job_names.query.get_compiler(connection=connection).as_sql()
+        sql, some = job_names.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
         before, source = _labelled(every, sql)
         values += some
     shown = ", ".join(f'any_value("by_{name}")' if name in given else f'"by_{name}"' for name in names)
@@ -120,7 +120,7 @@ def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> tuple[s
 def _compiled(part: QuerySet[Any]) -> tuple[str, Sequence[Any]] | None:
     """None where it is clear that there is nothing."""
     try:
-        sql, values = part.query.get_compiler(connection=connection).as_sql()
+        sql, values = part.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
     except EmptyResultSet:
         return None
     return sql, values

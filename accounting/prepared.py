@@ -32,10 +32,10 @@ class Prepared(Generic[M]):
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
         self._build = build
-        self._made: dict[tuple[Hashable, ...], _Made | None] = {}
+        self._made: dict[tuple[Any, ...], _Made | None] = {}
 
     def __call__(self, *values: Value) -> list[Any]:
-        shape: tuple[Hashable, ...] = tuple(
+        shape: tuple[Any, ...] = tuple(
             value.__class__ if isinstance(value, int | str) else len(value) for value in values
         )
         try:

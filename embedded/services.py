@@ -185,7 +185,7 @@ class Web(Program):
         # How many connections may be open at once, streams among them.
         arguments += ["--backlog", "2048", "--backpressure", "2048"]
         # Open event streams would hold the stop up for ever.
-        arguments += ["--workers", "1", "--workers-kill-timeout", "3", "portal.asgi:application"]
+        arguments += ["--workers", "2", "--workers-kill-timeout", "3", "portal.asgi:application"]
         super().__init__("web", arguments, log=log, environment=environment, patience=10)
         self.host, self.port = host, port
         self.public_host = urlsplit(environment["PUBLIC_URL"]).netloc  # a host that the portal serves

@@ -97,8 +97,8 @@ def _told_leases(job: int) -> QuerySet[Lease]:
     return leases.annotate(moved_to=moved_to, told=Subquery(events.order_by("id").values("text")[:1]))
 
 
-MOST_LEASES = 100
-_leases = Prepared(lambda job: _told_leases(job).select_related("generation")[:MOST_LEASES])
+FEW_LEASES = 25
+_leases = Prepared(lambda job: _told_leases(job).select_related("generation")[: FEW_LEASES + 1])
 _held_gpus = Prepared(
     lambda leases: (
         HeldGpu.objects.filter(lease__in=leases).select_related("node").order_by("node__name", "gpu_index")
@@ -106,11 +106,11 @@ _held_gpus = Prepared(
 )
 
 
-def lease_rows(job: Job, most: int) -> Sequence[Lease] | QuerySet[Lease]:
-    """Like `leases_of`; read at once where there are not more than `most`, as of most jobs."""
-    found = _leases(job.pk)
-    if len(found) > most or len(found) == MOST_LEASES:
-        return leases_of(job)
+def few_leases(job: Job) -> list[Lease] | None:
+    """All leases of the job like `leases_of`, read at once; None where there are many, as of few jobs."""
+    found: list[Lease] = _leases(job.pk)
+    if len(found) > FEW_LEASES:
+        return None
     gpus: dict[int, list[HeldGpu]] = {lease.pk: [] for lease in found}
     for gpu in _held_gpus(list(gpus)):
         gpus[gpu.lease_id].append(gpu)
@@ -165,8 +165,11 @@ _watched = Prepared(
 )
 
 
-def cost_of(job: Job, user: User) -> Cost:
-    """The vouchers that the ledger holds for this job, and what would be booked if it ended now."""
+def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost:
+    """The vouchers that the ledger holds for this job, and what would be booked if it ended now.
+
+    `leases` are all of the job's where they were read already.
+    """
     found: dict[tuple[str, str], GenerationCost] = {}
 
     def add(generation: str, currency: str, seconds: Decimal, cost: Decimal) -> None:
@@ -184,7 +187,7 @@ def cost_of(job: Job, user: User) -> Cost:
         for row in some.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
             add(*row)
     unbooked = Decimal(0)
-    for lease, seconds, cost, currency in unbooked_of(job.leases.all()):
+    for lease, seconds, cost, currency in unbooked_of(job.leases.all() if leases is None else leases):
         add(lease.generation.name, currency, seconds, cost)
         unbooked += seconds
     rows = [found[key] for key in sorted(found)]
@@ -195,12 +198,15 @@ def cost_of(job: Job, user: User) -> Cost:
     return Cost(total, unbooked, sorted(amounts.items()), rows)
 
 
-def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
+def unbooked_of(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:
     """(lease, GPU-seconds, cost, currency) of what leases held since they were booked last, cut as a booking is."""
-    leases = leases.filter(
-        Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
-        held_from__isnull=False,
-    ).select_related("generation")
+    if isinstance(leases, QuerySet):
+        leases = leases.filter(
+            Q(billed_until=None) | Q(held_until=None) | Q(billed_until__lt=F("held_until")),
+            held_from__isnull=False,
+        ).select_related("generation")
+    else:
+        leases = [one for one in leases if _is_unbooked(one)]
     if not leases:
         return []
     now = now_from_database()
@@ -221,9 +227,18 @@ def unbooked_of(leases: QuerySet[Lease]) -> list[tuple[Lease, Decimal, Decimal, 
     return pieces
 
 
-def strip_of(job: Job) -> Strip | None:
-    """When it held GPUs and of which generation, from its submission until now or its end."""
-    held = _held_leases(job.pk)
+def _is_unbooked(lease: Lease) -> bool:
+    if lease.held_from is None:
+        return False
+    return lease.billed_until is None or lease.held_until is None or lease.billed_until < lease.held_until
+
+
+def strip_of(job: Job, leases: Sequence[Lease] | None = None) -> Strip | None:
+    """When it held GPUs and of which generation, from its submission until now or its end.
+
+    `leases` are all of the job's, newest first, where they were read already.
+    """
+    held = _held_leases(job.pk) if leases is None else [one for one in leases if one.held_from is not None]
     if not held:
         return None
     begins = job.created_at if len(held) < MOST_STRIPES else held[-1].held_from

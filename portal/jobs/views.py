@@ -78,11 +78,12 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
     head = frame(request, shown, "overview")
     if refusal is None and wanted_part(request) in HEAD:
         return render_page(request, "jobs/overview.html", head, includes=HEAD)
-    leases = Paginator(story.lease_rows(shown, LEASES_PER_PAGE), LEASES_PER_PAGE)
+    few = story.few_leases(shown)
+    leases = Paginator(story.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
     context = head | {
         "speeds": story.speeds_of(shown),
-        "cost": story.cost_of(shown, request.user),
-        "strip": story.strip_of(shown),
+        "cost": story.cost_of(shown, request.user, few),
+        "strip": story.strip_of(shown, few),
         "page": leases.get_page(request.GET.get("page")),
         "recent": _recent(pk),
         "generation_names": story.generation_names(shown),

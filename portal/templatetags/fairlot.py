@@ -30,7 +30,7 @@ register = template.Library()
 
 
 @register.simple_tag
-@cache
+@lru_cache(maxsize=512)
 def icon(name: str, label: str = "") -> SafeString:
     """An icon of templates/parts/icons.html; with `label` it speaks, without it is decoration."""
     if label:

@@ -83,8 +83,10 @@ class TestRolesReadOnce:
         viewer = user("vera")
         membership(viewer, people.astro, role="viewer")
         membership(viewer, below, role="manager")
-        gone = user("gone", is_active=False)
+        gone = user("gone")
         membership(gone, people.astro)
+        gone.is_active = False
+        gone.save()
         everybody = (people.alice, people.bob, people.charlie, people.olga, viewer, gone)
         for person in everybody:
             for role in (None, *Membership.Role.values):
