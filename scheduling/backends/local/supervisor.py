@@ -131,7 +131,7 @@ class Supervisor:
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
         """By rank, which logs could not be written, why, and since when; what was mended stays on record."""
-        known = self.status.get("log_troubles", {})
+        known: dict[str, tuple[str, processes.Stamp]] = self.status.get("log_troubles", {})
         found = {str(worker.rank): worker.log.trouble for worker in self.workers if worker.log is not None}
         return known | {
             rank: (trouble, processes.stamp())
