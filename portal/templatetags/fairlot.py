@@ -52,6 +52,12 @@ def isolation_of(cluster: Cluster) -> Isolation | None:
 
 
 @register.simple_tag(takes_context=True)
+def why_not_here(context: RequestContext, cluster: Cluster) -> str:
+    """Why this user may not submit jobs to the cluster; empty when they may."""
+    return isolation.why_refused(cluster, context["user"])
+
+
+@register.simple_tag(takes_context=True)
 def navigation(context: RequestContext) -> SafeString:
     """The side bar's entries that this user may open, the present one marked."""
     user = context["user"]

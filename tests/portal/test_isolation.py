@@ -65,7 +65,9 @@ def test_where_jobs_share_the_portals_rights_only_admins_submit(
     assert refused.status_code == 409, refused.content
     assert "only admins may submit" in refused.json()["detail"]
     said = browser_of(people.bob).post(reverse("submit"), posted()).content.decode()
-    assert "only admins may submit" in said
+    assert said.count("only admins may submit") == 2, "before the form, and of the attempt"
+    assert "only admins may submit" in page(browser_of(people.bob), "submit")
+    assert "only admins may submit" not in page(browser_of(people.ada), "submit")
     assert Job.objects.count() == before
     assert isolation.why_refused(scene.world.cluster, people.ada) == ""
     settings.FAIRLOT_LOCAL_TRUSTS_ALL = True
