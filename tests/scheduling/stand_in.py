@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from scheduling.backends.kubernetes.rights import POLICIES, POLICIES_VERSION
+
 TOKEN = "a-token-that-must-not-be-seen"
 USER = "system:serviceaccount:fairlot:fairlot"
 
@@ -82,6 +84,14 @@ class StandIn:
                 found = {"resources": [{"name": "podgroups", "verbs": ["create", "get"]}]}
             case "namespaces" if said:
                 return Answer(403, b'{"message": "ValidatingAdmissionPolicy denied request"}')
+            case "validatingadmissionpolicies":
+                labels = {"app.kubernetes.io/version": str(POLICIES_VERSION)}
+                found = {
+                    "items": [{"metadata": {"name": name, "labels": labels}} for name in sorted(POLICIES)]
+                }
+            case "validatingadmissionpolicybindings":
+                specs = [{"policyName": name, "validationActions": ["Deny"]} for name in sorted(POLICIES)]
+                found = {"items": [{"spec": spec} for spec in specs]}
             case _:
                 found = {"items": []}
         return Answer(200, json.dumps(found).encode())
