@@ -82,7 +82,10 @@ class Redis(Enum):
 
 async def ask_redis() -> Redis:
     client = from_url(
-        settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
+        settings.REDIS_URL,
+        socket_timeout=WITHIN_SECONDS / 2,
+        socket_connect_timeout=WITHIN_SECONDS / 2,
+        retry=Retry(NoBackoff(), 0),
     )
     try:
         async with client:

@@ -156,6 +156,7 @@ class TestThreads:
             health = await Call("/healthz").to(edge.serve)
             busy.go_on.set()
             await asyncio.gather(*working)
+            await until(lambda: edge.pages.free == four)
             return page, api, health, await Call("/jobs/").to(edge.serve)
 
         page, api, health, afterwards = run(crowd())
