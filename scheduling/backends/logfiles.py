@@ -25,9 +25,12 @@ class LogFiles:
         over = is_over()
         try:
             with self.log(rank).open("rb") as log:
-                log.seek(offset)
-                data = log.read(limit)
-                at_end = log.tell() >= os.fstat(log.fileno()).st_size
+                size = os.fstat(log.fileno()).st_size
+                data = b""
+                if offset < size:  # file systems refuse to seek to where no file can reach
+                    log.seek(offset)
+                    data = log.read(limit)
+                at_end = offset + len(data) >= size
         except FileNotFoundError:
             return LogChunk(rank, offset, offset, b"", complete=over)
         return LogChunk(rank, offset, offset + len(data), data, complete=over and at_end)
