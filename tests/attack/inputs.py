@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from tests.attack.attacks import Person, Target, attack
+from tests.waiting import wait_for
 
 BAD = ("%00", "%ED%A0%80", "9223372036854775808", "1e400", "%C2%B2", "x" * 3000)
 SENT = (2**31, 2**63, True, [], "\ud800", "a\0b", "x" * 10_000, "1e400")
@@ -49,8 +50,8 @@ def pages(target: Target) -> None:
 @attack("offsets and numbers beyond every column in the addresses of calls")
 def addresses(target: Target) -> None:
     bob = target.person("bob")
-    jobs = bob.get("/api/v1/jobs?limit=200").json()["items"]
-    job = next((one["id"] for one in jobs if one["first_started_at"]), jobs[0]["id"])  # one with a log
+    job = bob.submit(command="echo hello; sleep 600")
+    wait_for(lambda: bob.get(f"/api/v1/jobs/{job}/log").json()["text"], seconds=300, what="a log", every=1)
     offsets = (2**40, 17592186044416, 2**53, 2**62, 2**63 - 1, 2**63, 2**64)
     tried = [f"/api/v1/jobs/{job}/log?offset={offset}&rank=0" for offset in offsets]
     tried += [f"/jobs/{job}/log/stream?offset={offset}" for offset in offsets]
@@ -61,6 +62,7 @@ def addresses(target: Target) -> None:
     ]
     tried += [f"/api/v1/jobs/{number}" for number in (2**31, 2**63, 2**64, "9" * 400)]
     _no_errors(bob, tried)
+    bob.cancel(job)
 
 
 @attack("every body of a call with what no column holds, as an admin and as a member")
