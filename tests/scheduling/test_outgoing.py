@@ -32,11 +32,12 @@ def test_a_transaction_does_not_wait_for_redis(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(live, "outgoing", own)
     monkeypatch.setattr(wake, "outgoing", own)
 
-    def send(task: str, args: tuple[int, ...]) -> None:
+    def send(*what: object) -> None:
         assert blocked.wait(PATIENCE)
-        sent.append((task, args))
+        sent.append(what)
 
     monkeypatch.setattr(wake, "_send", send)
+    monkeypatch.setattr(live, "_send", send)
     with transaction.atomic():
         for number in range(50):
             live.publish(f"job:{number}")
@@ -44,6 +45,8 @@ def test_a_transaction_does_not_wait_for_redis(monkeypatch: pytest.MonkeyPatch) 
     # Here all of it is committed, and none of it sent.
     assert sent == []
     blocked.set()
+    assert own.flush(PATIENCE)
+    assert len(sent) == 100
 
 
 @pytest.mark.usefixtures("silent_redis")
