@@ -226,7 +226,7 @@ def test_earlier_pieces_join_without_a_gap(scene: Scene, log: Path, browser_of) 
 def test_searching_answers_with_offsets_or_says_what_is_wrong(scene: Scene, log: Path, browser_of) -> None:
     log.write_bytes(b"alpha\nbeta\nalphabet\n")
     client, url = browser_of(scene.people.bob), reverse("job_log_search", args=[scene.job.pk])
-    assert client.get(url, {"q": "ALPHA"}).json() == {"offsets": [0, 11], "complete": True}
+    assert client.get(url, {"q": "ALPHA"}).json() == {"offsets": [0, 11], "complete": True, "next": None}
     assert client.get(url, {"q": "^a.*t$", "regex": "1"}).json()["offsets"] == [11]
     wrong = client.get(url, {"q": "(", "regex": "1"})
     assert wrong.status_code == 422
