@@ -338,8 +338,8 @@ def _address() -> tuple[str, int]:
     permitted = os.environ.get("FAIRLOT_LOCAL_BEYOND_LOOPBACK", "").lower() in ("1", "true", "yes", "on")
     if host not in LOOPBACK and not permitted:
         raise StartError(
-            f"HOST={host} would let others run programs as you: the local backend runs jobs as the portal's "
-            "user. Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may"
+            f"HOST={host} would let other machines run programs on this one, as the local backend does. "
+            "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may"
         )
     if named := os.environ.get("PORT"):
         if not _is_free(host, int(named)):

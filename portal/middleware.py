@@ -84,7 +84,7 @@ class ReadOnceMiddleware:
 
 
 class LoopbackOnlyMiddleware:
-    """Turns away who comes from elsewhere while jobs run as the portal's own user on this machine.
+    """Refuses clients on other machines while the local backend runs programs on this one.
 
     The local backend runs what it is given; FAIRLOT_LOCAL_BEYOND_LOOPBACK says that all who can reach the
     portal may do so. What a proxy passes on comes from elsewhere, even if the proxy runs on this machine.
@@ -106,7 +106,7 @@ class LoopbackOnlyMiddleware:
         ):
             return self.get_response(request)
         return HttpResponse(
-            "This Fairlot runs jobs as its own user on its own machine, so it serves that machine only. "
+            "This Fairlot runs jobs on its own machine, so it serves clients on that machine only. "
             "Set FAIRLOT_LOCAL_BEYOND_LOOPBACK=true if all who can reach it may run programs here.\n",
             status=403,
             content_type="text/plain",

@@ -35,7 +35,7 @@ WORDS = {
     Barred.HIDDEN: (404, "There is no such session."),
     Barred.ELSEWHERE: (
         403,
-        "This session's program runs as Fairlot's own user, so it serves that machine only.",
+        "This session's program runs on Fairlot's own machine, so it serves clients on that machine only.",
     ),
     Barred.NOT_READY: (503, "The session is not ready. Its page in Fairlot tells why."),
     Barred.ENDED: (410, "The session has ended."),

@@ -1,4 +1,4 @@
-"""A portal that runs jobs as its own user serves its own machine, unless told otherwise."""
+"""A portal that runs jobs on its own machine serves that machine only, unless told otherwise."""
 
 import pytest
 from django.conf import LazySettings
