@@ -12,7 +12,6 @@ METADATA = {
     IPv4Address("168.63.129.16"),  # Azure; looks public
     IPv4Address("100.100.100.200"),  # Alibaba
     IPv4Address("192.0.0.192"),  # Oracle
-    IPv6Address("fd00:ec2::254"),  # AWS
     IPv6Address("fd20:ce::254"),  # GCP
     IPv6Address("fd00:42::42"),  # Scaleway
 }
@@ -23,6 +22,8 @@ SPECIAL: list[IPv4Network | IPv6Network] = [
 ]
 GLOBAL_UNICAST = IPv6Network("2000::/3")  # all that IANA has given out
 NAT64 = IPv6Network("64:ff9b::/96")
+LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+METADATA_NETWORK = IPv6Network("fd00:ec2::/32")  # AWS: of instances and of pods
 ISATAP = {
     0x00005EFE,
     0x02005EFE,
@@ -31,7 +32,18 @@ ISATAP = {
 ACCEPTED = "Accepted: an address such as https://hooks.example.org/fairlot."
 LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
 NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
-LOCAL_ENDINGS = {"localhost", "local", "internal", "intranet", "lan", "home", "corp", "localdomain"}
+LOCAL_ENDINGS = {
+    "localhost",
+    "local",
+    "internal",
+    "intranet",
+    "lan",
+    "home",
+    "corp",
+    "localdomain",
+    "svc",
+    "arpa",
+}
 
 
 class WrongAddress(ValueError):
@@ -69,7 +81,7 @@ def why_not_callable(address: str, *, to_private: bool) -> str:
     """Why an address that a name leads to is not called, in words; empty when it may be."""
     ip = ip_address(address.partition("%")[0])
     for one in (ip, *within(ip)):
-        if one in METADATA or one.is_link_local:
+        if one in METADATA or one in METADATA_NETWORK or one.is_link_local:
             return "is a metadata or link-local address, which is never called"
         if one.is_multicast or one.is_unspecified:
             return "is no address of one machine"
@@ -85,7 +97,7 @@ def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
     last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]
     upper = int(ip) >> 32
     # Mapped (::ffff:a.b.c.d), translated (::ffff:0:a.b.c.d), compatible (::a.b.c.d), and NAT64.
-    if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or upper & 0xFFFF_FFFF in ISATAP:
+    if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or ip in LOCAL_NAT64 or upper & 0xFFFF_FFFF in ISATAP:
         found.append(IPv4Address(last))
     return [one for one in found if one is not None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from math import isfinite
 
 import idna
@@ -18,6 +19,7 @@ VISIBLE = frozenset("LNPS")  # first letters of categories: letters, numbers, pu
 BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
+MOST_VALUES = 200_000  # in one document; 1,000 job specs have fewer
 DEEPEST = 40  # levels of data; the deepest that anything accepts has fewer than ten
 MOST = 2**63 - 1  # of a column of whole numbers
 
@@ -94,21 +96,42 @@ def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
     Checks texts and keys, and that numbers are finite and fit into 64 bits. Walks without recursion, as the data
     may be nested as deeply as its sender likes.
     """
-    waiting: list[tuple[tuple[str, ...], object]] = [((), data)]
-    while waiting:
-        place, value = waiting.pop()
+    if why := _why_not(data):
+        return (), why
+    path: list[object] = []  # of the value whose entries are looked at
+    levels = [_entries(data)]
+    seen = 0
+    while levels:
+        entry = next(levels[-1], None)
+        if entry is None:
+            levels.pop()
+            del path[-1:]
+            continue
+        key, value = entry
+        seen += 1
+        if seen > MOST_VALUES:
+            return _place(path[:1]), f"must not have more than {MOST_VALUES:,} values"
+        if isinstance(key, str) and (why := why_not_storable(key)):
+            return _place(path), f"has a key that {why}"
         if why := _why_not(value):
-            return place, why
-        if len(place) > DEEPEST:
-            return place[:1], f"must not be nested more than {DEEPEST} levels deep"
-        if isinstance(value, dict):
-            for key, one in reversed(value.items()):
-                if isinstance(key, str) and (why := why_not_storable(key)):
-                    return place, f"has a key that {why}"
-                waiting.append(((*place, str(key)), one))
-        elif isinstance(value, list):
-            waiting += [((*place, str(at)), one) for at, one in reversed(list(enumerate(value)))]
+            return _place([*path, key]), why
+        if len(path) >= DEEPEST:
+            return _place(path[:1]), f"must not be nested more than {DEEPEST} levels deep"
+        if isinstance(value, dict | list):
+            path.append(key)
+            levels.append(_entries(value))
     return None
+
+
+def _entries(value: object) -> Iterator[tuple[object, object]]:
+    """The values of a mapping or a list with their keys or positions; none of anything else."""
+    if isinstance(value, dict):
+        return iter(value.items())
+    return iter(enumerate(value)) if isinstance(value, list) else iter(())
+
+
+def _place(keys: Iterable[object]) -> tuple[str, ...]:
+    return tuple(map(str, keys))
 
 
 def _why_not(value: object) -> str:

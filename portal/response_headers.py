@@ -10,12 +10,12 @@ from typing import Any
 
 from portal.addresses import App, Receive, Scope, Send
 
-# What the portal's pages never ask a browser for.
+# What the portal's pages never ask a browser for. Chromium writes to the console of names that it does not know.
 _FEATURES = (
-    "accelerometer", "autoplay", "bluetooth", "browsing-topics", "camera", "display-capture", "encrypted-media",
+    "accelerometer", "autoplay", "browsing-topics", "camera", "display-capture", "encrypted-media",
     "geolocation", "gyroscope", "hid", "idle-detection", "local-fonts", "magnetometer", "microphone", "midi",
     "payment", "picture-in-picture", "publickey-credentials-create", "publickey-credentials-get",
-    "screen-wake-lock", "serial", "storage-access", "usb", "web-share", "xr-spatial-tracking",
+    "screen-wake-lock", "serial", "storage-access", "usb", "xr-spatial-tracking",
 )  # fmt: skip
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in _FEATURES)
 # An answer that has one of these already keeps its own.

@@ -17,7 +17,7 @@ class Lock(IntEnum):
     ANALYSIS = 7_105  # its second key is the number of a place
     LIMITS = 7_106  # its second key is 0: of all clusters
     REPORTS = 7_107  # the same
-    TEAM_UIDS = 7_108  # the same
+    TEAM_UIDS = 7_111  # the same; accounting has the numbers in between
 
 
 def lock_schedule(cluster_id: int) -> None:

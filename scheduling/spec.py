@@ -25,9 +25,18 @@ DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
 UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
+LONGEST_YAML = 65_536  # characters; reading them takes about a second
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
+    # By these, too, some container runtimes hand out GPUs that a job was not given.
+    "AMD_VISIBLE_DEVICES",
+    "ASCEND_VISIBLE_DEVICES",
+    "CUDA_VERSION",
+    "HABANA_VISIBLE_DEVICES",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
     "MASTER_ADDR",
     "MASTER_PORT",
     "WORLD_SIZE",
@@ -195,6 +204,8 @@ class JobSpec(BaseModel):
     @classmethod
     def from_yaml(cls, text: str) -> Self:
         """Reads one YAML document; duplicate keys, tags and aliases are refused."""
+        if len(text) > LONGEST_YAML:
+            raise SpecError({"yaml": f"must have at most {LONGEST_YAML:,} characters, not {len(text):,}"})
         try:
             data = yaml.load(text, Loader=_SpecLoader)  # noqa: S506 - a SafeLoader, made stricter
         except yaml.YAMLError as error:

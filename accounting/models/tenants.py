@@ -41,7 +41,9 @@ class PortalUserManager(UserManager["User"]):
 
     def get(self, *args: Any, **kwargs: Any) -> User:
         """Finds users by their keys, as every request of theirs does, without building a query each time."""
-        if not args and kwargs.keys() == {"pk"} and isinstance(kwargs["pk"], int):
+        # A related manager's, which is of a class made from this one, looks among fewer users.
+        is_of_all = type(self) is PortalUserManager
+        if is_of_all and not args and kwargs.keys() == {"pk"} and isinstance(kwargs["pk"], int):
             found: User | None = _user_by_key.first(kwargs["pk"])
             if found is not None:
                 return found

@@ -25,9 +25,10 @@ from scheduling.explain import SHORT, explain
 from scheduling.models import Cluster, Job
 from scheduling.models.jobs import job_in_sight
 from scheduling.preflight import Preflight, preflight
-from scheduling.spec import JobSpec, SpecError
+from scheduling.spec import LONGEST_YAML, JobSpec, SpecError
 
 router = Router(tags=["Jobs"])
+MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow
 
 LOG_PIECE = 256 * 1024
 Key = Annotated[int, Query(ge=0, le=2**63 - 1)]
@@ -109,6 +110,8 @@ def submit_bulk(
     spec is accepted the answer is an error, too. The same Idempotency-Key again answers with the same jobs again.
     """
     tenant, cluster = place_of(request.auth, new)
+    if sum(len(spec) for spec in new.specs if isinstance(spec, str)) > MOST_YAML:
+        raise SpecError({"specs": f"must have at most {MOST_YAML:,} characters of YAML; JSON may be longer"})
     outcomes: dict[int, Outcome] = {}
     specs: dict[int, JobSpec] = {}
     for position, spec in enumerate(new.specs):

@@ -97,8 +97,8 @@ class NewJobs(Schema):
     )
 
     specs: list[Spec] = Field(min_length=1, max_length=MOST_AT_ONCE)
-    team: str = Field("", description="Slug of the team that pays.")
-    cluster: str = Field("", description="Name of the cluster.")
+    team: Line = Field("", description="Slug of the team that pays.")
+    cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: bool = Field(
         False,
         description="Queue jobs even if they can never run with today's nodes and quotas; refused otherwise.",

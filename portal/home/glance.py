@@ -100,7 +100,6 @@ def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts
 
 
 own_teams = Prepared(lambda user: Tenant.objects.active().filter(memberships__user=user).order_by("name"))
-_below = Prepared(lambda teams: Tenant.objects.subtree_of(teams).order_by().values_list("pk"))
 _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_list("shares")[:1])
 
 

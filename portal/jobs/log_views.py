@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from asgiref.sync import sync_to_async
+from django.db import Error
 from django.http import (
     Http404,
     HttpRequest,
@@ -23,6 +24,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from accounting.models import User
+from portal.edge.threads import Full
 from portal.fragments import render_page
 from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, Search, log_end, split
 from portal.jobs.views import HEAD, frame, visible_job
@@ -137,7 +139,10 @@ async def _follow(log_file: LogFile, offset: int, rights: Rights) -> AsyncGenera
         if now - checked >= STATE_LOOK:
             # Asked before the last read, so that what was written until the end is never missed.
             was, checked = end, now
-            end = await sync_to_async(log_end)(log_file.job_id)
+            try:
+                end = await sync_to_async(log_end)(log_file.job_id)
+            except (Error, Full) as error:  # asked again with the next look
+                logger.warning("whether the log of job %s has ended is not known: %s", log_file.job_id, error)
             if end and not was:
                 continue
         if now - spoke >= HEARTBEAT:

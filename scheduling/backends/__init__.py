@@ -68,7 +68,7 @@ def local_places() -> Places:
 
     python = settings.FAIRLOT_JOB_PYTHON
     # As Docker and Kubernetes mount secrets: NAME_FILE names the file with the value of NAME.
-    names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_URL", "REDIS_URL")
+    names = ("FAIRLOT_", "SECRET_KEY", "DATABASE_", "REDIS_")
     given = [
         Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
     ]

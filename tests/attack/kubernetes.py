@@ -919,7 +919,8 @@ def from_(kind: str, prefix: str | None = None) -> Object:
     return {kind: {"name": "his"}} | ({} if prefix is None else {"prefix": prefix})
 
 
-VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+RUNTIMES = ("NVIDIA", "AMD", "ASCEND", "HABANA")
+VOID = [{"name": f"{runtime}_VISIBLE_DEVICES", "value": "void"} for runtime in RUNTIMES]
 # One container's fields, by which a node's runtime would hand out GPUs.
 EXPOSED: dict[str, Object] = {
     **{
@@ -935,8 +936,13 @@ EXPOSED: dict[str, Object] = {
             "NVIDIA_VISIBLE_DEVICE",
             "C",
             "CUDA_",
+            "A",
+            "AMD_",
+            "ASCEND_VISIBLE_",
+            "HABANA_",
         )
     },
+    "envFrom without a prefix, and no GPU of NVIDIA's": {"env": VOID[:1], "envFrom": [from_("configMapRef")]},
     "envFrom several, of which one is harmless": {
         "envFrom": [from_("secretRef", "APP_"), from_("configMapRef")]
     },

@@ -185,7 +185,10 @@ def test_no_pod_but_the_jobs_own_uses_one(bob: Api, tenant: str, how: str) -> No
 
 def test_a_pod_may_use_what_is_its_owners(bob: Api, tenant: str) -> None:
     his = [{"name": "v", "secret": {"secretName": "his"}}]
-    no_gpu = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    no_gpu = [
+        {"name": f"{runtime}_VISIBLE_DEVICES", "value": "void"}
+        for runtime in ("NVIDIA", "AMD", "ASCEND", "HABANA")
+    ]
     of_it = container(env=no_gpu, envFrom=[{"secretRef": {"name": "his"}}])
     bob.create(PODS.format(tenant), pod("x", of_it, volumes=his))
 

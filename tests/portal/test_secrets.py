@@ -161,6 +161,6 @@ def test_the_number_of_queries_does_not_grow(
     browser = browser_of(scene.people.bob)
     make(scene.people.bob, 1)
     for _ in range(2):
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(5):
             browser.get(reverse("secrets"))
         make(scene.people.bob, 5)

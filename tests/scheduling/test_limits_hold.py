@@ -164,7 +164,7 @@ def test_nothing_is_held_or_spent_beyond_a_limit_whatever_the_order(
     people: Cast, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     walk = Walk(people, random.Random(seed))
-    for module in (*LATER, "scheduling.binding", "scheduling.actions.queue_places"):
+    for module in (*LATER, "scheduling.binding", "scheduling.actions.submitting"):
         monkeypatch.setattr(f"{module}.now_from_database", walk.now)
     for _ in range(60):
         walk.step()

@@ -21,6 +21,7 @@ LOOPS = 12
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(watch, "STAND_BY_SECONDS", 0.05)
     monkeypatch.setattr(watch, "LONGEST_PASS", 0.2)
+    monkeypatch.setattr(watch.Command, "_say_what_keeps_jobs_apart", lambda self: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -40,10 +41,14 @@ def dies(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> No
     """As when the database is away; it is started again."""
 
 
-@pytest.mark.parametrize(("watcher", "beats"), [(gets_on, True), (dies, True), (hangs, False)])
+@pytest.mark.parametrize(
+    ("watcher", "clusters_later", "beats"),
+    [(gets_on, [7], True), (dies, [7], True), (hangs, [7], False), (dies, [], True)],
+    ids=["gets on", "dies and is started again", "hangs", "ends with a cluster that is detached"],
+)
 def test_it(
-    monkeypatch: pytest.MonkeyPatch, settings: LazySettings, tmp_path: Path,
-    watcher: Callable[..., None], beats: bool,
+    *, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, tmp_path: Path,
+    watcher: Callable[..., None], clusters_later: list[int], beats: bool,
 ) -> None:  # fmt: skip
     heartbeat = tmp_path / "watch"
     settings.FAIRLOT_HEARTBEAT_FILE = str(heartbeat)
@@ -56,7 +61,7 @@ def test_it(
             os.utime(heartbeat, (0, 0))
         if looks == LOOPS:
             os.kill(os.getpid(), signal.SIGTERM)
-        return [7]
+        return clusters_later if looks > 1 else [7]
 
     monkeypatch.setattr(watch, "_watch", watcher)
     monkeypatch.setattr(watch.Command, "_clusters", clusters)

@@ -1,4 +1,4 @@
-"""A gang's secrets on this machine: files that only the portal's user can read, as long as the gang is there.
+"""A gang's secrets on this machine: files that its team's user can read, as long as the gang is there.
 
 <root>/<job>/secrets/<epoch>/environment.json    variables; gone once the workers have them
 <root>/<job>/secrets/<epoch>/files/<path>/<key>  what FAIRLOT_SECRETS_DIR of that turn leads to

@@ -30,6 +30,7 @@ AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 SYS_MOUNT_SETATTR = 442  # the same on all architectures but Alpha; Linux 5.12
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP = 1, 4, 23, 24
 PR_SET_CHILD_SUBREAPER = 36
+KEYCTL_JOIN_SESSION_KEYRING = 1
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 READY = b"ready\n"
@@ -88,10 +89,21 @@ def drop_privileges(uid: int | None) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+    _leave_keyring()
     _call("prctl", _libc.prctl(PR_CAP_AMBIENT, ctypes.c_ulong(PR_CAP_AMBIENT_CLEAR_ALL), 0, 0, 0))
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _call("capset", _libc.capset(header, (ctypes.c_uint32 * 6)()))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _leave_keyring() -> None:
+    """Takes a session keyring of its own; that of who started Fairlot may hold keys, and others share it."""
+    number = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    if number is None:
+        return
+    if _libc.syscall(number, KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
+        # Containers often forbid it, to jobs as well; kernels may lack it.
+        _call("keyctl", 0 if ctypes.get_errno() in {errno.EPERM, errno.ENOSYS} else -1)
 
 
 def prepare_folders(folder: Path, uid: int | None) -> None:
@@ -100,9 +112,6 @@ def prepare_folders(folder: Path, uid: int | None) -> None:
     `folder` belongs to the portal, so that the job can put nothing in the place of one of them. No process of
     the job may run.
     """
-    if uid is not None:
-        os.chown(folder, -1, uid, follow_symlinks=False)
-        folder.chmod(0o710)
     for name in OWN:
         path = folder / name
         with suppress(FileExistsError):
@@ -112,6 +121,9 @@ def prepare_folders(folder: Path, uid: int | None) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if uid is not None and found.st_uid != uid:
             _give(path, found.st_uid, uid)
+    if uid is not None:  # only now may the team's other jobs come here
+        os.chown(folder, -1, uid, follow_symlinks=False)
+        folder.chmod(0o710)
 
 
 def let_read(folder: Path, *, below: Path, gid: int) -> None:

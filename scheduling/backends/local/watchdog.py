@@ -7,6 +7,7 @@ no job by that. It does not count either while the disk takes no writes, since t
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -105,6 +106,7 @@ def _takes_writes(root: Path) -> bool:
             opening.replace_file(name, b"x" * 4096, folder=folder, durable=True)
             os.unlink(name, dir_fd=folder)
     except OSError as error:
-        logger.warning("heartbeats cannot be written, so silence counts for nothing: %s", opening.why(error))
-        return False
+        logger.warning("no heartbeat could be written: %s", opening.why(error))
+        # Anything else is of somebody's making, and must not keep a silent supervisor alive.
+        return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
     return True

@@ -49,6 +49,8 @@ class Worker:
         self.log = self._open_log()
         self.pipe, output = os.pipe()
         os.set_blocking(self.pipe, False)
+        if self._uid is not None:  # so that the job may open /dev/stdout and /dev/stderr again
+            os.fchown(output, self._uid, -1)
         told, tell = os.pipe()
         us = os.getpid()
         self.pid = namespaces.fork() if namespaces is not None else os.fork()

@@ -48,7 +48,9 @@ class Command(BaseCommand):
                     thread = threading.Thread(target=_watch, args=(cluster_id, stop, passes), daemon=True)
                     thread.start()
                     watchers[cluster_id] = thread
-            if all(time.monotonic() - at < LONGEST_PASS for at in passes.values()):
+            # The watcher of a detached cluster has ended; it does not hang.
+            alive = [number for number, thread in watchers.items() if thread.is_alive()]
+            if all(time.monotonic() - passes[number] < LONGEST_PASS for number in alive):
                 heartbeat.beat()
             if not watchers:
                 stop.wait(STAND_BY_SECONDS)
