@@ -162,9 +162,15 @@ REFERENCES: dict[str, Object] = {
             env=[{"name": "T", "valueFrom": {"secretKeyRef": {"name": "fairlot-x-variables", "key": "T"}}}]
         ),
     ),
-    "by all variables": pod("x", container(envFrom=[{"secretRef": {"name": "fairlot-x-variables"}}])),
+    # With a prefix, so that the policy on GPUs has nothing against it.
+    "by all variables": pod(
+        "x", container(envFrom=[{"prefix": "X", "secretRef": {"name": "fairlot-x-variables"}}])
+    ),
     "in an init container": pod(
-        "x", initContainers=[container("first", envFrom=[{"secretRef": {"name": "fairlot-x-variables"}}])]
+        "x",
+        initContainers=[
+            container("first", envFrom=[{"prefix": "X", "secretRef": {"name": "fairlot-x-variables"}}])
+        ],
     ),
     "by a volume": pod("x", volumes=[{"name": "v", "secret": {"secretName": "fairlot-x-files-0"}}]),
     "by a projected volume": pod(
