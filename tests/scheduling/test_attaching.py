@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -304,15 +305,16 @@ def test_a_job_and_a_detachment_at_once_do_not_both_succeed(
 
     from accounting import audit  # noqa: PLC0415 - the last thing that either of them does
 
-    record, names = audit.record, {"submit": "job.submit", "detach": "cluster.detach"}
+    names = {"submit": "job.submit", "detach": "cluster.detach"}
 
-    def held(**event: Any) -> Any:
+    def held(record: Callable[..., Any], **event: Any) -> Any:
         if event["verb"] == names[first]:
             begun.set()
             go_on.wait()
         return record(**event)
 
-    monkeypatch.setattr(audit, "record", held)
+    for name in ("record", "record_many"):
+        monkeypatch.setattr(audit, name, partial(held, getattr(audit, name)))
     second = "detach" if first == "submit" else "submit"
     one, other = (threading.Thread(target=act, args=(name,)) for name in (first, second))
     one.start()
