@@ -30,17 +30,9 @@ def record(
     `actor` None is Fairlot itself. `tenant` decides which managers may read the event. `before` and
     `after` hold what changed; dates, decimals and UUIDs are kept as text. Names are kept as they are now.
     """
-    return AuditEvent.objects.create(
-        actor=actor,
-        actor_name=actor.get_username() if actor else "Fairlot",
-        verb=verb,
-        target_type=target._meta.model_name or "",
-        target_id=str(target.pk),
-        target_name=str(target)[:150],
-        tenant=tenant,
-        before=_as_json(before),
-        after=_as_json(after),
-    )
+    event = _event(actor, verb, target, tenant, before=before, after=after)
+    event.save(force_insert=True)
+    return event
 
 
 def record_many(
@@ -51,19 +43,29 @@ def record_many(
     changes: Sequence[tuple[models.Model, Mapping[str, Any]]],
 ) -> None:
     """Writes an audit event for each of `changes`, a target and what it is after, like `record` of each."""
-    insert_rows(
-        AuditEvent(
-            actor=actor,
-            actor_name=actor.get_username() if actor else "Fairlot",
-            verb=verb,
-            target_type=target._meta.model_name or "",
-            target_id=str(target.pk),
-            target_name=str(target)[:150],
-            tenant=tenant,
-            before={},
-            after=_as_json(after),
-        )
-        for target, after in changes
+    insert_rows(_event(actor, verb, target, tenant, after=after) for target, after in changes)
+
+
+def _event(
+    actor: User | None,
+    verb: str,
+    target: models.Model,
+    tenant: Tenant | None,
+    *,
+    before: Mapping[str, Any] = NOTHING,
+    after: Mapping[str, Any] = NOTHING,
+) -> AuditEvent:
+    """Returns the event that `record` describes, not stored yet."""
+    return AuditEvent(
+        actor=actor,
+        actor_name=actor.get_username() if actor else "Fairlot",
+        verb=verb,
+        target_type=target._meta.model_name or "",
+        target_id=str(target.pk),
+        target_name=str(target)[:150],
+        tenant=tenant,
+        before=_as_json(before),
+        after=_as_json(after),
     )
 
 
