@@ -1,4 +1,4 @@
-"""Queries whose SQL is made once: only the values differ from one time to the next.
+"""Queries whose SQL is made once, and planned once a connection: only the values differ from one time to the next.
 
 Building the SQL of a query of Django's, and the plan for making objects of its rows, takes several times as long
 as PostgreSQL's answer to a short one. Pages ask the same ones again and again.
@@ -6,16 +6,20 @@ as PostgreSQL's answer to a short one. Pages ask the same ones again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from django.core.exceptions import EmptyResultSet
 from django.db import DEFAULT_DB_ALIAS, connection, models
 from django.db.models.query import QuerySet, get_related_populators
+from psycopg2.extensions import AsIs  # type: ignore[import-untyped]
+
+from accounting.statements import Statement
 
 M = TypeVar("M", bound=models.Model)
 Value: TypeAlias = "int | str | Sequence[int]"
+Place: TypeAlias = "tuple[int, int | None]"  # which of a call's values, and which one of a list
 
 # Of lists each length has an SQL of its own; so many are kept of one query.
 MOST_SHAPES = 64
@@ -54,9 +58,8 @@ class Prepared(Generic[M]):
 
 @dataclass(frozen=True)
 class _Made:
-    sql: str
-    # A value as it is, or which of the call's values stands there, and which one of a list.
-    parameters: list[tuple[Any, int | None, int | None]]
+    statement: Statement
+    places: list[Place]  # of each of the statement's values
     converters: list[tuple[int, list[Callable[..., Any]], Any]]
     model: type[models.Model] | None  # None: tuples
     names: list[str]
@@ -65,15 +68,9 @@ class _Made:
     annotations: list[tuple[str, int]]
 
     def ask(self, values: Sequence[Any]) -> list[Any]:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                self.sql,
-                [
-                    given if at is None else values[at] if place is None else values[at][place]
-                    for given, at, place in self.parameters
-                ],
-            )
-            rows = cursor.fetchall()
+        rows = self.statement.ask(
+            [values[at] if place is None else values[at][place] for at, place in self.places]
+        )
         if self.converters:
             rows = [self._converted(row) for row in rows]
         return rows if self.model is None else [self._object(self.model, row) for row in rows]
@@ -96,7 +93,7 @@ class _Made:
 
 def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _Made | None:
     """None where the database need not be asked, as with an empty list."""
-    marks: dict[Any, tuple[int, int | None]] = {}
+    marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
     for at, value in enumerate(values):
         if isinstance(value, int | str):
@@ -111,8 +108,8 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
         sql, given = compiler.as_sql()
     except EmptyResultSet:
         return None
-    parameters = [(one, *marks.get(_hashable(one), (None, None))) for one in given]
-    if missing := set(marks.values()) - {(at, place) for _, at, place in parameters}:
+    statement, places = _statement(sql, given, marks)
+    if missing := set(marks.values()) - set(places):
         raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
     converters = [
         (at, found, expression)
@@ -120,26 +117,37 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
     ]
     info = compiler.klass_info
     if rows._fields is not None or info is None:  # type: ignore[attr-defined]
-        return _Made(sql, parameters, converters, None, [], slice(0), [], [])
-    places = info["select_fields"]
+        return _Made(statement, places, converters, None, [], slice(0), [], [])
+    own = info["select_fields"]
     return _Made(
-        sql,
-        parameters,
+        statement,
+        places,
         converters,
         info["model"],
-        [one[0].target.attname for one in compiler.select[places[0] : places[-1] + 1]],
-        slice(places[0], places[-1] + 1),
+        [one[0].target.attname for one in compiler.select[own[0] : own[-1] + 1]],
+        slice(own[0], own[-1] + 1),
         get_related_populators(info, compiler.select, DEFAULT_DB_ALIAS),  # type: ignore[call-arg] # of Django 6
         list(compiler.annotation_col_map.items()),
     )
 
 
-def _mark(marks: dict[Any, tuple[int, int | None]], is_text: bool, at: int, place: int | None) -> int | str:
+def _statement(sql: str, given: Sequence[Any], marks: dict[Any, Place]) -> tuple[Statement, list[Place]]:
+    """The statement with all other values in it, and what its own ones are."""
+    shown, types, places = [], [], []
+    for one in given:
+        place = marks.get(one) if isinstance(one, int | str) else None
+        if place is None:
+            shown.append(one)
+            continue
+        places.append(place)
+        types.append("text" if isinstance(one, str) else "bigint")
+        shown.append(AsIs(f"${len(places)}"))
+    with connection.cursor() as cursor:
+        return Statement(cursor.mogrify(sql, shown).decode(), *types), places
+
+
+def _mark(marks: dict[Any, Place], is_text: bool, at: int, place: int | None) -> int | str:
     mark: int | str = FIRST_MARK + len(marks)
     mark = f"\ue000{mark}" if is_text else mark
     marks[mark] = at, place
     return mark
-
-
-def _hashable(value: Any) -> Hashable:
-    return value if isinstance(value, int | str) else None

@@ -15,7 +15,6 @@ from operator import or_
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db import connection
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
 
@@ -24,6 +23,7 @@ from accounting.models import JobDay, Tenant, UsageDay, UsageHour, UsageSegment,
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.months import first_of_month
 from accounting.one_moment import read_once
+from accounting.statements import Statement
 from accounting.sums import DAY, HOUR, start_of_day, start_of_hour
 from accounting.tariff import MICROSECOND
 from accounting.visibility import tenants_seen
@@ -285,7 +285,7 @@ class _Book:
 
 
 # All books in which something was booked are found from each one to the next, by an index.
-BOOKS = """
+_books = Statement("""
     WITH RECURSIVE booked (book) AS (
         SELECT min(book) FROM accounting_ledgertransaction
         UNION ALL
@@ -294,13 +294,11 @@ BOOKS = """
     SELECT book, since, until, details_since
       FROM accounting_closedbook FULL JOIN (SELECT book FROM booked WHERE book IS NOT NULL) every_book USING (book)
      ORDER BY book
-"""
+""")
 
 
 @read_once
 def _read_books() -> tuple[list[_Book], list[int]]:
     """Books of which hours may be closed, and all others in which something was booked."""
-    with connection.cursor() as cursor:
-        cursor.execute(BOOKS)
-        rows = cursor.fetchall()
+    rows = _books.ask()
     return [_Book(*row) for row in rows if row[1] is not None], [row[0] for row in rows if row[1] is None]

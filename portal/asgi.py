@@ -2,20 +2,23 @@
 
 import os
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
-portal = get_asgi_application()
+django.setup(set_prefix=False)
 
-from portal.addresses import with_client_address  # noqa: E402 - needs the settings
+from accounting.statements import plan_once  # noqa: E402 - needs the settings
+from portal.addresses import with_client_address  # noqa: E402 - as above
 from portal.edge.app import with_edge  # noqa: E402 - as above
+from portal.edge.handler import Handler  # noqa: E402 - as above
 from portal.edge.places import share_places  # noqa: E402 - as above
 from portal.response_headers import with_security_headers  # noqa: E402 - as above
 from portal.sessions.proxy import with_sessions  # noqa: E402 - its models need the applications
 from portal.settling import settle  # noqa: E402 - as above
 from scheduling.output import outlive_full_disks  # noqa: E402 - as above
 
-application = with_client_address(with_sessions(with_security_headers(with_edge(portal))))
+application = with_client_address(with_sessions(with_security_headers(with_edge(Handler()))))
 outlive_full_disks()
 share_places()
+plan_once()
 settle()

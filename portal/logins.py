@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.models import Session
-from django.db import connections, router
 from django.utils import timezone
 
-READ = "SELECT session_data, expire_date FROM django_session WHERE session_key = %s AND expire_date > %s"
+from accounting.statements import Statement
+
+_session = Statement(
+    "SELECT session_data, expire_date FROM django_session WHERE session_key = $1 AND expire_date > $2",
+    "text",
+    "timestamptz",
+)
 
 
 class SessionStore(db.SessionStore):
@@ -21,10 +26,8 @@ class SessionStore(db.SessionStore):
         return Session
 
     def _get_session_from_db(self) -> Session | None:
-        with connections[router.db_for_read(Session)].cursor() as cursor:
-            cursor.execute(READ, [self.session_key, timezone.now()])
-            found = cursor.fetchone()
-        if found is None:
+        found = _session.ask([self.session_key, timezone.now()])
+        if not found:
             self._session_key = None
             return None
-        return Session(self.session_key, *found)
+        return Session(self.session_key, *found[0])

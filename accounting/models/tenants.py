@@ -8,10 +8,11 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Self
 
 from django.contrib.auth.models import AbstractUser, UserManager
-from django.db import connection, models
+from django.db import models
 from django.db.models.functions import Now
 
 from accounting.prepared import Prepared
+from accounting.statements import Statement
 
 # By user, in the order of their paths: the tenants that the user sees, each with the highest role there.
 _known: ContextVar[dict[int, dict[int, int]] | None] = ContextVar("roles read once", default=None)
@@ -220,19 +221,20 @@ def has_role(user: User, role: str) -> bool:
     return bool(ids_with_role(user, role))
 
 
+_roles = Statement(
+    "SELECT below.id, own.role FROM accounting_membership own"
+    " JOIN accounting_tenant top ON top.id = own.tenant_id"
+    " JOIN accounting_tenant below ON starts_with(below.path, top.path)"
+    " WHERE own.user_id = $1 ORDER BY below.path",
+    "bigint",
+)
+
+
 def _roles_of(user: User) -> dict[int, int]:
     """By tenant, the rank of the highest role that holds there."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT below.id, own.role FROM accounting_membership own"
-            " JOIN accounting_tenant top ON top.id = own.tenant_id"
-            " JOIN accounting_tenant below ON starts_with(below.path, top.path)"
-            " WHERE own.user_id = %s ORDER BY below.path",
-            [user.pk],
-        )
-        found: dict[int, int] = {}
-        for tenant, role in cursor.fetchall():
-            found[tenant] = max(found.get(tenant, 0), _rank(role))
+    found: dict[int, int] = {}
+    for tenant, role in _roles.ask([user.pk]):
+        found[tenant] = max(found.get(tenant, 0), _rank(role))
     return found
 
 

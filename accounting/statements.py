@@ -1,0 +1,59 @@
+"""Statements that PostgreSQL parses and plans once for a connection, not each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+_numbers = count(1)
+# By connection of psycopg2, the numbers of the statements that it knows.
+_prepared: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+
+
+class Statement:
+    """SQL with its values as $1, $2, …, and their types as PostgreSQL names them.
+
+    Only for what is best found in the same way whatever the values are, as by a key: see `plan_once`.
+    """
+
+    def __init__(self, sql: str, *types: str) -> None:
+        self.sql = sql
+        self._number = next(_numbers)
+        name = f"fairlot_{self._number}"
+        self._prepare = f"PREPARE {name}{_listed(types)} AS {sql}"
+        self._execute = f"EXECUTE {name}{_listed(['%s'] * len(types))}"
+
+    def ask(self, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Its rows."""
+        with connection.cursor() as cursor:
+            known = _prepared.setdefault(connection.connection, set())
+            if self._number not in known:
+                with connection.wrap_database_errors, connection.connection.cursor() as plain:
+                    plain.execute(self._prepare)
+                known.add(self._number)
+            cursor.execute(self._execute, values)
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+def plan_once() -> None:
+    """Has each connection that this process opens from now on plan a statement at its first use, for all values.
+
+    PostgreSQL would else plan it five times for the values of each, and then compare.
+    """
+    connection_created.connect(_plan_once, dispatch_uid="plan once")
+
+
+def _plan_once(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET plan_cache_mode = force_generic_plan")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f" ({', '.join(words)})" if words else ""

@@ -1,0 +1,128 @@
+"""Django behind the edge: what a request costs between its event loop and its thread, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.core.signals import request_finished, request_started
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+
+from portal.edge.app import Edge
+from portal.edge.handler import Handler
+from portal.edge.threads import close_all
+from tests.portal.test_edge import Call, run, until
+
+
+class Seen:
+    """What happened to the views below."""
+
+    def __init__(self) -> None:
+        self.began, self.ended, self.signals = False, False, [0, 0]
+
+
+seen = Seen()
+
+
+async def waits(request: HttpRequest) -> HttpResponse:
+    seen.began = True
+    try:
+        await asyncio.Event().wait()
+    finally:
+        seen.ended = True
+    raise AssertionError
+
+
+async def streams(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(_pieces())
+
+
+async def _pieces() -> AsyncIterator[bytes]:
+    try:
+        yield b"first"
+        await asyncio.Event().wait()
+    finally:
+        seen.ended = True
+
+
+urlpatterns = [
+    path("plain/", lambda request: HttpResponse(request.body)),
+    path("wrong/", lambda request: 1 / 0),  # type: ignore[arg-type,return-value]
+    path("waits/", waits),
+    path("streams/", streams),
+    path("healthz", lambda request: HttpResponse(), name="healthz"),
+    path("login/", lambda request: HttpResponse(), name="login"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _views(settings: LazySettings) -> Iterator[None]:
+    settings.ROOT_URLCONF = __name__
+    settings.MIDDLEWARE = []
+    seen.__init__()  # type: ignore[misc]
+
+    def started(sender: Any, **named: Any) -> None:
+        seen.signals[0] += 1
+
+    def finished(sender: Any, **named: Any) -> None:
+        seen.signals[1] += 1
+
+    request_started.connect(started)
+    request_finished.connect(finished)
+    yield
+    request_started.disconnect(started)
+    request_finished.disconnect(finished)
+    close_all()
+
+
+def test_a_request_is_one_visit_to_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    works: list[Any] = []
+    submit = ThreadPoolExecutor.submit
+
+    def counted(self: ThreadPoolExecutor, work: Any, *args: Any, **named: Any) -> Any:
+        works.append(work)
+        return submit(self, work, *args, **named)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counted)
+    call = run(Call("/plain/", "POST", {"content-length": "4"}, [b"some"]).to(Edge(Handler()).serve))
+    assert (call.status, call.body) == (200, b"some")
+    assert len(works) == 2, "the visit, and the thread's return"
+    assert seen.signals == [1, 1]
+
+
+def test_what_goes_wrong_in_a_view_is_an_answer() -> None:
+    call = run(Call("/wrong/", body=[b""]).to(Edge(Handler()).serve))
+    assert call.status == 500
+    assert seen.signals == [1, 1]
+
+
+def test_an_asynchronous_view_ends_when_its_client_leaves() -> None:
+    async def leave() -> Call:
+        call = Call("/waits/", body=[b""])
+        served = asyncio.create_task(call.to(Edge(Handler()).serve))
+        await until(lambda: seen.began)
+        assert not seen.ended
+        call.left.set()
+        return await served
+
+    assert run(leave()).status == 0
+    assert seen.ended
+
+
+def test_a_stream_ends_when_its_client_leaves() -> None:
+    async def leave() -> Call:
+        call = Call("/streams/", body=[b""])
+        served = asyncio.create_task(call.to(Edge(Handler()).serve))
+        await until(lambda: call.body == b"first")
+        assert not seen.ended
+        call.left.set()
+        return await served
+
+    assert run(leave()).status == 200
+    assert seen.ended
+    assert seen.signals == [1, 1], "a stream is closed once"
