@@ -7,7 +7,7 @@ off exactly, so that adjoining periods add up. What is closed is read from sums,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -115,7 +115,7 @@ def usage_report(
     `tenant` narrows it down to a tenant with all below it; the others to one user, job or generation.
     Days and hours are those of `time_zone`; one of the two at most. Of rows in order of size `largest` says
     which are wanted; else they come all, in order of time and names. Without `totals` there are none. All of it is of
-    one moment. Five queries, two of them for the totals; one more for the largest jobs.
+    one moment. Three queries; two more for the totals where not all rows are there; one more for the largest jobs.
 
     This room knows nothing of labels: for those `job_names` gives a name to some jobs (rows of job_id and name); the
     label None is that of all other jobs.
@@ -142,14 +142,20 @@ def usage_report(
         parts = grouped_rows(sources, scope, _groups(tuple(by), time_zone), add_sums=By.LABEL not in by)
         found = add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
-    of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None) if totals else sources
+    of_all, sums = sources, tuple[UsageRow, ...]()
+    # Whatever was used is in one of the rows then, but a segment may be in two days.
+    if totals and by and unit is None and len(rows) == found.count and not (largest and largest.start):
+        sums = _totals_of(rows)
+    elif totals:
+        of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None)
+        sums = _totals(of_all, scope, time_zone)
     return UsageReport(
         begins=begins,
         ends=ends,
         by=tuple(by),
         time_zone=time_zone,
         rows=tuple(rows if largest else sorted(rows, key=_in_order)),
-        totals=_totals(of_all, scope, time_zone) if totals else (),
+        totals=sums,
         count=found.count,
         most=found.most,
         lacks_before=(sources if by else of_all).lacks_before(),
@@ -173,6 +179,16 @@ def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
 def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
     found = add_up(grouped_rows(sources, scope, _groups((), time_zone)), ["currency"])
     return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or nothing_used()
+
+
+def _totals_of(rows: Iterable[UsageRow]) -> tuple[UsageRow, ...]:
+    found: dict[str, UsageRow] = {}
+    for row in rows:
+        sums = (row.gpu_seconds, row.cost, row.currency, row.segments)
+        if (other := found.get(row.currency)) is not None:
+            sums = (other.gpu_seconds + sums[0], other.cost + sums[1], row.currency, other.segments + sums[3])
+        found[row.currency] = UsageRow(*sums)
+    return tuple(found[currency] for currency in sorted(found)) or nothing_used()
 
 
 def nothing_used() -> tuple[UsageRow, ...]:

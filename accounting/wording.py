@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
 
 def exact(local: datetime) -> str:
@@ -13,6 +14,7 @@ def to_the_minute(local: datetime) -> str:
     return local.strftime("%-d %B %Y, %H:%M %Z")
 
 
+@lru_cache(4096)  # a page has many zeros, and the next one has the same figures
 def number(value: float) -> str:
     """Whole from 100 on, thousands separated; three digits from 1 on; three decimals below, but never a false 0."""
     size, sign = abs(value), "−" if value < 0 else ""

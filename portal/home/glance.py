@@ -103,17 +103,14 @@ own_teams = Prepared(lambda user: Tenant.objects.active().filter(memberships__us
 _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_list("shares")[:1])
 
 
-def share_now(teams: list[Tenant], floor: Floor, clusters: Iterable[Cluster]) -> list[ShareNow]:
-    """Of all `teams` and what lies below them together, by the last round of each of `clusters`."""
-    below = set(
-        Tenant.objects.subtree_of([team.pk for team in teams]).order_by().values_list("pk", flat=True)
-    )
+def share_now(teams: Container[int], floor: Floor, clusters: Iterable[Cluster]) -> list[ShareNow]:
+    """Of all `teams` together, by the last round of each of `clusters`."""
     entitled: dict[int, float] = defaultdict(float)
     for cluster in clusters:
         for rate in next((shares for (shares,) in _shares(cluster.pk)), []):
-            if rate["tenant"] in below:
+            if rate["tenant"] in teams:
                 entitled[rate["generation"]] += rate["entitled"]
-    held = floor.held_by(None, below)
+    held = floor.held_by(None, teams)
     return [ShareNow(name, total, entitled[pk], held.get(pk, 0)) for pk, name, total, _ in floor.nodes]
 
 

@@ -44,7 +44,9 @@ def home(request: HttpRequest) -> HttpResponse:
         "everybodys": everybodys,
         "teams": teams,
         "share": (
-            glance.share_now(teams, floor, [one for one in clusters if one.detached_at is None])
+            glance.share_now(
+                set(ids_with_role(user)), floor, [one for one in clusters if one.detached_at is None]
+            )
             if teams
             else []
         ),

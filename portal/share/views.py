@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, ReportSubscription, Tenant, User
+from accounting.models.tenants import ids_with_role
 from accounting.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
@@ -155,8 +156,7 @@ def _usual_period(user: User) -> str:
 
 def own_tenants(user: User) -> set[int]:
     """Those in which the user has a role, and all below them."""
-    own = user.memberships.values_list("tenant", flat=True)
-    return set(Tenant.objects.subtree_of(own).values_list("pk", flat=True))
+    return set(ids_with_role(user))
 
 
 def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
 from html import escape
 from typing import Protocol
 
@@ -64,6 +65,11 @@ def figure_cells(cells: Iterable[FigureCell]) -> SafeString:
     )
 
 
+@lru_cache(4096)  # most of them are zero
+def _cell(gpu_seconds: float) -> str:
+    return f'<td class="number">{escape(gpu_hours(gpu_seconds))}</td>'
+
+
 @register.simple_tag
 def share_rows(points: Iterable[tuple[datetime, Amounts]]) -> SafeString:
     """The rows of a share's figures, a point of the chart each. There are hundreds of cells."""
@@ -71,7 +77,7 @@ def share_rows(points: Iterable[tuple[datetime, Amounts]]) -> SafeString:
         "".join(
             f"<tr><td>{moment(time)}</td>"
             + "".join(
-                f'<td class="number">{escape(gpu_hours(amount))}</td>'
+                _cell(amount)
                 for amount in (
                     point.entitled,
                     point.received,

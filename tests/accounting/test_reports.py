@@ -361,7 +361,7 @@ def test_a_report_takes_as_many_queries_for_much_as_for_little(cast: Cast, djang
     reports = {
         tuple(by): (queries, of_closed)
         for by, queries, of_closed in (
-            ([By.TENANT, By.JOB], 5, 5), ([By.DAY, By.USER], 5, 5), ([By.GENERATION], 5, 5), ([By.HOUR], 5, 5)
+            ([By.TENANT, By.JOB], 3, 3), ([By.DAY, By.USER], 5, 5), ([By.GENERATION], 3, 3), ([By.HOUR], 5, 5)
         )
     }  # fmt: skip
 
@@ -395,6 +395,8 @@ def test_the_largest_rows_are_those_of_the_whole_report(
             usage_report, booked.olga, None, None, by=by, time_zone="Asia/Kolkata", job_names=names
         )
         whole, some = asked(), asked(largest=slice(first, first + count))
+        totals = asked(by=(), job_names=None).totals
+        assert whole.totals == some.totals == totals
         transaction.set_rollback(True)
     sizes = sorted((row.gpu_seconds for row in whole.rows), reverse=True)
     assert [row.gpu_seconds for row in some.rows] == sizes[first : first + count]
@@ -479,7 +481,7 @@ def test_rows_and_totals_are_of_one_moment_whatever_is_booked_meanwhile(cast: Ca
 
     with connection.execute_wrapper(book_more):
         report = usage_report(cast.olga, None, None, by=[by], largest=slice(0, 100))
-    assert len(booked) > 3
+    assert len(booked) > 2
     (total,) = report.totals
     assert sum(row.gpu_seconds for row in report.rows) == total.gpu_seconds
     assert usage_report(cast.olga, None, None).totals[0].gpu_seconds > total.gpu_seconds
