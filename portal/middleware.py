@@ -63,7 +63,7 @@ class LivePositionMiddleware:
     ) -> HttpResponseBase | None:
         is_page = "text/html" in request.headers.get("Accept", "") and "HX-Request" not in request.headers
         if is_page and request.method == "GET" and request.user.is_authenticated:
-            request.live_position = live.position()
+            request.live_position = live.recent_position()
         return None
 
 

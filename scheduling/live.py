@@ -29,6 +29,8 @@ SEND_SECONDS = 2.0
 POSITION_SECONDS = (0.03, 0.06)
 SILENT_SECONDS = 2.0
 _silent_until = float("-inf")
+RECENT_SECONDS = 0.5
+_recent = (float("-inf"), "")
 # Both in one step: who has read the stream up to a piece of news hears of the next ones in their order.
 SEND = f"""
 for _, topic in ipairs(ARGV) do
@@ -65,6 +67,16 @@ def position() -> str:
         logger.warning("where the news stand is not known: %s", error)
         return ""
     return latest[0][0].decode() if latest else NOTHING_YET
+
+
+def recent_position() -> str:
+    """Where the news stood a moment ago, for many pages at once: what came since is told to them once more."""
+    global _recent  # noqa: PLW0603 - as above
+    at, found = _recent
+    if time.monotonic() - at > RECENT_SECONDS:
+        at = time.monotonic()
+        _recent = (at, found := position())
+    return found
 
 
 def _send(topics: tuple[str, ...]) -> None:

@@ -21,6 +21,7 @@ def _nothing_known_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
     middleware.forget_local_cluster()
     monkeypatch.setattr(live, "POSITION_SECONDS", (2.0, 2.0))
     monkeypatch.setattr(live, "_silent_until", float("-inf"))
+    monkeypatch.setattr(live, "_recent", (float("-inf"), ""))
     monkeypatch.setattr(health, "WITHIN_SECONDS", 60.0)
 
 

@@ -212,6 +212,18 @@ def test_where_it_is_not_known_what_was_missed_everything_may_have_changed(since
     assert first_words({"job:1", "cluster:1"}, since, then="jobs:5") == everything
 
 
+def test_many_pages_at_once_ask_redis_once_and_miss_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish("job:1")
+    since = live.recent_position()
+    publish("job:2")
+    with monkeypatch.context() as away:
+        away.setattr(live, "position", lambda: pytest.fail("asked Redis again"))
+        assert {live.recent_position() for _ in range(100)} == {since}
+    assert first_words({"job:1", "job:2"}, since, then="job:5") == ['{"topic": "job:2"}']
+    monkeypatch.setattr(live, "RECENT_SECONDS", 0.0)
+    assert live.recent_position() == live.position() != since
+
+
 def test_the_kept_news_are_bounded_and_an_older_page_refreshes_everything() -> None:
     publish("job:1")
     since = live.position()
