@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduling.backends.local.files import OWN, read_json, write_json
-from scheduling.backends.local.sandbox import Bind, Confinement, Findings, View
+from scheduling.backends.local.sandbox import REFUSED, Bind, Confinement, Findings, View
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
@@ -193,7 +193,11 @@ _known: dict[Path, Isolation] = {}  # what this process has found, by folder of 
 
 
 def find_again(places: Places) -> Isolation:
-    """Finds out what keeps jobs apart and writes it down for other processes; OSError when none could run."""
+    """Finds out what keeps jobs apart and writes it down for other processes.
+
+    Raises OSError when no job could run, and when a try gave no answer: nothing weaker is used then, and the next
+    call tries again.
+    """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
         places.jobs.chmod(0o711)  # teams' users pass through
@@ -236,11 +240,28 @@ def _find(places: Places) -> Isolation:
         why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
         found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
         return found or _shared(places, why_no_users, why)
+    if not _is_mapped(uid := places.uids[-1]):
+        why_no_users = (
+            f"the container of Fairlot has no user {uid}; set FAIRLOT_LOCAL_UIDS to ids that it has"
+        )
+        return _shared(places, why_no_users, "root's jobs have them only with a user of their own")
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:
         return found
     found, why = _try(places, Isolation(users=True, namespaces=False, why_no_namespaces=why_no_namespaces))
-    return found or _shared(places, f"this root may not become another user: {why}", why_no_namespaces)
+    if found is not None:
+        return found
+    if (closed := closed_ancestor(places.jobs / "job")) is not None:  # where mounts do not lead around it
+        why = f"other users may not enter {closed}, where the folders of jobs are; open it or move them"
+    else:
+        why = f"this root may not become another user: {why}"
+    return _shared(places, why, why_no_namespaces)
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether this process's user namespace has the user id."""
+    lines = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
+    return any(int(first) <= uid < int(first) + int(count) for first, _, count in lines)
 
 
 def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolation:
@@ -252,7 +273,14 @@ def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolat
 
 
 def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """With what the probe found; or None and why it does not work, in plain words."""
+    """With what the probe found; or None and why the machine refuses it, in plain words.
+
+    Raises OSError when there is no answer, as when the probe was killed or took too long.
+    """
+    try:
+        prefix = launcher(isolation)
+    except FileNotFoundError as error:
+        return None, str(error)
     folder = Path(tempfile.mkdtemp(prefix=".probe-", dir=places.jobs))
     try:
         confinement = places.confinement(isolation, folder, places.uids[-1])
@@ -265,7 +293,7 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             "needed": [str(path) for path in places.needed],
         }
         done = subprocess.run(
-            [*launcher(isolation), sys.executable, "-I", str(SHIM), "check"],
+            [*prefix, sys.executable, "-I", str(SHIM), "check"],
             input=json.dumps(asked),
             capture_output=True,
             timeout=PROBE_SECONDS,
@@ -273,15 +301,17 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             text=True,
             check=False,
         )
-        if done.returncode != 0:
-            return None, (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-        found: Findings = json.loads(done.stdout)
-        exposed, unreachable = tuple(found["exposed"]), tuple(found["unreachable"])
-        return replace(isolation, exposed=exposed, unreachable=unreachable), ""
+        if done.returncode == 0:
+            found: Findings = json.loads(done.stdout)
+            exposed, unreachable = tuple(found["exposed"]), tuple(found["unreachable"])
+            return replace(isolation, exposed=exposed, unreachable=unreachable), ""
+        why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        if done.returncode == REFUSED or why.startswith("unshare: "):
+            return None, why
+        raise OSError(f"what keeps jobs apart could not be found out: {why}")
     except subprocess.TimeoutExpired:
-        return None, f"it took longer than {PROBE_SECONDS:g} s"
-    except OSError as error:
-        return None, str(error)
+        why = f"it took longer than {PROBE_SECONDS:g} s"
+        raise OSError(f"what keeps jobs apart could not be found out: {why}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

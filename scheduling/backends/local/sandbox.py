@@ -34,6 +34,11 @@ KEYCTL_JOIN_SESSION_KEYRING = 1
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 READY = b"ready\n"
+REFUSED = 3  # a probe's exit code for what the machine does not allow; all others but 0 are no answer
+# Errors that say nothing about what the machine allows: it was short of something, or a process was killed.
+PASSING = {
+    0, errno.EINTR, errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT
+}  # fmt: skip
 MOST_FILES = 65536  # descriptors that a library may have left open
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -169,7 +174,7 @@ class Namespaces:
         self.emptied, tell = os.pipe()  # a byte in it: no process but `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
-        self.init = _born(lambda: _call("unshare a process table", _libc.unshare(CLONE_NEWPID)))
+        self.init = _born(lambda: _unshare("a process table", CLONE_NEWPID))
         if self.init == 0:
             os.close(go)
             _hold(view, tell, waiting, us)
@@ -181,7 +186,7 @@ class Namespaces:
         if not answer.startswith(READY):  # it may already have said that no process is there yet
             os.kill(self.init, signal.SIGKILL)
             os.waitpid(self.init, 0)
-            raise OSError(errno.EPERM, answer.decode(errors="replace").strip() or "it was killed")
+            raise _heard(answer)
         os.set_blocking(self.emptied, False)
         flags = os.O_RDONLY | os.O_CLOEXEC
         self._spaces = {
@@ -215,7 +220,7 @@ def _born(choose: Callable[[], None]) -> int:
             choose()
             child = os.fork()
         except OSError as error:
-            os.write(tell, str(error.strerror).encode())
+            os.write(tell, _told(error))
             os._exit(0)
         if child == 0:
             os.close(told)
@@ -228,7 +233,7 @@ def _born(choose: Callable[[], None]) -> int:
         said = file.read()
     os.waitpid(helper, 0)  # the child is this process's own only now
     if not said.isdigit():
-        raise OSError(errno.EPERM, said.decode() or "it was killed")
+        raise _heard(said)
     return int(said)
 
 
@@ -252,7 +257,7 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
         os.setsid()
         os.umask(0o022)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        _call("unshare mounts", _libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
+        _unshare("mounts", CLONE_NEWNS | CLONE_NEWIPC)
         _arrange(view)
         os.closerange(3, tell)
         os.closerange(tell + 1, MOST_FILES)
@@ -266,13 +271,36 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
                 os.write(tell, b"\n")
                 signal.sigwait({signal.SIGCHLD})
     except BaseException as error:
-        os.write(tell, f"{_in_words(error)}\n".encode())
+        os.write(tell, _told(error) + b"\n")
     finally:
         os._exit(1)
 
 
-def _in_words(error: BaseException) -> str:
-    return str(error.strerror) if isinstance(error, OSError) and error.strerror else repr(error)
+def _unshare(what: str, kinds: int) -> None:
+    try:
+        _call(f"unshare {what}", _libc.unshare(kinds))
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # no disk is full
+            raise OSError(errno.EUSERS, f"unshare {what}: a limit of /proc/sys/user is reached") from None
+        raise
+
+
+def _told(error: BaseException) -> bytes:
+    """What a process says of an error to another one, which raises it by `_heard`."""
+    number = error.errno if isinstance(error, OSError) and error.errno else 0
+    return f"{number} {in_words(error)}".encode()
+
+
+def _heard(said: bytes) -> OSError:
+    number, _, words = said.decode(errors="replace").strip().partition(" ")
+    return OSError(int(number), words) if words else OSError(errno.EINTR, "it was killed")
+
+
+def in_words(error: BaseException) -> str:
+    """Returns what went wrong for people, with the file that it went wrong with."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return repr(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
 
 
 # --- mounts --------------------------------------------------------------------------------------
@@ -394,18 +422,19 @@ def probe(asked: Question) -> Findings:
             )
             os.write(tell, json.dumps(found).encode())
         except BaseException as error:
-            os.write(tell, json.dumps({"error": _in_words(error)}).encode())
+            os.write(tell, _told(error))
         finally:
             os._exit(0)
     os.close(tell)
     with os.fdopen(told, "rb") as file:
-        answer: dict[str, Any] = json.loads(file.read() or b'{"error": "it was killed"}')
+        said = file.read()
     os.waitpid(child, 0)
     if namespaces is not None:
         namespaces.end()
         os.waitpid(namespaces.init, 0)
-    if "error" in answer:
-        raise OSError(errno.EPERM, answer["error"])
+    if not said.startswith(b"{"):
+        raise _heard(said)
+    answer: dict[str, Any] = json.loads(said)
     return Findings(exposed=answer["exposed"], unreachable=answer["unreachable"])
 
 
