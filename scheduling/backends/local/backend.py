@@ -363,7 +363,7 @@ class LocalBackend:
         if found.users and gang.uid is None:
             raise ValueError("its team has no user on this machine")
         hidden.check(gang.secrets)
-        folders.check(gang.mounts, read_only=found.namespaces)
+        folders.check(gang.mounts, self.places, read_only=found.namespaces)
         binds = [Bind(path=one.source, writable=not one.read_only) for one in gang.mounts]
         if gang.mounts:
             binds.append(Bind(path=str(folders.place(files)), writable=False))

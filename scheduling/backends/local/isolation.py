@@ -31,6 +31,8 @@ USUAL_UIDS = range(2_010_000_000, 2_010_065_536)
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - hidden from jobs, which get folders of their own there
 # Home folders, and sockets and secrets of the machine's services.
 NOT_FOR_JOBS = ("/home", "/root", "/run")
+# Mounted as a volume, they would show what the mounts and the process table of jobs hide.
+NO_VOLUMES = ("/run", "/proc", "/sys", "/dev")
 # But name resolution, and the daemon that keeps NVIDIA's driver initialised.
 FOR_JOBS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nvidia-persistenced")
 
@@ -139,6 +141,19 @@ class Places:
         view = self._view(folder, binds, uid) if isolation.namespaces else None
         return Confinement(uid=uid, view=view)
 
+    def why_no_volume(self, folder: Path) -> str:
+        """Returns why jobs may not mount `folder`, whatever links lead to it; empty when they may."""
+        folder = folder.resolve()
+        private = {
+            "The portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
+            "The home folder of the portal's user": [home for home in _own_home() if home != Path("/")],
+            "Processes, devices and services of the machine": list(map(Path, NO_VOLUMES)),
+        }
+        for what, places in private.items():
+            if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
+                return f"{what} are in {folder}, or it is in them. Choose a folder that holds data alone."
+        return ""
+
     def _view(self, folder: Path, binds: Sequence[Bind], uid: int | None) -> View:
         own = [Bind(path=str(folder / name), writable=True) for name in OWN]
         more = [*map(Path, FOR_JOBS), *self.readable]
@@ -161,9 +176,9 @@ class Places:
 
 
 def _own_home() -> list[Path]:
-    """The home folder of the portal's user; of some system users it is a folder that all need."""
+    """The home folder of the portal's user, without links; of some system users it is a folder that all need."""
     try:
-        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
         return [home] if home.stat().st_uid == os.geteuid() and home.name not in {"bin", "sbin"} else []
     except (KeyError, OSError):
         return []
