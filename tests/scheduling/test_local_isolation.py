@@ -67,9 +67,16 @@ class Scene:
             path.chmod(0o600)
         (folder / "volume").mkdir()
         (folder / "volume" / "data").write_text("for everybody")
+        (folder / "dev").mkdir()
+        (folder / "dev" / "nvidia0").write_text("stands in for a GPU")
+        (folder / "dev" / "nvidia0").chmod(0o666)
         self.rig = Rig(folder / "jobs")
         self.rig.places = replace(
-            self.rig.places, hidden=[self.portal], secret=[self.secret], code=[self.portal]
+            self.rig.places,
+            hidden=[self.portal],
+            secret=[self.secret],
+            code=[self.portal],
+            dev=folder / "dev",
         )
         self.rig.backend = self.rig.another_backend()
 
@@ -141,6 +148,7 @@ class Scene:
             ("read or change the supervisor's files", "read_or_write", kept),
             ("read or change the supervisor's files", "write", [own, victim, self.rig.root]),
             ("read files elsewhere", "read", [self.folder / "only-ours"]),
+            ("use a GPU", "read", [self.folder / "dev" / "nvidia0"]),
             ("gain root", "regain", [str(self.secret)]),
         ]
         return [(row_named(begin), kind, target) for begin, kind, targets in rows for target in targets]

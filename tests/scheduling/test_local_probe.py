@@ -20,7 +20,7 @@ PROBE = """
 import json, os, signal, sys
 if json.load(sys.stdin)["confinement"]["view"] is not None:
     {trouble}
-json.dump({{"exposed": [], "unreachable": []}}, sys.stdout)
+json.dump({{"exposed": [], "unreachable": [], "closed_devices": []}}, sys.stdout)
 """
 NO_ANSWERS = {
     "hangs": "signal.pause()",

@@ -20,11 +20,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scheduling.backends.local import devices
 from scheduling.backends.local.files import OWN, read_json, write_json
-from scheduling.backends.local.sandbox import REFUSED, Bind, Confinement, Findings, View
+from scheduling.backends.local.sandbox import REFUSED, Bind, Confinement, View
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
+FOUND = ("exposed", "unreachable", "closed_devices")  # what a probe finds, in an Isolation
 PROBE_SECONDS = 30.0
 # Far above people's accounts, subordinate ids (/etc/subuid) and what systemd gives to containers.
 USUAL_UIDS = range(2_010_000_000, 2_010_065_536)
@@ -47,6 +49,7 @@ class Isolation:
     why_no_namespaces: str = ""
     exposed: tuple[str, ...] = ()  # places of the portal that jobs can read or write all the same
     unreachable: tuple[str, ...] = ()  # places that jobs need and cannot read
+    closed_devices: tuple[str, ...] = ()  # files of GPUs that jobs cannot open
 
     @property
     def keeps_apart(self) -> bool:
@@ -82,6 +85,7 @@ class Isolation:
         if self.namespaces:
             found += [
                 "Mounts hide the portal's folders, home folders, /run, and other jobs' folders and temporary files.",
+                "Where this machine has GPUs of NVIDIA's, jobs cannot open the devices of those that they do not hold.",
                 "Jobs see and signal only their own processes, and share no memory or message queues with others.",
             ]
         return found
@@ -94,12 +98,19 @@ class Isolation:
         if self.users:
             found += ["Jobs of one team share a user, as far as they see each other's files."]
         found += self.why_not
+        if not self.namespaces:
+            found += ["Jobs can use GPUs of this machine that they do not hold."]
         if not self.users and self.namespaces:
             found += ["Outside the hidden folders, jobs can read what the portal's user can read."]
         found += [f"Jobs can read or change {path}." for path in self.exposed]
         found += [
             f"Jobs cannot read {path}, which they need; move it or open its folders."
             for path in self.unreachable
+        ]
+        found += [
+            f"Jobs cannot open {path}, which programs need to compute on GPUs; load its driver at boot and let all "
+            "users read and write it (NVIDIA's option NVreg_DeviceFileMode=0666, or udev)."
+            for path in self.closed_devices
         ]
         return found
 
@@ -131,14 +142,26 @@ class Places:
     code: Sequence[Path] = ()  # what no job may write
     readable: Sequence[Path] = ()  # what jobs need although it lies in a hidden folder
     needed: Sequence[Path] = ()  # of these, what the probe tries to read
+    dev: Path = devices.DEV  # where the device files of GPUs are
     uids: range = field(default=USUAL_UIDS)  # for teams; the last one is the probe's
 
     def confinement(
-        self, isolation: Isolation, folder: Path, uid: int | None, binds: Sequence[Bind] = ()
+        self,
+        isolation: Isolation,
+        folder: Path,
+        uid: int | None,
+        binds: Sequence[Bind] = (),
+        *,
+        closed: Sequence[str] = (),
     ) -> Confinement:
-        """How the job in `folder` is confined; `binds` are what it may see beyond its own folders."""
+        """How the job in `folder` is confined; `binds` are what it may see beyond its own folders.
+
+        `closed` are files of devices that it may not open, which takes namespaces.
+        """
         uid = uid if isolation.users else None
         view = self._view(folder, binds, uid) if isolation.namespaces else None
+        if view is not None:
+            view["devices"] = list(closed)
         return Confinement(uid=uid, view=view)
 
     def why_no_volume(self, folder: Path) -> str:
@@ -243,7 +266,7 @@ def last(places: Places) -> Isolation:
 def _read(written: dict[str, Any]) -> Isolation | None:
     """None for what another version wrote."""
     try:
-        lists = {name: tuple(written[name]) for name in ("exposed", "unreachable")}
+        lists = {name: tuple(written[name]) for name in FOUND}
         return Isolation(**{**written, **lists})
     except (KeyError, TypeError):
         return None
@@ -284,7 +307,7 @@ def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolat
     found, why = _try(places, none)
     if found is None:
         raise OSError(why)
-    return none
+    return found
 
 
 def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
@@ -306,6 +329,7 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             "secret": [str(path) for path in places.secret] if kept_apart else [],
             "code": [str(path) for path in places.code] if kept_apart else [],
             "needed": [str(path) for path in places.needed],
+            "devices": devices.needed(places.dev),
         }
         done = subprocess.run(
             [*prefix, sys.executable, "-I", str(SHIM), "check"],
@@ -317,9 +341,12 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             check=False,
         )
         if done.returncode == 0:
-            found: Findings = json.loads(done.stdout)
-            exposed, unreachable = tuple(found["exposed"]), tuple(found["unreachable"])
-            return replace(isolation, exposed=exposed, unreachable=unreachable), ""
+            found: dict[str, list[str]] = json.loads(done.stdout)  # sandbox.Findings
+            exposed, unreachable, closed_devices = (tuple(found[name]) for name in FOUND)
+            found_too = replace(
+                isolation, exposed=exposed, unreachable=unreachable, closed_devices=closed_devices
+            )
+            return found_too, ""
         why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
         if done.returncode == REFUSED or why.startswith("unshare: "):
             return None, why

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict
+from typing import NoReturn, NotRequired, TypedDict
 
 from scheduling.backends.local import processes
 from scheduling.backends.local.files import OWN
@@ -58,6 +58,7 @@ class View(TypedDict):
     temporary: list[str]  # places that show the job's own temporary folder instead
     tmp: str  # that folder
     binds: list[Bind]
+    devices: NotRequired[list[str]]  # files of GPUs that it does not hold; earlier releases wrote none
     read_only: bool  # everything but the writable binds, where the job has no user of its own
 
 
@@ -333,6 +334,9 @@ def _arrange(view: View) -> None:
             _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
         for path in files:
             _mount("/dev/null", path, "", MS_BIND)
+        for path in filter(os.path.exists, view.get("devices", ())):
+            _mount("/dev/null", path, "", MS_BIND)
+            _set_flags(path, add=MOUNT_ATTR_NODEV)  # it cannot be opened, as a device that cgroups forbid
         for source, bind in zip(sources, view["binds"], strict=True):
             _make_place(bind["path"], is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
             _bind(source, bind["path"], writable=bind["writable"])
@@ -388,6 +392,7 @@ class Findings(TypedDict):
 
     exposed: list[str]  # what it could read or write, and must not
     unreachable: list[str]  # what it could not read, and needs
+    closed_devices: list[str]  # which device files it could not open
 
 
 class Question(TypedDict):
@@ -398,6 +403,7 @@ class Question(TypedDict):
     secret: list[str]  # must be neither readable nor writable
     code: list[str]  # must not be writable
     needed: list[str]  # must be readable
+    devices: list[str]  # must be readable and writable
 
 
 def probe(asked: Question) -> Findings:
@@ -419,6 +425,7 @@ def probe(asked: Question) -> Findings:
                 exposed=[path for path in asked["secret"] if _is_readable(path) or _is_writable(path)]
                 + [path for path in asked["code"] if _is_writable(path)],
                 unreachable=[path for path in asked["needed"] if not os.access(path, os.R_OK | os.X_OK)],
+                closed_devices=[path for path in asked["devices"] if not os.access(path, os.R_OK | os.W_OK)],
             )
             os.write(tell, json.dumps(found).encode())
         except BaseException as error:
@@ -434,8 +441,8 @@ def probe(asked: Question) -> Findings:
         os.waitpid(namespaces.init, 0)
     if not said.startswith(b"{"):
         raise _heard(said)
-    answer: dict[str, Any] = json.loads(said)
-    return Findings(exposed=answer["exposed"], unreachable=answer["unreachable"])
+    answer: Findings = json.loads(said)
+    return answer
 
 
 def _is_writable(path: str) -> bool:
