@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from scheduling.backends import opening
 from scheduling.backends.base import End, Gang, Observation, Phase
-from scheduling.backends.local import backend, processes, reports, watchdog
+from scheduling.backends.local import backend, processes, removal, reports, sandbox, watchdog
 from scheduling.backends.local.files import read_json
+from scheduling.backends.local.supervisor import Supervisor
 from tests.scheduling.local_rig import Rig, until
 from tests.scheduling.test_local_crashes import CLEAN, DETACHING
 
@@ -228,6 +230,45 @@ def test_who_is_well_is_never_ended(rig: Rig, clock: Clock, phase: Phase) -> Non
         before = last_beat(rig)
         until(lambda before=before: last_beat(rig) != before, "a heartbeat")
         assert phase_after(rig, gang, clock, 0.9) is phase
+
+
+def test_giving_a_large_tree_to_its_team_is_no_silence(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = rig.files()
+    files.make()
+    for number in range(100):
+        (files.folder / "work" / str(number)).mkdir(parents=True)
+    supervisor = Supervisor(files, rig.backend._describe(rig.gang("true"), files))
+    beats = []
+
+    def beat() -> None:
+        beats.append(1)  # and the next one is due at once
+
+    monkeypatch.setattr(supervisor, "_beat", beat)
+    monkeypatch.setattr(os, "chown", lambda *args, **named: None)  # for ordinary users
+    sandbox.prepare_folders(files.folder, os.getuid() + 1, go_on=supervisor._beat_if_due)
+    assert len(beats) >= 100
+    given: list[object] = []
+    monkeypatch.setattr(
+        sandbox, "prepare_folders", lambda folder, uid, go_on: given.append(go_on) or sys.exit()
+    )
+    with pytest.raises(SystemExit):
+        supervisor._confine()
+    assert given == [supervisor._beat_if_due]
+
+
+def test_a_tree_too_deep_to_be_given_is_an_error_of_its_folder(tmp_path: Path) -> None:
+    inner = os.open(tmp_path, os.O_DIRECTORY)
+    os.mkdir("work", dir_fd=inner)
+    for name in ("work", *["d"] * 1500):
+        deeper = os.open(name, os.O_DIRECTORY, dir_fd=inner)
+        os.close(inner)
+        inner = deeper
+        os.mkdir("d", dir_fd=inner)
+    os.close(inner)
+    with pytest.raises(OSError, match=r"nested too deeply|Too many open files"):
+        sandbox.prepare_folders(tmp_path, os.getuid() + 1)
+    with opening.folder(tmp_path) as folder:
+        removal.clear("work", folder, seconds=600)
 
 
 def test_processes_are_found_by_program_and_arguments() -> None:

@@ -112,11 +112,11 @@ def _leave_keyring() -> None:
         _call("keyctl", 0 if ctypes.get_errno() in {errno.EPERM, errno.ENOSYS} else -1)
 
 
-def prepare_folders(folder: Path, uid: int | None) -> None:
+def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
     """Makes the folders that a job may write to, its user's where it has one; OSError when the disk refuses.
 
     `folder` belongs to the portal, so that the job can put nothing in the place of one of them. No process of
-    the job may run.
+    the job may run. `go_on` is called again and again meanwhile, as giving a large tree takes long.
     """
     for name in OWN:
         path = folder / name
@@ -126,7 +126,7 @@ def prepare_folders(folder: Path, uid: int | None) -> None:
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if uid is not None and found.st_uid != uid:
-            _give(path, found.st_uid, uid)
+            _give(path, found.st_uid, uid, go_on)
     if uid is not None:  # only now may the team's other jobs come here
         os.chown(folder, -1, uid, follow_symlinks=False)
         folder.chmod(0o710)
@@ -150,13 +150,17 @@ def let_read(folder: Path, *, below: Path, gid: int) -> None:
                 os.chmod(name, 0o640, dir_fd=fd)
 
 
-def _give(path: Path, owner: int, uid: int) -> None:
+def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
     """Gives a tree to `uid`: what `owner` has in it under one name only, as another name may be elsewhere."""
-    for _, folders, files, fd in os.fwalk(path):
-        for name in (*folders, *files):
-            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if found.st_uid == owner and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
-                os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    try:
+        for _, folders, files, fd in os.fwalk(path):
+            for name in (*folders, *files):
+                go_on()
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if found.st_uid == owner and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                    os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    except RecursionError:
+        raise OSError(errno.ELOOP, "it is nested too deeply to be given to the team", str(path)) from None
     os.chown(path, uid, uid, follow_symlinks=False)
 
 
