@@ -88,6 +88,9 @@ class Scene:
             stack.callback(portal.wait)
             stack.callback(portal.kill)
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+            abstract.bind(f"\0{self.open}")
+            abstract.listen()
             secrets = Secrets(
                 {"TOKEN": f"{MARK}-job"}, [SecretFolder("hf", "/secrets/hf", {"token": "secret"})]
             )
@@ -139,6 +142,7 @@ class Scene:
             ("see that another", "see", sleepers),
             ("read another team's volume", "read", [self.folder / "volume"]),
             ("connect to loopback", "connect", [port]),
+            ("connect to abstract", "connect_abstract", [self.open]),
             ("read `var/secrets`", "read_or_write", [self.secret, self.secret.parent]),
             ("read `var/secrets`", "read_or_write", [self.portal / "var" / "postgres" / "data"]),
             ("read the environment of a process of the portal", "read_environment", [f"{MARK}-portal"]),

@@ -265,10 +265,12 @@ def test_a_tree_too_deep_to_be_given_is_an_error_of_its_folder(tmp_path: Path) -
         inner = deeper
         os.mkdir("d", dir_fd=inner)
     os.close(inner)
-    with pytest.raises(OSError, match=r"nested too deeply|Too many open files"):
-        sandbox.prepare_folders(tmp_path, os.getuid() + 1)
-    with opening.folder(tmp_path) as folder:
-        removal.clear("work", folder, seconds=600)
+    try:
+        with pytest.raises(OSError, match=r"nested too deeply|Too many open files"):
+            sandbox.prepare_folders(tmp_path, os.getuid() + 1)
+    finally:  # pytest could not delete it
+        with opening.folder(tmp_path) as folder:
+            removal.clear("work", folder, seconds=600)
 
 
 def test_processes_are_found_by_program_and_arguments() -> None:

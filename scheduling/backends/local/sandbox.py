@@ -33,6 +33,7 @@ PR_SET_CHILD_SUBREAPER = 36
 KEYCTL_JOIN_SESSION_KEYRING = 1
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
+SHARED = ("/dev/shm", "/dev/mqueue")  # noqa: S108 - memory and message queues, of which jobs get their own
 READY = b"ready\n"
 REFUSED = 3  # a probe's exit code for what the machine does not allow; all others but 0 are no answer
 # Errors that say nothing about what the machine allows: it was short of something, or a process was killed.
@@ -85,7 +86,8 @@ def prctl(option: int, value: int = 0) -> None:
 def drop_privileges(uid: int | None) -> None:
     """Becomes the user for good, without groups, capabilities, or programs that would give them back.
 
-    With `uid` None the user stays and the privileges go. Raises OSError.
+    With `uid` None the user stays and the privileges go. Until it runs another program, no process of this user
+    may look into its memory or its open files. Raises OSError.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         with suppress(PermissionError):  # no CAP_SETPCAP: no_new_privs keeps exec from giving any, too
@@ -100,6 +102,15 @@ def drop_privileges(uid: int | None) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _call("capset", _libc.capset(header, (ctypes.c_uint32 * 6)()))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_DUMPABLE, 0)  # a change of user would undo it
+
+
+def be_first_to_go() -> None:
+    """Has the kernel end this process and those that it forks before the portal, if memory runs out.
+
+    An ordinary user's process can do so only while it is dumpable.
+    """
+    Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def _leave_keyring() -> None:
@@ -201,7 +212,13 @@ class Namespaces:
 
     def fork(self) -> int:
         """Like os.fork(), for a child in the process table; it has to `enter` the rest. Raises OSError."""
-        return _born(lambda: self._enter(CLONE_NEWPID))
+        return _born(self._join)
+
+    def _join(self) -> None:
+        """Chooses the process table for what the helper forks, which the job's processes see from its birth on."""
+        be_first_to_go()
+        prctl(PR_SET_DUMPABLE, 0)  # so that one of the same user cannot reach through it what is hidden
+        self._enter(CLONE_NEWPID)
 
     def enter(self) -> None:
         """Moves a forked process into the mounts and the IPC."""
@@ -267,7 +284,6 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
         os.closerange(3, tell)
         os.closerange(tell + 1, MOST_FILES)
         drop_privileges(None)
-        prctl(PR_SET_DUMPABLE, 0)  # a job that has the same user must not trace this process
         os.write(tell, READY)
         while True:
             try:
@@ -346,7 +362,8 @@ def _arrange(view: View) -> None:
             _bind(source, bind["path"], writable=bind["writable"])
     for path in covers:
         _set_flags(path, add=MOUNT_ATTR_RDONLY)
-    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")  # noqa: S108
+    for path in filter(os.path.isdir, SHARED):
+        _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
     if view["read_only"]:  # terminals of the portal's user are the job's, too
         _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
