@@ -173,8 +173,9 @@ def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
     assert not processes.is_alive(supervisor.pid, supervisor.start)
 
 
-def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig) -> None:
+def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig, clock: Clock) -> None:
     gang = running(rig)
+    rig.look(gang)
     supervisor = stop_supervisor(rig, gang)
     status = read_json(rig.files().status(1))
     assert status is not None
@@ -182,8 +183,11 @@ def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig) -> 
         name = processes.look(stranger.pid)
         assert name is not None
         opening.write_json(rig.files().status(1), status | {"supervisor": (name.pid, name.start - 1)})
-        rig.backend.observe()
-        assert stranger.poll() is None
+        assert not reports.terminate(rig.files(), 1, str(gang.token))
+        assert phase_after(rig, gang, clock, 1.1) is Phase.ENDED
+        now = processes.look(stranger.pid)
+        assert now is not None
+        assert now.state not in "TtZX", "it was stopped or killed"
         stranger.kill()
     processes.send(supervisor, signal.SIGKILL)
 
