@@ -107,8 +107,8 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
     environment, old = checkout / ".environments/python", checkout / ".environments/python/lib/removed"
     python = checkout / "python"
     python.write_text(
-        '#!/bin/sh\n[ "$1 $2" != "-m venv" ] || { mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; cp "$0" "$3/bin/python"; }\n'
-        '[ "$1" != -c ] || echo version\n'
+        '#!/bin/sh\n[ "$1" != -c ] || echo version\n[ "$1 $2" = "-m venv" ] || exit 0\n'
+        'mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"\ncp "$0" "$3/bin/python"\n'
     )
     (checkout / ".venv/bin").mkdir(parents=True)
     uv = checkout / ".venv/bin/uv"
