@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -171,6 +172,26 @@ def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
     assert phase_after(rig, gang, clock, 0.9) is Phase.RUNNING
     assert phase_after(rig, gang, clock, 0.2) is Phase.ENDED
     assert not processes.is_alive(supervisor.pid, supervisor.start)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_takes_no_writes_is_told_from_a_folder_that_somebody_spoilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / ".beats").mkdir()
+    assert watchdog._takes_writes(tmp_path)
+    assert list((tmp_path / ".beats").iterdir()) == []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "replace_file", refuse)
+        assert not watchdog._takes_writes(tmp_path)
+    # A job of the portal's own user could do this, which must not keep a silent supervisor alive.
+    (tmp_path / ".beats").rmdir()
+    (tmp_path / ".beats").symlink_to(tmp_path)
+    assert watchdog._takes_writes(tmp_path)
 
 
 def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig, clock: Clock) -> None:
