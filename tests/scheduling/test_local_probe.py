@@ -11,7 +11,7 @@ import pytest
 
 from scheduling.backends.base import BackendError
 from scheduling.backends.local import isolation, sandbox, shim
-from scheduling.backends.local.isolation import Places
+from scheduling.backends.local.isolation import Isolation, Places
 from tests.scheduling.local_rig import Rig
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no users for jobs")
@@ -74,6 +74,30 @@ def test_only_what_the_machine_does_not_allow_is_a_refusal(
 
 def test_a_process_of_the_probe_that_was_killed_says_nothing_of_the_machine() -> None:
     assert sandbox._heard(b"").errno in sandbox.PASSING
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refusal"),
+    [
+        ("unshare failed: Operation not permitted", True),
+        ("unshare failed: No space left on device", True),  # user.max_user_namespaces is 0
+        ("write failed /proc/self/uid_map: Operation not permitted", True),
+        ("unshare failed: Cannot allocate memory", False),
+        ("unshare failed: Resource temporarily unavailable", False),
+    ],
+)
+def test_a_launcher_that_was_short_of_something_refuses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, is_refusal: bool
+) -> None:
+    launcher = ["sh", "-c", f"echo 'unshare: {said}' >&2; exit 1"]
+    monkeypatch.setattr(isolation, "launcher", lambda it: launcher)
+    (tmp_path / "jobs").mkdir()
+    places, wanted = Places(jobs=tmp_path / "jobs"), Isolation(users=False, namespaces=True)
+    if is_refusal:
+        assert isolation._try(places, wanted) == (None, f"unshare: {said}")
+        return
+    with pytest.raises(OSError, match="could not be found out"):
+        isolation._try(places, wanted)
 
 
 def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:

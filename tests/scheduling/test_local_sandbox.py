@@ -78,6 +78,17 @@ def test_no_process_of_the_same_user_looks_into_one_that_begins(user: str, tmp_p
     assert json.loads(done.stdout) == {"at birth": 0, "score": "500", "later": 0, "shared": []}
 
 
+def test_a_process_that_is_to_go_earlier_than_jobs_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers, whose ordinary users may not lower the score that they were given."""
+    written: list[str] = []
+    monkeypatch.setattr(Path, "write_text", lambda path, text: written.append(text))
+    for score, expected in (("0", ["500"]), ("900", [])):
+        monkeypatch.setattr(Path, "read_text", lambda path, score=score: f"{score}\n")
+        written.clear()
+        sandbox.be_first_to_go()
+        assert written == expected
+
+
 def test_a_job_has_a_session_keyring_of_its_own(tmp_path: Path) -> None:
     """That of who started Fairlot may hold keys."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -7,6 +7,7 @@ namespaces as well, on machines that let users create them; there jobs keep the 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -22,7 +23,7 @@ from typing import Any
 
 from scheduling.backends.local import devices
 from scheduling.backends.local.files import OWN, read_json, write_json
-from scheduling.backends.local.sandbox import REFUSED, Bind, Confinement, View
+from scheduling.backends.local.sandbox import PASSING, REFUSED, Bind, Confinement, View
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
@@ -348,7 +349,7 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             )
             return found_too, ""
         why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-        if done.returncode == REFUSED or why.startswith("unshare: "):
+        if done.returncode == REFUSED or _is_refused_by(why):
             return None, why
         raise OSError(f"what keeps jobs apart could not be found out: {why}")
     except subprocess.TimeoutExpired:
@@ -356,6 +357,12 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
         raise OSError(f"what keeps jobs apart could not be found out: {why}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_refused_by(why: str) -> bool:
+    """Whether the launcher says that the machine allows no user namespace, and not that it was short of something."""
+    short_of = map(os.strerror, PASSING - {errno.ENOSPC})  # which stands for a limit of user namespaces there
+    return why.startswith("unshare: ") and not why.endswith(tuple(short_of))
 
 
 def launcher(isolation: Isolation) -> list[str]:

@@ -110,7 +110,9 @@ def be_first_to_go() -> None:
 
     An ordinary user's process can do so only while it is dumpable.
     """
-    Path("/proc/self/oom_score_adj").write_text("500")
+    score = Path("/proc/self/oom_score_adj")
+    if int(score.read_text()) < 500:  # lowering it takes a right that few have
+        score.write_text("500")
 
 
 def _leave_keyring() -> None:
