@@ -97,9 +97,20 @@ def within(ip: IPv4Address | IPv6Address) -> list[IPv4Address]:
     last, found = int(ip) & 0xFFFF_FFFF, [ip.sixtofour, *(ip.teredo or ())]
     upper = int(ip) >> 32
     # Mapped (::ffff:a.b.c.d), translated (::ffff:0:a.b.c.d), compatible (::a.b.c.d), and NAT64.
-    if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or ip in LOCAL_NAT64 or upper & 0xFFFF_FFFF in ISATAP:
+    if upper in {0xFFFF, 0xFFFF_0000, 0} or ip in NAT64 or upper & 0xFFFF_FFFF in ISATAP:
         found.append(IPv4Address(last))
+    if ip in LOCAL_NAT64:  # how much of it is a prefix is known to its network alone
+        maybe = (_behind(ip, prefix) for prefix in (48, 56, 64, 96))
+        found += [one for one in maybe if not (one.is_unspecified or one.is_multicast)]
     return [one for one in found if one is not None]
+
+
+def _behind(ip: IPv6Address, prefix: int) -> IPv4Address:
+    """The IPv4 address that follows a NAT64 prefix of so many bits (RFC 6052, section 2.2)."""
+    content = ip.packed
+    if prefix < 96:  # whose octet 8 is no part of it
+        content = content[:8] + content[9:]
+    return IPv4Address(content[prefix // 8 : prefix // 8 + 4])
 
 
 def _is_public(ip: IPv4Address | IPv6Address) -> bool:

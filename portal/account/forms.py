@@ -70,7 +70,7 @@ def counted(request: HttpRequest, username: str, check: Callable[[], T]) -> T:
             raise TooManyTries(tried.ends) from None
         raise
     except Exception:  # no password was checked, so none was wrong
-        lockout.forget(tried)
+        lockout.take_back(tried)
         raise
     lockout.forget(tried)
     return result

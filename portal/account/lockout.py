@@ -107,33 +107,30 @@ def begin(request: HttpRequest, username: str) -> Try:
     with transaction.atomic():
         if browser:
             return tried(MOST_OF_BROWSER, _count(username=username, browser=browser))
+        # The network comes first: once it is locked, new names add no rows. All that writes several rows locks
+        # them in the order network, user in network, user, so that no two wait for each other.
+        whole = tried(MOST_OF_NETWORK, _count(network=network))
+        if whole.is_refused:
+            return whole
         is_attacked = _row(username=username).filter(_IS_CURRENT, failures__gt=MANY_OF_USER).exists()
-        # All tries lock their rows in this order, so that no two wait for each other.
         own = tried(
             1 if is_attacked else MOST_OF_USER_AND_NETWORK, _count(username=username, network=network)
         )
         if own.is_refused:
+            _row(network=network).update(failures=F("failures") - 1)
             return own
-        whole = tried(MOST_OF_NETWORK, _count(network=network))
-        if whole.is_refused:
-            _row(username=username, network=network).update(failures=F("failures") - 1)
-            return whole
         _count(username=username)
         return own
 
 
 def forget(tried: Try) -> None:
-    """Takes a try back, with the wrong ones of this user there: the password was right or was not checked."""
-    with transaction.atomic():
-        own = PasswordTries.objects.filter(username=tried.username, browser=tried.browser)
-        own = own.filter(network="" if tried.browser else tried.network).select_for_update()
-        failures = own.values_list("failures", flat=True).first()
-        if failures is None:
-            return
-        own.delete()
-        if not tried.browser:
-            for counter in ({"network": tried.network}, {"username": tried.username}):
-                _row(**counter).update(failures=Greatest(F("failures") - failures, 0))
+    """Takes a try back, with the wrong ones of this user there: the password was right."""
+    _take_back(tried, None)
+
+
+def take_back(tried: Try) -> None:
+    """Takes one try back and leaves the others: no password was checked."""
+    _take_back(tried, 1)
 
 
 def known_browser(request: HttpRequest, username: str) -> str:
@@ -232,6 +229,22 @@ def _count(*, username: str = "", network: str = "", browser: str = "") -> tuple
         )
         failures, since = cursor.fetchone()
     return failures, since
+
+
+def _take_back(tried: Try, most: int | None) -> None:
+    """Takes tries of this user there from each counter: at most `most` of them, or all."""
+    if tried.browser:
+        own, others = _row(username=tried.username, browser=tried.browser), []
+    else:
+        own = _row(username=tried.username, network=tried.network)
+        others = [_row(network=tried.network), _row(username=tried.username)]
+    with transaction.atomic():
+        for counter in (*others[:1], own):  # in the order in which tries lock them
+            failures = counter.select_for_update().values_list("failures", flat=True).first() or 0
+        taken = failures if most is None else min(failures, most)
+        for counter in (own, *others):
+            counter.update(failures=Greatest(F("failures") - taken, 0))
+        own.filter(failures=0).delete()
 
 
 def _row(*, username: str = "", network: str = "", browser: str = "") -> QuerySet[PasswordTries]:

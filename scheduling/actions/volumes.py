@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from django.conf import settings
 from django.db import transaction
 
 from accounting import audit
@@ -14,6 +13,7 @@ from accounting.actions.checks import refused_if_taken
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
 from scheduling import live
+from scheduling.backends import local_places
 from scheduling.backends.base import BackendError, Mount
 from scheduling.brought import NAME, NAME_IN_WORDS
 from scheduling.isolation import isolation_in
@@ -125,10 +125,8 @@ def _folder(cluster: Cluster, source: str, *, read_only: bool) -> str:
     if not source.startswith("/") or not Path(source).is_dir():
         raise Refused("An absolute folder of the portal's machine that is there.", "source")
     folder = Path(source).resolve()
-    for private in (settings.FAIRLOT_JOBS_DIR, *settings.FAIRLOT_PRIVATE_PLACES):
-        place = private.resolve()
-        if place.is_relative_to(folder) or folder.is_relative_to(place):
-            raise Refused("The portal's own folders or those of jobs are in it, or it is in them.", "source")
+    if why := local_places().why_no_volume(folder):
+        raise Refused(why, "source")
     if len(str(folder)) > Volume._meta.get_field("source").max_length:  # type: ignore[operator]
         raise Refused("Its path is too long.", "source")
     return str(folder)

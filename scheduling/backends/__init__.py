@@ -72,9 +72,10 @@ def local_places() -> Places:
     given = [
         Path(path) for name, path in os.environ.items() if name.startswith(names) and name.endswith("_FILE")
     ]
+    links = [path.parent.resolve() / path.name for path in given]  # who may replace one gives us another key
     return Places(
         jobs=settings.FAIRLOT_JOBS_DIR.resolve(),
-        hidden=[path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)],
+        hidden=[*(path.resolve() for path in (*settings.FAIRLOT_PRIVATE_PLACES, *given)), *links],
         secret=[path.resolve() for path in (*settings.FAIRLOT_SECRET_PLACES, *given) if path.exists()],
         code=[settings.BASE_DIR.resolve(), Path(sys.prefix).resolve()],
         # A virtual environment is of little use without the interpreter that it links to.

@@ -73,12 +73,27 @@ def test_public_addresses_are_accepted(url: str) -> None:
 
 
 def test_where_private_networks_may_be_called_metadata_may_not() -> None:
-    for host in ("localhost:8000", "10.0.0.1", "[fd00::1]", "prometheus", "[::1]:9090"):
+    for host in (
+        "localhost:8000",
+        "10.0.0.1",
+        "[fd00::1]",
+        "[64:ff9b:1::a00:1]",
+        "[fd00:ec3::254]",
+        "prometheus",
+        "[::1]:9090",
+    ):
         assert check_url(f"http://{host}/", to_private=True)
     for address in (
         "169.254.169.254",
         "168.63.129.16",
         "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd00:ec2:ffff:ffff:ffff:ffff:ffff:ffff",
+        # 169.254.169.254 behind local NAT64 prefixes of 48, 56, 64 and 96 bits (RFC 6052)
+        "64:ff9b:1:a9fe:a9:fe00::",
+        "64:ff9b:1:aa9:fe:a9fe::",
+        "64:ff9b:1:abcd:a9:fea9:fe00:0",
+        "64:ff9b:1:abcd::a9fe:a9fe",
         "::ffff:169.254.169.254",
         "fe80::1%eth0",
     ):

@@ -5,7 +5,7 @@ import pytest
 from accounting import actions
 from accounting.errors import Refused
 from accounting.models import Tenant
-from accounting.texts import DEEPEST, not_storable, one_line, why_no_name
+from accounting.texts import DEEPEST, MOST_VALUES, not_storable, one_line, why_no_name
 from scheduling.spec import JobSpec, SpecError
 from tests.make import Cast
 
@@ -109,6 +109,12 @@ def test_the_place_of_what_cannot_be_stored_is_named(data: object, place: tuple[
     found = not_storable(data)
     assert found is not None
     assert found[0] == place
+
+
+def test_data_has_a_bounded_number_of_values() -> None:
+    data: dict[str, object] = {"a": [0] * (MOST_VALUES - 2), "b": 1}
+    assert not_storable(data) is None
+    assert not_storable({"b": data}) == (("b",), "must not have more than 200,000 values")
 
 
 def test_data_nested_without_end_is_refused_without_recursion() -> None:

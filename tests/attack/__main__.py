@@ -12,10 +12,13 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from pathlib import Path
 
-from tests.attack.attacks import Attack, Target, all_attacks
+from tests.attack.attacks import Attack, NotTried, Target, all_attacks
 from tests.proof.portal import RunningPortal
+
+HELD, THROUGH, NOT_TRIED = "held", "GOT THROUGH", "not tried"
 
 
 def main() -> int:
@@ -39,34 +42,35 @@ def run(attacks: list[Attack]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="fairlot-attack-", dir="/var/tmp"))
     folder.chmod(0o755)  # PostgreSQL's unprivileged user must enter it
     portal = RunningPortal(folder)
-    through = 0
+    words = Counter[str]()
     try:
         target = Target(portal.start())
         for attack in attacks:
             started = time.monotonic()
-            got_through = outcome(attack, target)
-            through += got_through != ""
-            word = "GOT THROUGH" if got_through else "held"
+            word, why = outcome(attack, target)
+            words[word] += 1
             print(f"{word:<12} {time.monotonic() - started:6.1f} s  {attack}", flush=True)
-            if got_through:
-                print(got_through, flush=True)
+            if why:
+                print(why, flush=True)
         target.close()
     finally:
         portal.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{len(attacks) - through} held, {through} got through")
-    return int(through > 0)
+    print(", ".join(f"{words[word]} {word.lower()}" for word in (HELD, THROUGH, NOT_TRIED)))
+    return int(words[THROUGH] > 0)
 
 
-def outcome(attack: Attack, target: Target) -> str:
-    """Empty when it held; else what an attacker would have had, or where the attack itself broke off."""
+def outcome(attack: Attack, target: Target) -> tuple[str, str]:
+    """How it ended, and what an attacker would have had, where the attack broke off, or why it was not tried."""
     try:
         attack.run(target)
+    except NotTried as error:
+        return NOT_TRIED, str(error)
     except AssertionError as error:
-        return str(error) or traceback.format_exc(limit=-1)
+        return THROUGH, str(error) or traceback.format_exc(limit=-1)
     except Exception:  # whatever broke off must not keep the others from being run
-        return traceback.format_exc()
-    return ""
+        return THROUGH, traceback.format_exc()
+    return HELD, ""
 
 
 if __name__ == "__main__":

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
+class NotTried(Exception):
+    """The attack cannot be made on this portal, so it shows nothing; the message says why."""
+
+
 @dataclass(frozen=True)
 class Attack:
-    """What an attacker tries; `run` raises AssertionError with what got through."""
+    """What an attacker tries; `run` raises AssertionError with what got through, or NotTried."""
 
     subject: str
     name: str
@@ -54,7 +58,7 @@ def all_attacks() -> list[Attack]:
     for module in sorted(pkgutil.iter_modules(tests.attack.__path__), key=lambda module: module.name):
         if not module.name.startswith(("__", "test_")) and module.name != "conftest":
             importlib.import_module(f"tests.attack.{module.name}")
-    return list(_attacks)
+    return sorted(_attacks, key=lambda attack: attack.subject)
 
 
 @dataclass

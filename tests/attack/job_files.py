@@ -16,6 +16,7 @@ from typing import Any
 
 from scheduling.backends.local import processes
 from tests.attack.attacks import Person, Target, attack
+from tests.attack.local_jobs import members_must_submit
 from tests.waiting import wait_for
 
 ENDED = {"succeeded", "failed", "cancelled"}
@@ -27,6 +28,7 @@ WAIT = f"{IN_PLACE}; exec sleep 3600"
 
 def begin(target: Target, command: str) -> tuple[Person, int, Path]:
     """Bob's job when it has done what it wanted; its folder."""
+    members_must_submit(target)
     bob = target.person("bob")
     for job in bob.get("/api/v1/jobs?limit=100").json()["items"]:
         if job["owner"] == "bob" and job["state"] not in ENDED:

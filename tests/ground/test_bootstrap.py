@@ -47,7 +47,13 @@ def test_nothing_is_done_when_nothing_changed(checkout):
     (checkout / ".environments/python/bin").mkdir(parents=True)
     for environment in (".venv", ".environments/python"):
         (checkout / environment / "bin/python").symlink_to(sys.executable)
-    files = ("uv.lock", "pyproject.toml", "requirements-bootstrap.txt", "bin/bootstrap")
+    files = (
+        "uv.lock",
+        "pyproject.toml",
+        "requirements-bootstrap.txt",
+        "bin/bootstrap",
+        "bin/job-environment",
+    )
     together = b"".join((checkout / name).read_bytes() for name in files)
     contents = subprocess.run(["cksum"], input=together, capture_output=True, check=True).stdout.decode()
     (checkout / ".venv/.made-from").write_text(f"{checkout}\n{contents.strip()}\n")
@@ -74,12 +80,73 @@ def test_pip_in_a_job_installs_into_its_home(tmp_path):
     assert sorted(settings.FAIRLOT_JOB_PYTHON.glob("lib/*/site-packages/*")) == before
 
 
+@pytest.mark.parametrize(
+    ("argv", "is_pip"),
+    [
+        (["pip.py"], False),
+        (["pipeline.py"], False),
+        (["-u", "folder/pip-of-mine.py"], False),
+        (["-m", "pip", "--version"], True),
+        ([str(JOB_PYTHON.parent / "pip3"), "--version"], True),
+    ],
+)
+def test_only_pip_itself_is_told_where_to_install(tmp_path, argv, is_pip):
+    """A program whose name begins like pip's keeps its environment as it was."""
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    site.mkdir(parents=True)
+    done = run(ROOT / "bin" / "job-environment", tmp_path)
+    assert done.returncode == 0, done.stderr
+    look = f"import os, sys; sys.orig_argv = ['python', *{argv!r}]; sys.path.insert(0, {str(site)!r}); "
+    look += "import job_packages; print('PIP_TARGET' in os.environ)"
+    done = run(sys.executable, "-I", "-c", look, env={"HOME": str(tmp_path)})
+    assert (done.stdout, done.stderr) == (f"{is_pip}\n", "")
+
+
+def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(checkout):
+    """With stand-ins for uv and for a Python that makes environments of one line."""
+    environment, old = checkout / ".environments/python", checkout / ".environments/python/lib/removed"
+    python = checkout / "python"
+    python.write_text(
+        '#!/bin/sh\n[ "$1" != -c ] || echo version\n[ "$1 $2" = "-m venv" ] || exit 0\n'
+        'mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"\ncp "$0" "$3/bin/python"\n'
+    )
+    (checkout / ".venv/bin").mkdir(parents=True)
+    uv = checkout / ".venv/bin/uv"
+    uv.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" != --output-file ] || cp wanted "$2"; shift; done\n'
+    )
+    shutil.copy(python, checkout / ".venv/bin/python")
+    for path in (python, uv, checkout / ".venv/bin/python"):
+        path.chmod(0o755)
+
+    def made(wanted):
+        (checkout / "wanted").write_text(wanted)
+        (checkout / ".venv/.made-from").unlink(missing_ok=True)
+        done = run(checkout / "bin/bootstrap", env={"PATH": os.environ["PATH"], "PYTHON": str(python)})
+        assert done.returncode == 0, done.stderr
+        return "creating .environments/python" in done.stderr
+
+    assert made("numpy==1")
+    old.touch()
+    assert not made("numpy==1")
+    assert old.exists()
+    assert made("numpy==2")
+    assert (environment / ".made-from").exists()
+    assert not old.exists()
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """What bin/bootstrap reads, in a folder of its own."""
     folder = tmp_path / "checkout"
     (folder / "bin").mkdir(parents=True)
-    for name in ("bin/bootstrap", "requirements-bootstrap.txt", "uv.lock", "pyproject.toml"):
+    for name in (
+        "bin/bootstrap",
+        "bin/job-environment",
+        "requirements-bootstrap.txt",
+        "uv.lock",
+        "pyproject.toml",
+    ):
         shutil.copy(ROOT / name, folder / name)
     return folder
 

@@ -163,6 +163,23 @@ def test_what_was_not_checked_was_not_wrong(dora: User) -> None:
     assert log_in(address=HOME) == 302
 
 
+def test_a_try_that_was_not_checked_takes_back_no_other(dora: User) -> None:
+    guess(3, address=HOME)
+    with patch.object(forms.AuthenticationForm, "clean", side_effect=OSError("no memory")):
+        assert log_in(address=HOME, browser=Client(raise_request_exception=False)) == 500
+    counters = PasswordTries.objects.values_list("username", "network", "failures")
+    assert set(counters) == {("dora", HOME, 3), ("", HOME, 3), ("dora", "", 3)}
+    assert guess(2, address=HOME) == [200, 429]
+
+
+def test_new_names_from_a_locked_network_fill_no_table(dora: User) -> None:
+    for n in range(lockout.MOST_OF_NETWORK):
+        log_in(f"name-{n}", "wrong", address=MALLORY)
+    before = PasswordTries.objects.count()
+    assert {log_in(f"more-{n}", "wrong", address=MALLORY) for n in range(9)} == {429}
+    assert PasswordTries.objects.count() == before
+
+
 def test_the_old_password_cannot_be_guessed_in_a_session_taken_over(
     dora: User, browser_of: BrowserOf
 ) -> None:

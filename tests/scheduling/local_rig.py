@@ -35,7 +35,11 @@ class Rig:
     def __init__(self, root: Path) -> None:
         self.root = root
         needed = (Path(sys.prefix), Path(sys.base_prefix), EXAMPLES)
-        self.places = Places(jobs=root.resolve(), readable=[path.resolve() for path in needed])
+        self.places = Places(
+            jobs=root.resolve(),
+            readable=[path.resolve() for path in needed],
+            dev=root / "no devices",  # GPUs of this machine, if there are any, are not those of tests
+        )
         self.backend = self.another_backend()
         self.backend.prepare()
 

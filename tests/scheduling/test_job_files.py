@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.conf import LazySettings
@@ -117,6 +120,37 @@ def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
     os.close(inner)
     removal.remove(files)
     assert left(files.root) == []
+
+
+def test_time_is_asked_at_each_name_and_the_rest_goes_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JobFiles(tmp_path / "jobs", 5)
+    for number in range(50):  # of folders without a name in them, too
+        (files.folder / "work" / str(number)).mkdir(parents=True)
+    clock = count()
+    monkeypatch.setattr(removal, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(removal, "REMOVE_SECONDS", 10)
+    for turn in range(50):
+        try:
+            removal.remove(files)
+            break
+        except TimeoutError:
+            assert next(clock) < (turn + 1) * 60, "it went on"
+    assert turn > 5
+    assert left(files.root) == []
+
+
+def test_who_asks_whether_a_job_runs_leaves_its_folder_as_it_is(rig: Rig) -> None:
+    """The team's user goes through that folder to its own files."""
+    rig.start(rig.gang("echo ready; exec sleep 600"))
+    rig.wait_for_log("ready")
+    folder = rig.files().folder
+    before = stat.S_IMODE(folder.stat().st_mode) | 0o10
+    folder.chmod(before)
+    with pytest.raises(BackendError, match="still run"):
+        rig.backend.remove_files(job_id=1)
+    assert stat.S_IMODE(folder.stat().st_mode) == before
 
 
 def test_killed_at_any_step_it_is_completed_the_next_time(

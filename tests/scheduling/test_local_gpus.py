@@ -58,29 +58,43 @@ int nvmlDeviceGetComputeRunningProcesses_v3(int *device, unsigned int *count, pr
   found[0].pid = 4711;
   return 0;
 }
+typedef struct { char legacy[16]; unsigned int domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
+int nvmlDeviceGetPciInfo_v3(int *device, pci_t *pci) {
+  snprintf(pci->bus_id, 32, "00000000:3%X:00.0", 10 + *device);
+  return 0;
+}
+int nvmlDeviceGetMinorNumber(int *device, unsigned int *minor) {
+  *minor = 1 - *device;  // the order of the driver is not that of NVML
+  return 0;
+}
 const char *nvmlErrorString(int code) { return code == 999 ? "Unknown Error" : "Not Supported"; }
 """
 ASK = """
 import dataclasses, json
+from pathlib import Path
 from scheduling.backends.local import gpus
 try:
     seen = {"gpus": [dataclasses.astuple(gpu) for gpu in gpus.discover()],
-            "busy": [dataclasses.astuple(busy) for busy in gpus.utilization()]}
+            "busy": [dataclasses.astuple(busy) for busy in gpus.utilization()],
+            "devices": {uuid: list(map(str, paths)) for uuid, paths in gpus.devices(Path("/dev"), Path("pci")).items()}}
 except gpus.NvmlError as error:
     seen = {"error": str(error)}
 print(json.dumps(seen))
 """
 
 
+NONE: dict[str, Any] = {"gpus": [], "busy": [], "devices": {}}
+
+
 def ask(library_path: Path) -> dict[str, Any]:
     """What a fresh Python says about the GPUs that the library in this folder shows."""
-    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path)}
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(library_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", ASK],
         capture_output=True,
         text=True,
         check=True,
-        cwd=ROOT,
+        cwd=library_path,
         env=environment,
         timeout=PATIENCE,
     )
@@ -112,13 +126,22 @@ def test_utilisation_leaves_out_gpus_that_do_not_tell(tmp_path: Path) -> None:
     assert seen["busy"] == [["GPU-00000000-1111-2222-3333-444444444444", 87, 3 << 30, 1]]
 
 
+def test_the_devices_of_a_gpu_are_those_of_its_number_and_its_place_on_the_bus(tmp_path: Path) -> None:
+    for node in ("0000:3a:00.0/drm/card0", "0000:3a:00.0/drm/renderD128", "0000:00:02.0/drm/renderD129"):
+        (tmp_path / "pci" / node).mkdir(parents=True)
+    assert ask(stand_in(tmp_path))["devices"] == {
+        "GPU-00000000-1111-2222-3333-444444444444": ["/dev/nvidia1", "/dev/dri/card0", "/dev/dri/renderD128"],
+        "GPU-00000001-1111-2222-3333-444444444444": ["/dev/nvidia0"],
+    }
+
+
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
 def test_no_driver_means_no_gpus(tmp_path: Path) -> None:
-    assert ask(tmp_path) == {"gpus": [], "busy": []}
+    assert ask(tmp_path) == NONE
 
 
 def test_a_driver_that_is_not_loaded_means_no_gpus(tmp_path: Path) -> None:
-    assert ask(stand_in(tmp_path, init=9)) == {"gpus": [], "busy": []}
+    assert ask(stand_in(tmp_path, init=9)) == NONE
 
 
 def test_a_broken_driver_is_an_error_in_plain_words(tmp_path: Path) -> None:

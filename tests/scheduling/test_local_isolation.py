@@ -67,9 +67,16 @@ class Scene:
             path.chmod(0o600)
         (folder / "volume").mkdir()
         (folder / "volume" / "data").write_text("for everybody")
+        (folder / "dev").mkdir()
+        (folder / "dev" / "nvidia0").write_text("stands in for a GPU")
+        (folder / "dev" / "nvidia0").chmod(0o666)
         self.rig = Rig(folder / "jobs")
         self.rig.places = replace(
-            self.rig.places, hidden=[self.portal], secret=[self.secret], code=[self.portal]
+            self.rig.places,
+            hidden=[self.portal],
+            secret=[self.secret],
+            code=[self.portal],
+            dev=folder / "dev",
         )
         self.rig.backend = self.rig.another_backend()
 
@@ -81,6 +88,9 @@ class Scene:
             stack.callback(portal.wait)
             stack.callback(portal.kill)
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+            abstract.bind(f"\0{self.open}")
+            abstract.listen()
             secrets = Secrets(
                 {"TOKEN": f"{MARK}-job"}, [SecretFolder("hf", "/secrets/hf", {"token": "secret"})]
             )
@@ -132,6 +142,7 @@ class Scene:
             ("see that another", "see", sleepers),
             ("read another team's volume", "read", [self.folder / "volume"]),
             ("connect to loopback", "connect", [port]),
+            ("connect to abstract", "connect_abstract", [self.open]),
             ("read `var/secrets`", "read_or_write", [self.secret, self.secret.parent]),
             ("read `var/secrets`", "read_or_write", [self.portal / "var" / "postgres" / "data"]),
             ("read the environment of a process of the portal", "read_environment", [f"{MARK}-portal"]),
@@ -141,6 +152,7 @@ class Scene:
             ("read or change the supervisor's files", "read_or_write", kept),
             ("read or change the supervisor's files", "write", [own, victim, self.rig.root]),
             ("read files elsewhere", "read", [self.folder / "only-ours"]),
+            ("use a GPU", "read", [self.folder / "dev" / "nvidia0"]),
             ("gain root", "regain", [str(self.secret)]),
         ]
         return [(row_named(begin), kind, target) for begin, kind, targets in rows for target in targets]

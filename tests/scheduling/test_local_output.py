@@ -160,6 +160,13 @@ def test_nothing_of_the_portal_reaches_a_job(rig: Rig, monkeypatch: pytest.Monke
     }
 
 
+def test_a_program_may_open_its_output_again(rig: Rig) -> None:
+    """The pipe is the supervisor's, and the job's user may be another one."""
+    gang = rig.start(rig.gang("echo one >/dev/stdout; echo two >/dev/stderr; echo three >/proc/self/fd/1"))
+    assert rig.wait(gang).end is End.SUCCEEDED, rig.log()
+    assert rig.log() == "one\ntwo\nthree\n"
+
+
 def test_real_gpus_are_named_by_uuid(rig: Rig) -> None:
     worker = Worker(0, "here", (0, 1), ("GPU-aa", "GPU-bb"), None)
     rig.wait(rig.start(rig.gang('echo "$CUDA_VISIBLE_DEVICES ${FAIRLOT_GPU_SPEED-none}"', workers=1)))

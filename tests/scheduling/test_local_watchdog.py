@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from scheduling.backends import opening
 from scheduling.backends.base import End, Gang, Observation, Phase
-from scheduling.backends.local import backend, processes, reports, watchdog
+from scheduling.backends.local import backend, processes, removal, reports, sandbox, watchdog
 from scheduling.backends.local.files import read_json
+from scheduling.backends.local.supervisor import Supervisor
 from tests.scheduling.local_rig import Rig, until
 from tests.scheduling.test_local_crashes import CLEAN, DETACHING
 
@@ -171,8 +174,29 @@ def test_while_the_disk_takes_nothing_silence_counts_for_nothing(
     assert not processes.is_alive(supervisor.pid, supervisor.start)
 
 
-def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_takes_no_writes_is_told_from_a_folder_that_somebody_spoilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / ".beats").mkdir()
+    assert watchdog._takes_writes(tmp_path)
+    assert list((tmp_path / ".beats").iterdir()) == []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "replace_file", refuse)
+        assert not watchdog._takes_writes(tmp_path)
+    # A job of the portal's own user could do this, which must not keep a silent supervisor alive.
+    (tmp_path / ".beats").rmdir()
+    (tmp_path / ".beats").symlink_to(tmp_path)
+    assert watchdog._takes_writes(tmp_path)
+
+
+def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig, clock: Clock) -> None:
     gang = running(rig)
+    rig.look(gang)
     supervisor = stop_supervisor(rig, gang)
     status = read_json(rig.files().status(1))
     assert status is not None
@@ -180,8 +204,11 @@ def test_another_process_with_the_supervisors_number_is_left_alone(rig: Rig) -> 
         name = processes.look(stranger.pid)
         assert name is not None
         opening.write_json(rig.files().status(1), status | {"supervisor": (name.pid, name.start - 1)})
-        rig.backend.observe()
-        assert stranger.poll() is None
+        assert not reports.terminate(rig.files(), 1, str(gang.token))
+        assert phase_after(rig, gang, clock, 1.1) is Phase.ENDED
+        now = processes.look(stranger.pid)
+        assert now is not None
+        assert now.state not in "TtZX", "it was stopped or killed"
         stranger.kill()
     processes.send(supervisor, signal.SIGKILL)
 
@@ -228,6 +255,47 @@ def test_who_is_well_is_never_ended(rig: Rig, clock: Clock, phase: Phase) -> Non
         before = last_beat(rig)
         until(lambda before=before: last_beat(rig) != before, "a heartbeat")
         assert phase_after(rig, gang, clock, 0.9) is phase
+
+
+def test_giving_a_large_tree_to_its_team_is_no_silence(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = rig.files()
+    files.make()
+    for number in range(100):
+        (files.folder / "work" / str(number)).mkdir(parents=True)
+    supervisor = Supervisor(files, rig.backend._describe(rig.gang("true"), files))
+    beats = []
+
+    def beat() -> None:
+        beats.append(1)  # and the next one is due at once
+
+    monkeypatch.setattr(supervisor, "_beat", beat)
+    monkeypatch.setattr(os, "chown", lambda *args, **named: None)  # for ordinary users
+    sandbox.prepare_folders(files.folder, os.getuid() + 1, go_on=supervisor._beat_if_due)
+    assert len(beats) >= 100
+    given: list[object] = []
+    monkeypatch.setattr(
+        sandbox, "prepare_folders", lambda folder, uid, go_on: given.append(go_on) or sys.exit()
+    )
+    with pytest.raises(SystemExit):
+        supervisor._confine()
+    assert given == [supervisor._beat_if_due]
+
+
+def test_a_tree_too_deep_to_be_given_is_an_error_of_its_folder(tmp_path: Path) -> None:
+    inner = os.open(tmp_path, os.O_DIRECTORY)
+    os.mkdir("work", dir_fd=inner)
+    for name in ("work", *["d"] * 1500):
+        deeper = os.open(name, os.O_DIRECTORY, dir_fd=inner)
+        os.close(inner)
+        inner = deeper
+        os.mkdir("d", dir_fd=inner)
+    os.close(inner)
+    try:
+        with pytest.raises(OSError, match=r"nested too deeply|Too many open files"):
+            sandbox.prepare_folders(tmp_path, os.getuid() + 1)
+    finally:  # pytest could not delete it
+        with opening.folder(tmp_path) as folder:
+            removal.clear("work", folder, seconds=600)
 
 
 def test_processes_are_found_by_program_and_arguments() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -177,6 +179,46 @@ def test_the_portals_own_folders_are_no_volumes(here: World, settings: Any, priv
         pytest.skip(f"there is no {private} in this checkout")
     with pytest.raises(Refused, match="portal's own folders"):
         grant(here, "x", source=str(folder), read_only=False)
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("{}/keys", "portal's own folders, its keys"),
+        ("{}/keys/real", "portal's own folders, its keys"),
+        ("{}/link-to-keys", "portal's own folders, its keys"),
+        ("{}/home", "home folder of the portal's user"),
+        ("{}/home/.ssh", "home folder of the portal's user"),
+        ("{}/link-to-ssh", "home folder of the portal's user"),
+        ("/run", "services of the machine"),
+        ("/run/lock", "services of the machine"),
+        ("/proc/self", "services of the machine"),
+        ("/dev", "services of the machine"),
+    ],
+)
+def test_folders_that_may_hold_keys_are_no_volumes(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: str
+) -> None:
+    """What NAME_FILE names, at the end of a link, and what lies in the home of the portal's user."""
+    for name in ("keys/real", "home/.ssh"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "keys" / "real" / "sealing").write_text("key")
+    (tmp_path / "keys" / "sealing").symlink_to("real/sealing")
+    (tmp_path / "link-to-keys").symlink_to(tmp_path / "keys")
+    (tmp_path / "link-to-ssh").symlink_to(tmp_path / "home" / ".ssh")
+    monkeypatch.setenv("FAIRLOT_SEALING_KEYS_FILE", str(tmp_path / "keys" / "sealing"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(tmp_path / "home")))
+    with pytest.raises(Refused, match=words) as refused:
+        grant(here, "x", source=folder.format(tmp_path), read_only=False)
+    assert refused.value.field == "source"
+    assert grant(here, "x", source=str(tmp_path / "data"), read_only=False)
+
+
+def test_a_volume_that_was_granted_before_it_became_private_is_not_mounted(rig: Rig) -> None:
+    mounts = [Mount("data", "/volumes/data", str(rig.root), read_only=False)]
+    seen = rig.wait(rig.start(rig.gang("true", mounts=mounts)))
+    assert seen.end is End.START_FAILED
+    assert "the volume data is refused" in seen.message
 
 
 @pytest.mark.parametrize("folder", ["data", "{}/none", "{}/var", "{}/var/jobs/cluster-1", "/"])

@@ -71,6 +71,12 @@ def connect(port):
     return True
 
 
+def connect_abstract(name):
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(f"\0{name}")
+    return True
+
+
 def regain(path):
     """Whether it can become root, or uncover the path by namespaces of its own."""
     if os.getuid() != 0 and (attempt(os.setuid, 0) is not False or attempt(os.setgroups, [0]) is not False):
@@ -113,6 +119,7 @@ KINDS = {
     "signal": signal,
     "trace": trace,
     "connect": connect,
+    "connect_abstract": connect_abstract,
     "regain": regain,
 }
 

@@ -25,7 +25,9 @@ from scheduling.backends.base import (
     Worker,
 )
 from scheduling.backends.local import (
+    devices,
     folders,
+    gpus,
     hidden,
     isolation,
     processes,
@@ -84,8 +86,8 @@ class LocalBackend:
             raise BackendError(f"local jobs cannot run here: {error}") from None
         if not found.keeps_apart:
             logger.warning("%s %s", found.short, " ".join(found.not_kept))
-        elif found.unreachable:
-            logger.warning("jobs cannot read what they need: %s", ", ".join(found.unreachable))
+        elif lacking := (*found.unreachable, *found.closed_devices):
+            logger.warning("jobs cannot read or open what they need: %s", ", ".join(lacking))
 
     @property
     def isolation(self) -> Isolation:
@@ -363,7 +365,7 @@ class LocalBackend:
         if found.users and gang.uid is None:
             raise ValueError("its team has no user on this machine")
         hidden.check(gang.secrets)
-        folders.check(gang.mounts, read_only=found.namespaces)
+        folders.check(gang.mounts, self.places, read_only=found.namespaces)
         binds = [Bind(path=one.source, writable=not one.read_only) for one in gang.mounts]
         if gang.mounts:
             binds.append(Bind(path=str(folders.place(files)), writable=False))
@@ -388,8 +390,18 @@ class LocalBackend:
             "log_limit_bytes": min(gang.log_limit_bytes, self.log_limit_bytes),
             "workers": workers,
             "endpoint": _how_to_ask(gang.endpoint),
-            "confinement": self.places.confinement(found, files.folder, gang.uid, binds),
+            "confinement": self._confinement(gang, found, files, binds),
         }
+
+    def _confinement(
+        self, gang: Gang, found: Isolation, files: JobFiles, binds: Sequence[Bind]
+    ) -> sandbox.Confinement:
+        held = {uuid for worker in gang.workers for uuid in worker.gpu_uuids}
+        try:
+            closed = devices.of_others(held, self.places.dev) if found.namespaces else []
+        except gpus.NvmlError as error:
+            raise BackendError(f"the job's GPUs cannot be told from others: {error}") from None
+        return self.places.confinement(found, files.folder, gang.uid, binds, closed=closed)
 
     def _environment(self, gang: Gang, worker: Worker, files: JobFiles, path: str) -> dict[str, str]:
         """A worker's environment, built from nothing; the user's variables never replace Fairlot's."""

@@ -9,10 +9,11 @@ from pathlib import Path
 from scheduling.backends.base import Mount
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
+from scheduling.backends.local.isolation import Places
 from scheduling.brought import VOLUMES, is_in
 
 
-def check(mounts: Sequence[Mount], *, read_only: bool) -> None:
+def check(mounts: Sequence[Mount], places: Places, *, read_only: bool) -> None:
     """ValueError in plain words for what cannot be had here; `read_only`: whether jobs can be kept from writing."""
     for one in mounts:
         if not is_in(one.path, VOLUMES) or one.path == VOLUMES:
@@ -24,6 +25,9 @@ def check(mounts: Sequence[Mount], *, read_only: bool) -> None:
             raise ValueError(f"the volume {one.name} cannot be kept from being written on this machine")
         if not Path(one.source).is_dir():
             raise ValueError(f"the folder of the volume {one.name} is not there")
+        # The grant may be older than the rule or the settings.
+        if why := places.why_no_volume(Path(one.source)):
+            raise ValueError(f"the volume {one.name} is refused: {why}")
 
 
 def place(files: JobFiles) -> Path:

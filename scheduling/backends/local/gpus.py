@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pynvml
+
+logger = logging.getLogger(__name__)
+
+PCI = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,30 @@ def discover() -> list[Gpu]:
             )
             for index, handle in enumerate(handles)
         ]
+
+
+def devices(dev: Path, pci: Path = PCI) -> dict[str, list[Path]]:
+    """Returns the files in `dev` by which each GPU can be used, by its UUID; without GPUs that do not answer.
+
+    Raises NvmlError if the driver is broken.
+    """
+    found = {}
+    with _nvml() as available:
+        for index in range(pynvml.nvmlDeviceGetCount() if available else 0):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                names = [f"nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}", *_drawing(handle, pci)]
+                found[_text(pynvml.nvmlDeviceGetUUID(handle))] = [dev / name for name in names]
+            except pynvml.NVMLError as error:  # it is lost; the others go on
+                logger.warning("GPU %d does not say which devices are its: %s", index, error)
+    return found
+
+
+def _drawing(handle: object, pci: Path) -> list[str]:
+    """Names of the files by which a GPU draws, such as dri/renderD128."""
+    # NVML writes the domain of an address with eight digits, the kernel with four.
+    address = _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()[4:]
+    return sorted(f"dri/{node.name}" for node in (pci / address / "drm").glob("*[0-9]"))
 
 
 def utilization() -> list[Utilization]:

@@ -7,6 +7,7 @@ namespaces as well, on machines that let users create them; there jobs keep the 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -20,17 +21,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scheduling.backends.local import devices
 from scheduling.backends.local.files import OWN, read_json, write_json
-from scheduling.backends.local.sandbox import Bind, Confinement, Findings, View
+from scheduling.backends.local.sandbox import PASSING, REFUSED, Bind, Confinement, View
 
 SHIM = Path(__file__).with_name("shim.py")
 WRITTEN = "isolation.json"
+FOUND = ("exposed", "unreachable", "closed_devices")  # what a probe finds, in an Isolation
 PROBE_SECONDS = 30.0
 # Far above people's accounts, subordinate ids (/etc/subuid) and what systemd gives to containers.
 USUAL_UIDS = range(2_010_000_000, 2_010_065_536)
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - hidden from jobs, which get folders of their own there
 # Home folders, and sockets and secrets of the machine's services.
 NOT_FOR_JOBS = ("/home", "/root", "/run")
+# Mounted as a volume, they would show what the mounts and the process table of jobs hide.
+NO_VOLUMES = ("/run", "/proc", "/sys", "/dev")
 # But name resolution, and the daemon that keeps NVIDIA's driver initialised.
 FOR_JOBS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nvidia-persistenced")
 
@@ -45,6 +50,7 @@ class Isolation:
     why_no_namespaces: str = ""
     exposed: tuple[str, ...] = ()  # places of the portal that jobs can read or write all the same
     unreachable: tuple[str, ...] = ()  # places that jobs need and cannot read
+    closed_devices: tuple[str, ...] = ()  # files of GPUs that jobs cannot open
 
     @property
     def keeps_apart(self) -> bool:
@@ -80,6 +86,7 @@ class Isolation:
         if self.namespaces:
             found += [
                 "Mounts hide the portal's folders, home folders, /run, and other jobs' folders and temporary files.",
+                "Where this machine has GPUs of NVIDIA's, jobs cannot open the devices of those that they do not hold.",
                 "Jobs see and signal only their own processes, and share no memory or message queues with others.",
             ]
         return found
@@ -92,12 +99,19 @@ class Isolation:
         if self.users:
             found += ["Jobs of one team share a user, as far as they see each other's files."]
         found += self.why_not
+        if not self.namespaces:
+            found += ["Jobs can use GPUs of this machine that they do not hold."]
         if not self.users and self.namespaces:
             found += ["Outside the hidden folders, jobs can read what the portal's user can read."]
         found += [f"Jobs can read or change {path}." for path in self.exposed]
         found += [
             f"Jobs cannot read {path}, which they need; move it or open its folders."
             for path in self.unreachable
+        ]
+        found += [
+            f"Jobs cannot open {path}, which programs need to compute on GPUs; load its driver at boot and let all "
+            "users read and write it (NVIDIA's option NVreg_DeviceFileMode=0666, or udev)."
+            for path in self.closed_devices
         ]
         return found
 
@@ -129,15 +143,40 @@ class Places:
     code: Sequence[Path] = ()  # what no job may write
     readable: Sequence[Path] = ()  # what jobs need although it lies in a hidden folder
     needed: Sequence[Path] = ()  # of these, what the probe tries to read
+    dev: Path = devices.DEV  # where the device files of GPUs are
     uids: range = field(default=USUAL_UIDS)  # for teams; the last one is the probe's
 
     def confinement(
-        self, isolation: Isolation, folder: Path, uid: int | None, binds: Sequence[Bind] = ()
+        self,
+        isolation: Isolation,
+        folder: Path,
+        uid: int | None,
+        binds: Sequence[Bind] = (),
+        *,
+        closed: Sequence[str] = (),
     ) -> Confinement:
-        """How the job in `folder` is confined; `binds` are what it may see beyond its own folders."""
+        """How the job in `folder` is confined; `binds` are what it may see beyond its own folders.
+
+        `closed` are files of devices that it may not open, which takes namespaces.
+        """
         uid = uid if isolation.users else None
         view = self._view(folder, binds, uid) if isolation.namespaces else None
+        if view is not None:
+            view["devices"] = list(closed)
         return Confinement(uid=uid, view=view)
+
+    def why_no_volume(self, folder: Path) -> str:
+        """Returns why jobs may not mount `folder`, whatever links lead to it; empty when they may."""
+        folder = folder.resolve()
+        private = {
+            "The portal's own folders, its keys or the folders of jobs": [self.jobs, *self.hidden],
+            "The home folder of the portal's user": [home for home in _own_home() if home != Path("/")],
+            "Processes, devices and services of the machine": list(map(Path, NO_VOLUMES)),
+        }
+        for what, places in private.items():
+            if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
+                return f"{what} are in {folder}, or it is in them. Choose a folder that holds data alone."
+        return ""
 
     def _view(self, folder: Path, binds: Sequence[Bind], uid: int | None) -> View:
         own = [Bind(path=str(folder / name), writable=True) for name in OWN]
@@ -161,9 +200,9 @@ class Places:
 
 
 def _own_home() -> list[Path]:
-    """The home folder of the portal's user; of some system users it is a folder that all need."""
+    """The home folder of the portal's user, without links; of some system users it is a folder that all need."""
     try:
-        home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+        home = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
         return [home] if home.stat().st_uid == os.geteuid() and home.name not in {"bin", "sbin"} else []
     except (KeyError, OSError):
         return []
@@ -193,7 +232,11 @@ _known: dict[Path, Isolation] = {}  # what this process has found, by folder of 
 
 
 def find_again(places: Places) -> Isolation:
-    """Finds out what keeps jobs apart and writes it down for other processes; OSError when none could run."""
+    """Finds out what keeps jobs apart and writes it down for other processes.
+
+    Raises OSError when no job could run, and when a try gave no answer: nothing weaker is used then, and the next
+    call tries again.
+    """
     places.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
     if os.geteuid() == 0:
         places.jobs.chmod(0o711)  # teams' users pass through
@@ -224,7 +267,7 @@ def last(places: Places) -> Isolation:
 def _read(written: dict[str, Any]) -> Isolation | None:
     """None for what another version wrote."""
     try:
-        lists = {name: tuple(written[name]) for name in ("exposed", "unreachable")}
+        lists = {name: tuple(written[name]) for name in FOUND}
         return Isolation(**{**written, **lists})
     except (KeyError, TypeError):
         return None
@@ -236,11 +279,28 @@ def _find(places: Places) -> Isolation:
         why_no_users = "Fairlot runs as an ordinary user, which cannot start programs as another one"
         found, why = _try(places, Isolation(users=False, namespaces=True, why_no_users=why_no_users))
         return found or _shared(places, why_no_users, why)
+    if not _is_mapped(uid := places.uids[-1]):
+        why_no_users = (
+            f"the container of Fairlot has no user {uid}; set FAIRLOT_LOCAL_UIDS to ids that it has"
+        )
+        return _shared(places, why_no_users, "root's jobs have them only with a user of their own")
     found, why_no_namespaces = _try(places, Isolation(users=True, namespaces=True))
     if found is not None:
         return found
     found, why = _try(places, Isolation(users=True, namespaces=False, why_no_namespaces=why_no_namespaces))
-    return found or _shared(places, f"this root may not become another user: {why}", why_no_namespaces)
+    if found is not None:
+        return found
+    if (closed := closed_ancestor(places.jobs / "job")) is not None:  # where mounts do not lead around it
+        why = f"other users may not enter {closed}, where the folders of jobs are; open it or move them"
+    else:
+        why = f"this root may not become another user: {why}"
+    return _shared(places, why, why_no_namespaces)
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether this process's user namespace has the user id."""
+    lines = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
+    return any(int(first) <= uid < int(first) + int(count) for first, _, count in lines)
 
 
 def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolation:
@@ -248,11 +308,18 @@ def _shared(places: Places, why_no_users: str, why_no_namespaces: str) -> Isolat
     found, why = _try(places, none)
     if found is None:
         raise OSError(why)
-    return none
+    return found
 
 
 def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
-    """With what the probe found; or None and why it does not work, in plain words."""
+    """With what the probe found; or None and why the machine refuses it, in plain words.
+
+    Raises OSError when there is no answer, as when the probe was killed or took too long.
+    """
+    try:
+        prefix = launcher(isolation)
+    except FileNotFoundError as error:
+        return None, str(error)
     folder = Path(tempfile.mkdtemp(prefix=".probe-", dir=places.jobs))
     try:
         confinement = places.confinement(isolation, folder, places.uids[-1])
@@ -263,9 +330,10 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             "secret": [str(path) for path in places.secret] if kept_apart else [],
             "code": [str(path) for path in places.code] if kept_apart else [],
             "needed": [str(path) for path in places.needed],
+            "devices": devices.needed(places.dev),
         }
         done = subprocess.run(
-            [*launcher(isolation), sys.executable, "-I", str(SHIM), "check"],
+            [*prefix, sys.executable, "-I", str(SHIM), "check"],
             input=json.dumps(asked),
             capture_output=True,
             timeout=PROBE_SECONDS,
@@ -273,17 +341,28 @@ def _try(places: Places, isolation: Isolation) -> tuple[Isolation | None, str]:
             text=True,
             check=False,
         )
-        if done.returncode != 0:
-            return None, (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-        found: Findings = json.loads(done.stdout)
-        exposed, unreachable = tuple(found["exposed"]), tuple(found["unreachable"])
-        return replace(isolation, exposed=exposed, unreachable=unreachable), ""
+        if done.returncode == 0:
+            found: dict[str, list[str]] = json.loads(done.stdout)  # sandbox.Findings
+            exposed, unreachable, closed_devices = (tuple(found[name]) for name in FOUND)
+            found_too = replace(
+                isolation, exposed=exposed, unreachable=unreachable, closed_devices=closed_devices
+            )
+            return found_too, ""
+        why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        if done.returncode == REFUSED or _is_refused_by(why):
+            return None, why
+        raise OSError(f"what keeps jobs apart could not be found out: {why}")
     except subprocess.TimeoutExpired:
-        return None, f"it took longer than {PROBE_SECONDS:g} s"
-    except OSError as error:
-        return None, str(error)
+        why = f"it took longer than {PROBE_SECONDS:g} s"
+        raise OSError(f"what keeps jobs apart could not be found out: {why}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_refused_by(why: str) -> bool:
+    """Whether the launcher says that the machine allows no user namespace, and not that it was short of something."""
+    short_of = map(os.strerror, PASSING - {errno.ENOSPC})  # which stands for a limit of user namespaces there
+    return why.startswith("unshare: ") and not why.endswith(tuple(short_of))
 
 
 def launcher(isolation: Isolation) -> list[str]:

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict
+from typing import NoReturn, NotRequired, TypedDict
 
 from scheduling.backends.local import processes
 from scheduling.backends.local.files import OWN
@@ -33,7 +33,13 @@ PR_SET_CHILD_SUBREAPER = 36
 KEYCTL_JOIN_SESSION_KEYRING = 1
 PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
+SHARED = ("/dev/shm", "/dev/mqueue")  # noqa: S108 - memory and message queues, of which jobs get their own
 READY = b"ready\n"
+REFUSED = 3  # a probe's exit code for what the machine does not allow; all others but 0 are no answer
+# Errors that say nothing about what the machine allows: it was short of something, or a process was killed.
+PASSING = {
+    0, errno.EINTR, errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT
+}  # fmt: skip
 MOST_FILES = 65536  # descriptors that a library may have left open
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,6 +59,7 @@ class View(TypedDict):
     temporary: list[str]  # places that show the job's own temporary folder instead
     tmp: str  # that folder
     binds: list[Bind]
+    devices: NotRequired[list[str]]  # files of GPUs that it does not hold; earlier releases wrote none
     read_only: bool  # everything but the writable binds, where the job has no user of its own
 
 
@@ -79,7 +86,8 @@ def prctl(option: int, value: int = 0) -> None:
 def drop_privileges(uid: int | None) -> None:
     """Becomes the user for good, without groups, capabilities, or programs that would give them back.
 
-    With `uid` None the user stays and the privileges go. Raises OSError.
+    With `uid` None the user stays and the privileges go. Until it runs another program, no process of this user
+    may look into its memory or its open files. Raises OSError.
     """
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         with suppress(PermissionError):  # no CAP_SETPCAP: no_new_privs keeps exec from giving any, too
@@ -94,6 +102,17 @@ def drop_privileges(uid: int | None) -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _call("capset", _libc.capset(header, (ctypes.c_uint32 * 6)()))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_DUMPABLE, 0)  # a change of user would undo it
+
+
+def be_first_to_go() -> None:
+    """Has the kernel end this process and those that it forks before the portal, if memory runs out.
+
+    An ordinary user's process can do so only while it is dumpable.
+    """
+    score = Path("/proc/self/oom_score_adj")
+    if int(score.read_text()) < 500:  # lowering it takes a right that few have
+        score.write_text("500")
 
 
 def _leave_keyring() -> None:
@@ -106,11 +125,11 @@ def _leave_keyring() -> None:
         _call("keyctl", 0 if ctypes.get_errno() in {errno.EPERM, errno.ENOSYS} else -1)
 
 
-def prepare_folders(folder: Path, uid: int | None) -> None:
+def prepare_folders(folder: Path, uid: int | None, go_on: Callable[[], None] = lambda: None) -> None:
     """Makes the folders that a job may write to, its user's where it has one; OSError when the disk refuses.
 
     `folder` belongs to the portal, so that the job can put nothing in the place of one of them. No process of
-    the job may run.
+    the job may run. `go_on` is called again and again meanwhile, as giving a large tree takes long.
     """
     for name in OWN:
         path = folder / name
@@ -120,7 +139,7 @@ def prepare_folders(folder: Path, uid: int | None) -> None:
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         if uid is not None and found.st_uid != uid:
-            _give(path, found.st_uid, uid)
+            _give(path, found.st_uid, uid, go_on)
     if uid is not None:  # only now may the team's other jobs come here
         os.chown(folder, -1, uid, follow_symlinks=False)
         folder.chmod(0o710)
@@ -144,13 +163,17 @@ def let_read(folder: Path, *, below: Path, gid: int) -> None:
                 os.chmod(name, 0o640, dir_fd=fd)
 
 
-def _give(path: Path, owner: int, uid: int) -> None:
+def _give(path: Path, owner: int, uid: int, go_on: Callable[[], None]) -> None:
     """Gives a tree to `uid`: what `owner` has in it under one name only, as another name may be elsewhere."""
-    for _, folders, files, fd in os.fwalk(path):
-        for name in (*folders, *files):
-            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if found.st_uid == owner and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
-                os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    try:
+        for _, folders, files, fd in os.fwalk(path):
+            for name in (*folders, *files):
+                go_on()
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if found.st_uid == owner and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                    os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    except RecursionError:
+        raise OSError(errno.ELOOP, "it is nested too deeply to be given to the team", str(path)) from None
     os.chown(path, uid, uid, follow_symlinks=False)
 
 
@@ -169,7 +192,7 @@ class Namespaces:
         self.emptied, tell = os.pipe()  # a byte in it: no process but `init` is left
         waiting, go = os.pipe()
         us = os.getpid()
-        self.init = _born(lambda: _call("unshare a process table", _libc.unshare(CLONE_NEWPID)))
+        self.init = _born(lambda: _unshare("a process table", CLONE_NEWPID))
         if self.init == 0:
             os.close(go)
             _hold(view, tell, waiting, us)
@@ -181,7 +204,7 @@ class Namespaces:
         if not answer.startswith(READY):  # it may already have said that no process is there yet
             os.kill(self.init, signal.SIGKILL)
             os.waitpid(self.init, 0)
-            raise OSError(errno.EPERM, answer.decode(errors="replace").strip() or "it was killed")
+            raise _heard(answer)
         os.set_blocking(self.emptied, False)
         flags = os.O_RDONLY | os.O_CLOEXEC
         self._spaces = {
@@ -191,7 +214,13 @@ class Namespaces:
 
     def fork(self) -> int:
         """Like os.fork(), for a child in the process table; it has to `enter` the rest. Raises OSError."""
-        return _born(lambda: self._enter(CLONE_NEWPID))
+        return _born(self._join)
+
+    def _join(self) -> None:
+        """Chooses the process table for what the helper forks, which the job's processes see from its birth on."""
+        be_first_to_go()
+        prctl(PR_SET_DUMPABLE, 0)  # so that one of the same user cannot reach through it what is hidden
+        self._enter(CLONE_NEWPID)
 
     def enter(self) -> None:
         """Moves a forked process into the mounts and the IPC."""
@@ -215,7 +244,7 @@ def _born(choose: Callable[[], None]) -> int:
             choose()
             child = os.fork()
         except OSError as error:
-            os.write(tell, str(error.strerror).encode())
+            os.write(tell, _told(error))
             os._exit(0)
         if child == 0:
             os.close(told)
@@ -228,7 +257,7 @@ def _born(choose: Callable[[], None]) -> int:
         said = file.read()
     os.waitpid(helper, 0)  # the child is this process's own only now
     if not said.isdigit():
-        raise OSError(errno.EPERM, said.decode() or "it was killed")
+        raise _heard(said)
     return int(said)
 
 
@@ -252,12 +281,11 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
         os.setsid()
         os.umask(0o022)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        _call("unshare mounts", _libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
+        _unshare("mounts", CLONE_NEWNS | CLONE_NEWIPC)
         _arrange(view)
         os.closerange(3, tell)
         os.closerange(tell + 1, MOST_FILES)
         drop_privileges(None)
-        prctl(PR_SET_DUMPABLE, 0)  # a job that has the same user must not trace this process
         os.write(tell, READY)
         while True:
             try:
@@ -266,13 +294,36 @@ def _hold(view: View, tell: int, waiting: int, supervisor: int) -> NoReturn:
                 os.write(tell, b"\n")
                 signal.sigwait({signal.SIGCHLD})
     except BaseException as error:
-        os.write(tell, f"{_in_words(error)}\n".encode())
+        os.write(tell, _told(error) + b"\n")
     finally:
         os._exit(1)
 
 
-def _in_words(error: BaseException) -> str:
-    return str(error.strerror) if isinstance(error, OSError) and error.strerror else repr(error)
+def _unshare(what: str, kinds: int) -> None:
+    try:
+        _call(f"unshare {what}", _libc.unshare(kinds))
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # no disk is full
+            raise OSError(errno.EUSERS, f"unshare {what}: a limit of /proc/sys/user is reached") from None
+        raise
+
+
+def _told(error: BaseException) -> bytes:
+    """What a process says of an error to another one, which raises it by `_heard`."""
+    number = error.errno if isinstance(error, OSError) and error.errno else 0
+    return f"{number} {in_words(error)}".encode()
+
+
+def _heard(said: bytes) -> OSError:
+    number, _, words = said.decode(errors="replace").strip().partition(" ")
+    return OSError(int(number), words) if words else OSError(errno.EINTR, "it was killed")
+
+
+def in_words(error: BaseException) -> str:
+    """Returns what went wrong for people, with the file that it went wrong with."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return repr(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
 
 
 # --- mounts --------------------------------------------------------------------------------------
@@ -305,12 +356,16 @@ def _arrange(view: View) -> None:
             _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m")
         for path in files:
             _mount("/dev/null", path, "", MS_BIND)
+        for path in filter(os.path.exists, view.get("devices", ())):
+            _mount("/dev/null", path, "", MS_BIND)
+            _set_flags(path, add=MOUNT_ATTR_NODEV)  # it cannot be opened, as a device that cgroups forbid
         for source, bind in zip(sources, view["binds"], strict=True):
             _make_place(bind["path"], is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
             _bind(source, bind["path"], writable=bind["writable"])
     for path in covers:
         _set_flags(path, add=MOUNT_ATTR_RDONLY)
-    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")  # noqa: S108
+    for path in filter(os.path.isdir, SHARED):
+        _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
     if view["read_only"]:  # terminals of the portal's user are the job's, too
         _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         _mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
@@ -360,6 +415,7 @@ class Findings(TypedDict):
 
     exposed: list[str]  # what it could read or write, and must not
     unreachable: list[str]  # what it could not read, and needs
+    closed_devices: list[str]  # which device files it could not open
 
 
 class Question(TypedDict):
@@ -370,6 +426,7 @@ class Question(TypedDict):
     secret: list[str]  # must be neither readable nor writable
     code: list[str]  # must not be writable
     needed: list[str]  # must be readable
+    devices: list[str]  # must be readable and writable
 
 
 def probe(asked: Question) -> Findings:
@@ -391,22 +448,24 @@ def probe(asked: Question) -> Findings:
                 exposed=[path for path in asked["secret"] if _is_readable(path) or _is_writable(path)]
                 + [path for path in asked["code"] if _is_writable(path)],
                 unreachable=[path for path in asked["needed"] if not os.access(path, os.R_OK | os.X_OK)],
+                closed_devices=[path for path in asked["devices"] if not os.access(path, os.R_OK | os.W_OK)],
             )
             os.write(tell, json.dumps(found).encode())
         except BaseException as error:
-            os.write(tell, json.dumps({"error": _in_words(error)}).encode())
+            os.write(tell, _told(error))
         finally:
             os._exit(0)
     os.close(tell)
     with os.fdopen(told, "rb") as file:
-        answer: dict[str, Any] = json.loads(file.read() or b'{"error": "it was killed"}')
+        said = file.read()
     os.waitpid(child, 0)
     if namespaces is not None:
         namespaces.end()
         os.waitpid(namespaces.init, 0)
-    if "error" in answer:
-        raise OSError(errno.EPERM, answer["error"])
-    return Findings(exposed=answer["exposed"], unreachable=answer["unreachable"])
+    if not said.startswith(b"{"):
+        raise _heard(said)
+    answer: Findings = json.loads(said)
+    return answer
 
 
 def _is_writable(path: str) -> bool:

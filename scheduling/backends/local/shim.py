@@ -73,7 +73,8 @@ def check() -> None:
     try:
         json.dump(sandbox.probe(json.load(sys.stdin)), sys.stdout)
     except OSError as error:
-        sys.exit(str(error.strerror or error))
+        sys.stderr.write(f"{sandbox.in_words(error)}\n")
+        sys.exit(1 if error.errno in sandbox.PASSING else sandbox.REFUSED)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, ex
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
-CLEAR_SECONDS = 15.0  # for deleting temporary files, while the next turn waits
 SOON_SECONDS = 0.02  # between looks at processes that are about to stop or to die
 LEFTOVER_GRACE_SECONDS = 2.0  # for what a program forked and left behind when it ended
 MASTER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
@@ -94,7 +93,7 @@ class Supervisor:
         """Deletes the workers' temporary folder; what takes too long is left for the next turn's end."""
         try:
             with self.files.opened(self.files.folder) as folder:
-                removal.clear("tmp", folder, seconds=CLEAR_SECONDS)
+                removal.clear("tmp", folder)
         except OSError as error:
             logger.warning("the temporary folder stays for now: %s", opening.why(error))
 
@@ -128,6 +127,10 @@ class Supervisor:
         }
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
             write_json(self.files.beat, beat | self._steps(), durable=False)
+
+    def _beat_if_due(self) -> None:
+        if time.monotonic() >= self.next_beat:
+            self._beat()
 
     def _log_troubles(self) -> dict[str, tuple[str, processes.Stamp]]:
         """By rank, which logs could not be written, why, and since when; what was mended stays on record."""
@@ -197,7 +200,7 @@ class Supervisor:
         """Makes the folders and the namespaces that the gang's confinement asks for."""
         confinement: sandbox.Confinement = self.gang.get("confinement", UNCONFINED)
         try:
-            sandbox.prepare_folders(self.files.folder, confinement["uid"])
+            sandbox.prepare_folders(self.files.folder, confinement["uid"], go_on=self._beat_if_due)
         except OSError as error:
             words = f"its folder cannot be used: {error.filename}: {error.strerror}"
             raise OSError(words) from None
@@ -210,8 +213,7 @@ class Supervisor:
 
     def _has_started(self, worker: Worker, shared: dict[str, str]) -> bool:
         """Starts the worker; ends the gang when it cannot be started."""
-        if time.monotonic() >= self.next_beat:
-            self._beat()
+        self._beat_if_due()
         try:
             worker.start(shared, self.namespaces)
         except (CannotStart, OSError) as error:
@@ -263,8 +265,7 @@ class Supervisor:
             else:
                 os.read(key.fd, 4096)
                 self.orders_due = True
-        if time.monotonic() >= self.next_beat:
-            self._beat()
+        self._beat_if_due()
 
     def _reap(self) -> bool:
         """Collects what ended and judges it; False when nothing of the job is left."""

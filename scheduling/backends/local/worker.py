@@ -86,8 +86,9 @@ class Worker:
             os.setsid()
             for number in IGNORED_BY_US:
                 signal.signal(number, signal.SIG_DFL)
-            # If memory runs out, jobs are to go before the portal and its database.
-            Path("/proc/self/oom_score_adj").write_text("500")
+            if namespaces is None:  # else it was born so
+                sandbox.be_first_to_go()
+                sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
             os.umask(0o022)
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (output, 1), (output, 2)):
