@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, StreamingHttpResponse
 
 from accounting.models import User
-from portal.edge.threads import Full
+from portal.edge.turns import Full
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
