@@ -16,17 +16,18 @@ from django.conf import LazySettings
 from django.core.signals import request_finished, request_started
 from django.db import OperationalError, connection
 from django.db.backends.signals import connection_created
+from django.test import Client
 
 from portal import hashing
 from portal.edge import app as edge_app
-from portal.edge import bodies, places
+from portal.edge import bodies, places, questions
 from portal.edge.app import Edge, with_edge
-from portal.edge.clients import Client
+from portal.edge.clients import Client as Sender
 from portal.edge.threads import Threads, close_all
 from portal.edge.turns import Full
 from tests.waiting import PATIENCE
 
-BOB = Client("192.0.2.1", "bobs-session")
+BOB = Sender("192.0.2.1", "bobs-session")
 Message = MutableMapping[str, Any]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -380,6 +381,44 @@ class TestBodies:
             return one_more.status, page.status
 
         assert run(crowd()) == (503, 200)
+
+
+class TestHealth:
+    def test_all_who_ask_at_once_share_one_connection_to_redis(self, settings: LazySettings) -> None:
+        connections = 0
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.close()
+            await writer.wait_closed()
+
+        async def crowd() -> set[int]:
+            server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+            settings.REDIS_URL = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+            edge = Edge(portal_of(str))
+            calls = await asyncio.gather(*(Call("/healthz").to(edge.serve) for _ in range(50)))
+            server.close()
+            await server.wait_closed()
+            return {call.status for call in calls}
+
+        assert run(crowd()) == {503}
+        assert connections == 1
+
+    @pytest.mark.django_db
+    def test_the_check_without_an_edge_leaves_no_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[ThreadPoolExecutor] = []
+
+        def make(*args: Any) -> ThreadPoolExecutor:
+            made.append(ThreadPoolExecutor(*args))
+            return made[-1]
+
+        monkeypatch.setattr(questions, "ThreadPoolExecutor", make)
+        assert Client().get("/healthz").status_code == 200
+        assert made
+        for executor in made:
+            with pytest.raises(RuntimeError, match="after shutdown"):
+                executor.submit(str)
 
 
 class TestPasswords:
