@@ -117,6 +117,7 @@ MIDDLEWARE = [
     "portal.known_hosts.KnownHostMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "portal.static_files.NoSuchFileMiddleware",
     "portal.inputs.InputsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -23,8 +23,8 @@ from tests.attack.attacks import CSRF, Person, Target, attack
 HTML = {"Accept": "text/html"}
 # Tells what hangs from what is slow on a machine that does much else.
 HANGS = 45.0
-# Of the two web processes of `make up`, each 12; and two of each for static files, which a 404 reads the user for.
-CONNECTIONS = 28
+# Of the two web processes of `make up`, each 12.
+CONNECTIONS = 24
 
 
 @contextmanager
