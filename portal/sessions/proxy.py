@@ -20,6 +20,7 @@ from portal.edge.app import visits_at_once
 from portal.edge.clients import Client
 from portal.edge.threads import Threads
 from portal.edge.turns import Full
+from portal.live.streams import MOST_UNANSWERED
 from portal.sessions import headers, hosts, http, sockets, visits
 from portal.sessions.visits import Admitted, Barred
 from scheduling.actions.sessions import NOTED_EVERY
@@ -131,6 +132,7 @@ class Door:
         self.base = f"/sessions/{session_id}/proxy/"
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
         self.noted_at = time.monotonic()
+        self.unanswered = 0  # checks in a row
         address, _ = scope.get("client") or ("", 0)
         self.client = Client(network_of(address), self.key)
         self.is_local = is_this_machine(address, (name.decode("latin-1") for name, _ in self.headers))
@@ -189,11 +191,14 @@ class Door:
         return found
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Whether the same holds as at the beginning; no answer of the database is no refusal."""
+        """Tells whether the same holds as at the beginning, or the database has not answered a few times at most."""
         try:
-            return await self.admit() == admitted
+            found = await self.admit()
         except NoAnswer:
-            return True
+            self.unanswered += 1
+            return self.unanswered < MOST_UNANSWERED
+        self.unanswered = 0
+        return found == admitted
 
     async def note_use(self) -> None:
         self.noted_at = time.monotonic()

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 from django.conf import LazySettings
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 from granian.constants import Interfaces
@@ -26,7 +27,7 @@ from accounting.actions import change_membership, deactivate_user
 from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Visit
-from portal.sessions import http
+from portal.sessions import http, visits
 from scheduling import backends
 from scheduling.actions import perform_operations, start_session, stop_session
 from scheduling.backends import backend_for
@@ -529,15 +530,20 @@ def test_a_network_that_keeps_the_portal_out_is_told_from_a_program_that_does_no
     assert b"the network keeps the portal out" in answer.body
 
 
-@pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere"])
+@pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere", "no check gets an answer"])
 def test_open_streams_and_sockets_end_with_the_login_and_with_the_turn(
     monkeypatch: pytest.MonkeyPatch, bobs: Client, browser: Browser, what: str
 ) -> None:
     monkeypatch.setattr(http, "CHECK_SECONDS", 0.2)
 
+    def no_answer(**_: object) -> None:
+        raise OperationalError("the connection was lost")
+
     def happens() -> None:
         if what == "the login ends":
             bobs.post(reverse("logout"))
+        elif what == "no check gets an answer":
+            monkeypatch.setattr(visits, "admit", no_answer)
         else:  # a node that was cut off says no goodbye: what was open to it would stay so
             Lease.objects.update(address="127.0.0.1:1")
 
