@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
-from functools import cache
-from ipaddress import IPv6Address, ip_address
+from functools import cache, lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
 from django.conf import settings
@@ -72,6 +72,20 @@ def parsed(text: str) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         return str(address.ipv4_mapped)
     return str(address)
+
+
+@lru_cache(1024)
+def network_of(address: str) -> str:
+    """Returns the network that an address counts for: itself, the /64 of an IPv6 address, or "unknown"."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped:
+            return str(found.ipv4_mapped)
+        return str(ip_network((int(found), 64), strict=False))
+    return str(found)
 
 
 def is_this_machine(address: str, header_names: Iterable[str]) -> bool:

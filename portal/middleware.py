@@ -102,7 +102,7 @@ class LoopbackOnlyMiddleware:
             settings.FAIRLOT_LOCAL_BEYOND_LOOPBACK
             or is_this_machine(request.META.get("REMOTE_ADDR", ""), request.headers)
             or request.path_info == "/healthz"
-            or not _has_local_cluster()
+            or not _has_local_cluster(as_last_known=request.path_info.startswith(settings.STATIC_URL))
         ):
             return self.get_response(request)
         return HttpResponse(
@@ -118,10 +118,12 @@ LOCAL_CLUSTER_KNOWN_FOR = 5.0  # seconds
 _local_cluster: tuple[float, bool] = (float("-inf"), False)
 
 
-def _has_local_cluster() -> bool:
+def _has_local_cluster(*, as_last_known: bool) -> bool:
+    """Tells whether there is one. For static files an old answer will do: their threads keep off the database."""
     global _local_cluster  # noqa: PLW0603 - one answer for the process
     at, found = _local_cluster
-    if time.monotonic() - at > LOCAL_CLUSTER_KNOWN_FOR:
+    known_for = time.monotonic() - at  # infinite when it was never asked
+    if known_for > LOCAL_CLUSTER_KNOWN_FOR and not (as_last_known and known_for < float("inf")):
         found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
         _local_cluster = (time.monotonic(), found)
     return found

@@ -79,8 +79,8 @@ if BEHIND_PROXY:
 
 # Of each web process; beyond that requests wait for a moment. Workers need connections, too: docs/operate.md.
 FAIRLOT_WEB_DATABASE_CONNECTIONS = env.int("FAIRLOT_WEB_DATABASE_CONNECTIONS", 12)
-if FAIRLOT_WEB_DATABASE_CONNECTIONS < 4:
-    raise ImproperlyConfigured("FAIRLOT_WEB_DATABASE_CONNECTIONS must be 4 or more")
+if FAIRLOT_WEB_DATABASE_CONNECTIONS < 5:
+    raise ImproperlyConfigured("FAIRLOT_WEB_DATABASE_CONNECTIONS must be 5 or more")
 # Of those that the server accepts: for workers, watch and commands. All web processes together leave them free.
 FAIRLOT_RESERVED_DATABASE_CONNECTIONS = env.int("FAIRLOT_RESERVED_DATABASE_CONNECTIONS", 40)
 # Bodies larger than that are refused, and those that take longer to arrive.
@@ -117,6 +117,7 @@ MIDDLEWARE = [
     "portal.known_hosts.KnownHostMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "portal.static_files.NoSuchFileMiddleware",
     "portal.inputs.InputsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

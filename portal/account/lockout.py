@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Self
 
 from django.conf import settings
@@ -36,6 +35,7 @@ from accounting import audit
 from accounting.errors import Refused
 from accounting.models import User
 from accounting.permissions import require_admin
+from portal.addresses import network_of
 from portal.models import PasswordTries
 
 logger = logging.getLogger(__name__)
@@ -84,19 +84,6 @@ class Lock:
     tries: int
     since: datetime
     until: datetime
-
-
-def network_of(address: str) -> str:
-    """Returns the network that an address counts for: itself, the /64 of an IPv6 address, or "unknown"."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return "unknown"
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped:
-            return str(found.ipv4_mapped)
-        return str(ip_network((int(found), 64), strict=False))
-    return str(found)
 
 
 def begin(request: HttpRequest, username: str) -> Try:

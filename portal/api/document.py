@@ -31,8 +31,11 @@ ERRORS = {
     422: "A parameter or field is not accepted; `problems` names each.",
     429: "Too many calls; try again after the time in Retry-After.",
     503: "Fairlot is busy, or its database does not answer; try again after the time in Retry-After.",
+    507: "A disk of Fairlot's is full: what saves something, if only that a token was used, cannot do so.",
 }
 CONFLICT = {409: "It is not possible now; `detail` says why, and `problems` names the field at fault."}
+# `openapi_extra` of an operation that only reads and answers 409, too.
+MAY_CONFLICT = {"responses": {409: {"$ref": "#/components/responses/Problem409"}}}
 LATER = {429, 503}
 PROBLEM_SCHEMA = {
     "title": "Problem",

@@ -13,6 +13,7 @@ from ninja.responses import Status
 from accounting.models import Membership, Tenant, User
 from accounting.prepared import Prepared
 from portal.api import schemas
+from portal.api.document import MAY_CONFLICT
 from portal.api.problems import problems_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
@@ -173,7 +174,7 @@ def events(request: HttpRequest, job_id: int, after: Key = 0, limit: Limit = 100
     return {"items": found[:limit], "next": found[limit - 1].pk if len(found) > limit else None}
 
 
-@router.get("/jobs/{int:job_id}/log", response=schemas.Log, url_name="job_log")
+@router.get("/jobs/{int:job_id}/log", response=schemas.Log, url_name="job_log", openapi_extra=MAY_CONFLICT)
 def log(
     request: HttpRequest,
     job_id: int,

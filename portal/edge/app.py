@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,11 @@ from django.urls import Resolver404, resolve, reverse
 
 from portal.edge.answers import Answer, Refused
 from portal.edge.bodies import Bodies, Gone, Message, Receive, Scope
+from portal.edge.clients import Client, client_of
 from portal.edge.health import Health
 from portal.edge.questions import Probe
-from portal.edge.threads import Full, Lease, Threads
+from portal.edge.threads import Lease, Threads
+from portal.edge.turns import Full, Turns
 
 logger = logging.getLogger(__name__)
 Send = Callable[[Message], Awaitable[None]]
@@ -27,6 +30,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 # How long a request waits for a thread; a stream, which nobody looks at yet, waits longer.
 WAIT_SECONDS = 5.0
 STREAM_WAIT_SECONDS = 60.0
+# What portal.live.streams answers. A header would not do: any client may send it to any page.
+STREAMS = re.compile("/live|/jobs/[0-9]+/log/stream")
 # A request that takes longer has the database asked whether it answers, and for how long that is waited for.
 LOOK_AFTER_SECONDS = 4.0
 LOOK_SECONDS = 4.0
@@ -51,8 +56,9 @@ class Edge:
         self.health = Health(self.probe)
         self.bodies = Bodies()
         self.pages = Threads(pages_at_once(), "pages")
+        self.streams = Threads(streams_at_once(), "streams")
         self.static = Threads(STATIC_THREADS, "static")
-        self.hashing = asyncio.Semaphore(settings.FAIRLOT_PASSWORDS_AT_ONCE)
+        self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE)
         self._left_behind: set[asyncio.Task[None]] = set()
         self._health_path = reverse("healthz")
 
@@ -60,23 +66,25 @@ class Edge:
         if scope["path"] == self._health_path:
             await self.health.answer(scope, send)
             return
-        arrived = time.monotonic()
+        arrived, client = time.monotonic(), client_of(scope)
         try:
-            async with self.bodies.read(scope, receive) as body:
-                await self._pass_on(scope, receive if body is None else _again(body, receive), send, arrived)
+            async with self.bodies.read(scope, receive, client) as body:
+                whole = receive if body is None else _again(body, receive)
+                await self._pass_on(scope, whole, send, client, arrived)
         except Refused as refused:
             await refused.answer.send(scope, send)
         except Gone:
             logger.debug("a client left before its request was complete")
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, arrived: float) -> None:
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, client: Client, arrived: float
+    ) -> None:
         """Lends the request a thread and waits until it is answered. Raises Refused when it cannot be."""
-        threads = self.static if scope["path"].startswith(settings.STATIC_URL) else self.pages
-        if self.probe.is_silent and threads is self.pages and not await self.probe.responds(within=1.0):
+        threads = self._threads_for(scope["path"])
+        if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
             raise Refused(SILENT)
-        async with self._hashing(scope):
-            wait = STREAM_WAIT_SECONDS if _wants_stream(scope) else WAIT_SECONDS
-            lease = Lease(threads, await self._take(threads, wait))
+        async with self._hashing(scope, client):
+            lease = Lease(threads, await self._take(threads, client), client)
             exchange = _Exchange(send, lease)
             task = asyncio.create_task(self._run(lease, scope, receive, exchange))
             task.add_done_callback(lambda _: lease.finish())
@@ -86,9 +94,15 @@ class Edge:
                 task.cancel()
                 raise
 
-    async def _take(self, threads: Threads, within: float) -> ThreadPoolExecutor:
+    def _threads_for(self, path: str) -> Threads:
+        if path.startswith(settings.STATIC_URL):
+            return self.static
+        return self.streams if STREAMS.fullmatch(path) else self.pages
+
+    async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
         """Waits for a thread, but not for a database that does not answer. Raises Refused."""
-        taking = asyncio.ensure_future(threads.take(within))
+        within = STREAM_WAIT_SECONDS if threads is self.streams else WAIT_SECONDS
+        taking = asyncio.ensure_future(threads.take(client, within))
         try:
             while not (await asyncio.wait([taking], timeout=LOOK_AFTER_SECONDS))[0]:
                 if not await self.probe.responds(LOOK_SECONDS) and not taking.done():
@@ -98,7 +112,7 @@ class Edge:
             raise Refused(BUSY) from None
         except BaseException:
             if not taking.cancel() and not taking.exception():
-                threads.give_back(taking.result())  # it was lent just as we left
+                threads.give_back(taking.result(), client)  # it was lent just as we left
             raise
 
     async def _run(self, lease: Lease, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
@@ -126,20 +140,19 @@ class Edge:
             logger.warning("a request that was given up ended with %r", error)
 
     @asynccontextmanager
-    async def _hashing(self, scope: Scope) -> AsyncIterator[None]:
+    async def _hashing(self, scope: Scope, client: Client) -> AsyncIterator[None]:
         """Keeps logins from taking all threads: few at a time go on to one. Raises Refused."""
         if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
             yield
             return
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self.hashing.acquire()
-        except TimeoutError:
+            await self.hashing.begin(client, WAIT_SECONDS)
+        except Full:
             raise Refused(HASHING_BUSY) from None
         try:
             yield
         finally:
-            self.hashing.release()
+            self.hashing.end(client)
 
 
 class _Exchange:
@@ -170,10 +183,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _wants_stream(scope: Scope) -> bool:
-    return any(name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"])
-
-
 def _name_of(path: str) -> str:
     try:
         return resolve(path).url_name or ""
@@ -182,12 +191,17 @@ def _name_of(path: str) -> str:
 
 
 def pages_at_once() -> int:
-    """How many requests of a process work in the database; sessions' checks and the probe have the others."""
-    return max(2, settings.FAIRLOT_WEB_DATABASE_CONNECTIONS - visits_at_once() - 1)
+    """How many requests of a process work in the database; streams, sessions' checks and the probe have the others."""
+    return int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) - streams_at_once() - visits_at_once() - 1
+
+
+def streams_at_once() -> int:
+    """How many streams begin, or check the rights of their readers, at once."""
+    return max(1, int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) // 6)
 
 
 def visits_at_once() -> int:
-    return max(1, settings.FAIRLOT_WEB_DATABASE_CONNECTIONS // 6)
+    return max(1, int(settings.FAIRLOT_WEB_DATABASE_CONNECTIONS) // 6)
 
 
 def with_edge(portal: App) -> App:

@@ -12,6 +12,8 @@ from django.conf import settings
 from django.urls import Resolver404, resolve
 
 from portal.edge.answers import Answer, Refused
+from portal.edge.clients import Client
+from portal.edge.shares import Shares
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,6 +26,8 @@ PAUSE_SECONDS = 10.0
 # Of all requests that this process has not answered yet.
 MOST_BYTES = 64 * 1024 * 1024
 MOST_READ_AT_ONCE = 256
+# One address holds at most one in so many of both, and large bodies leave one in so many bytes to small ones.
+PART = 4
 
 TOO_SLOW = Answer(408, "The request did not arrive in time.", closes=True)
 TOO_MANY = Answer(
@@ -39,11 +43,11 @@ class Bodies:
     """Reads bodies, and counts those that are still needed."""
 
     def __init__(self) -> None:
-        self._bytes = 0
-        self._read_at_once = 0
+        self._bytes = Shares(MOST_BYTES, MOST_BYTES // PART)
+        self._places = Shares(MOST_READ_AT_ONCE, MOST_READ_AT_ONCE // PART)
 
     @asynccontextmanager
-    async def read(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes | None]:
+    async def read(self, scope: Scope, receive: Receive, client: Client) -> AsyncIterator[bytes | None]:
         """The whole body, None where there is none to read; its bytes count until the block ends.
 
         Raises Refused for a body that is too large or too slow, and Gone.
@@ -52,27 +56,31 @@ class Bodies:
         if declared == 0:
             yield None
             return
-        limit = limit_of(scope)
+        limit = limit_of(scope, client)
         if declared is not None and declared > limit:
             raise Refused(_too_large(limit))
-        if self._read_at_once >= MOST_READ_AT_ONCE:
+        if not self._places.has(client.address):
             raise Refused(TOO_MANY)
         body = bytearray()
-        self._read_at_once += 1
         try:
+            self._places.take(client.address)
             try:
                 async for piece in _pieces(receive):
                     if len(body) + len(piece) > limit:
                         raise Refused(_too_large(limit))
-                    if self._bytes + len(piece) > MOST_BYTES:
-                        raise Refused(TOO_MANY)
-                    self._bytes += len(piece)
+                    self._make_room(client, len(piece), is_small=len(body) + len(piece) <= SMALL)
                     body += piece
             finally:
-                self._read_at_once -= 1
+                self._places.give_back(client.address)
             yield bytes(body)
         finally:
-            self._bytes -= len(body)
+            self._bytes.give_back(client.address, len(body))
+
+    def _make_room(self, client: Client, count: int, *, is_small: bool) -> None:
+        """Counts the next bytes of a body. Raises Refused when there is no room for them."""
+        if not self._bytes.has(client.address, count, leaving=0 if is_small else MOST_BYTES // PART):
+            raise Refused(TOO_MANY)
+        self._bytes.take(client.address, count)
 
 
 async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
@@ -90,11 +98,9 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-def limit_of(scope: Scope) -> int:
+def limit_of(scope: Scope, client: Client) -> int:
     """How many bytes the body of this request may have."""
-    if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"}:
-        return SMALL
-    if not any(name in {b"cookie", b"authorization"} for name, _ in scope["headers"]):
+    if scope["method"] in {"GET", "HEAD", "OPTIONS", "TRACE"} or not client.login:
         return SMALL
     try:
         found = resolve(scope["path"])

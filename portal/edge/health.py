@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from redis.asyncio import from_url
-from redis.asyncio.retry import Retry
+from redis import Redis as Client
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
 
 from portal.edge import full_disks
 from portal.edge.answers import Send
@@ -33,8 +33,14 @@ class Health:
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        # Disks are asked by writing to them, so not for each who asks; one on a network may hang.
+        # A connection or a write for each caller would be a way to use them up; a disk on a network may hang.
+        self._redis = Question(ask_redis, fresh=1.0)
         self._disks = Question(disks, fresh=5.0)
+
+    def close(self) -> None:
+        """Ends the threads that ask."""
+        for question in (self.probe.question, self._redis, self._disks):
+            question.close()
 
     async def answer(self, scope: MutableMapping[str, Any], send: Send) -> None:
         """Answers /healthz, without a thread of the pages'."""
@@ -59,7 +65,9 @@ class Health:
         A full disk is told of with 200, since what only reads still works.
         """
         database, redis, found = await asyncio.gather(
-            self.probe.works(WITHIN_SECONDS), ask_redis(), self._disks.ask(WITHIN_SECONDS)
+            self.probe.works(WITHIN_SECONDS),
+            self._redis.ask(WITHIN_SECONDS),
+            self._disks.ask(WITHIN_SECONDS),
         )
         known = dict(found) if found else {"jobs": "does not answer", "temporary": "does not answer"}
         known["database"] = database_disk(self.probe)
@@ -80,16 +88,16 @@ class Redis(Enum):
     FAILING = "failing"
 
 
-async def ask_redis() -> Redis:
-    client = from_url(
+def ask_redis() -> Redis:
+    client = Client.from_url(
         settings.REDIS_URL,
         socket_timeout=WITHIN_SECONDS / 2,
         socket_connect_timeout=WITHIN_SECONDS / 2,
         retry=Retry(NoBackoff(), 0),
     )
     try:
-        async with client:
-            return Redis.OK if await client.ping() else Redis.FAILING
+        with client:
+            return Redis.OK if client.ping() else Redis.FAILING
     except ResponseError as error:
         # A server that keeps its data on a disk says so in place of an answer.
         return Redis.DISK_FULL if "MISCONF" in str(error) else Redis.FAILING

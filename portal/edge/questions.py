@@ -36,6 +36,10 @@ class Question(Generic[T]):
             await asyncio.wait([self._asking], timeout=left)
         return self.last if self._asking is None else None
 
+    def close(self) -> None:
+        """Ends the thread when it has answered; nobody may ask again."""
+        self._thread.shutdown(wait=False)
+
     def open_for(self) -> float:
         """For how many seconds the question has been open; 0 when it is answered."""
         return time.monotonic() - self._asked_at if self._asking is not None else 0.0

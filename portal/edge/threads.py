@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
 from django.db import close_old_connections, connections
+
+from portal.edge.clients import Client
+from portal.edge.turns import Turns
 
 # A connection that nobody needed for so long is closed, so that idle web processes hold none.
 IDLE_SECONDS = 60.0
@@ -20,21 +21,18 @@ IDLE_SECONDS = 60.0
 BORROW_SECONDS = 30.0
 
 
-class Full(Exception):
-    """No thread became free in time."""
-
-
 class Threads:
     """A fixed number of single threads, lent to one request at a time; the last one used is lent first.
 
-    Belongs to one event loop; everything but the work itself is called there.
+    No login has more than half of them at once, and no address all, so that slow requests of one client leave
+    threads to others. Belongs to one event loop; everything but the work itself is called there.
     """
 
     def __init__(self, count: int, name: str) -> None:
         self.count, self.name = count, name
         self._made = 0
         self._idle: list[tuple[float, ThreadPoolExecutor]] = []  # since when, in order of it
-        self._waiting: deque[asyncio.Future[ThreadPoolExecutor]] = deque()
+        self._turns = Turns(count)
         self._sweep: asyncio.TimerHandle | None = None
         _all.add(self)
 
@@ -42,45 +40,33 @@ class Threads:
     def free(self) -> int:
         return self.count - self._made + len(self._idle)
 
-    async def take(self, within: float) -> ThreadPoolExecutor:
-        """Lends a thread; waits in the order of arrival. Raises Full after `within` seconds."""
+    async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
+        """Lends a thread when it is the client's turn. Raises Full after `within` seconds."""
+        await self._turns.begin(client, within)
         if self._idle:
             return self._idle.pop()[1]
-        if self._made < self.count:
-            self._made += 1
-            return ThreadPoolExecutor(1, f"{self.name}-{self._made}")
-        place: asyncio.Future[ThreadPoolExecutor] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
-        try:
-            async with asyncio.timeout(within):
-                return await place
-        except BaseException as error:
-            if place.done() and not place.cancelled():
-                self._lend(place.result())  # it was given just as we left
-            else:
-                with suppress(ValueError):  # it may have been passed over already
-                    self._waiting.remove(place)
-            if isinstance(error, TimeoutError):
-                raise Full from None
-            raise
+        self._made += 1
+        return ThreadPoolExecutor(1, f"{self.name}-{self._made}")
 
-    def give_back(self, thread: ThreadPoolExecutor) -> None:
+    def give_back(self, thread: ThreadPoolExecutor, client: Client) -> None:
         """Takes the thread back once it has done what it was given, however long that takes."""
         loop = asyncio.get_running_loop()
 
         def done(_: Future[None]) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._lend, thread)
+                loop.call_soon_threadsafe(self._take_back, thread, client)
 
         thread.submit(close_old_connections).add_done_callback(done)
 
-    async def run(self, work: Callable[..., Any], *args: Any, within: float = BORROW_SECONDS) -> Any:
+    async def run(
+        self, client: Client, work: Callable[..., Any], *args: Any, within: float = BORROW_SECONDS
+    ) -> Any:
         """Calls `work` in a thread that is free; returns what it returns. Raises Full, and what it raises."""
-        thread = await self.take(within)
+        thread = await self.take(client, within)
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, functools.partial(work, *args))
         finally:
-            self.give_back(thread)
+            self.give_back(thread, client)
 
     def close(self) -> None:
         """Closes the connections of all idle threads, and the threads, when the event loop has ended."""
@@ -92,15 +78,11 @@ class Threads:
         thread.shutdown(wait=wait)
         self._made -= 1
 
-    def _lend(self, thread: ThreadPoolExecutor) -> None:
-        while self._waiting:
-            place = self._waiting.popleft()
-            if not place.done():
-                place.set_result(thread)
-                return
+    def _take_back(self, thread: ThreadPoolExecutor, client: Client) -> None:
         self._idle.append((time.monotonic(), thread))
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
+        self._turns.end(client)
 
     def _close_idle(self) -> None:
         """Closes connections that nobody needed for a while, from the one that rested longest."""
@@ -120,8 +102,8 @@ class Lease(Executor):
     no connection.
     """
 
-    def __init__(self, threads: Threads, thread: ThreadPoolExecutor) -> None:
-        self._threads = threads
+    def __init__(self, threads: Threads, thread: ThreadPoolExecutor, client: Client) -> None:
+        self._threads, self._client = threads, client
         self._thread: ThreadPoolExecutor | None = thread
         self._finished = False
         self._calls: set[asyncio.Task[None]] = set()
@@ -141,7 +123,7 @@ class Lease(Executor):
 
     async def _borrow(self, outcome: Future[Any], work: Callable[[], Any]) -> None:
         try:
-            result = await self._threads.run(work)
+            result = await self._threads.run(self._client, work)
         except BaseException as error:
             if outcome.set_running_or_notify_cancel():
                 outcome.set_exception(error)
@@ -155,7 +137,7 @@ class Lease(Executor):
         """Gives the thread back; doing it twice changes nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._threads.give_back(thread)
+            self._threads.give_back(thread, self._client)
 
     def finish(self) -> None:
         """Like `release`, and nothing that follows needs the database."""

@@ -24,7 +24,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from accounting.models import User
-from portal.edge.threads import Full
+from portal.edge.turns import Full
 from portal.fragments import render_page
 from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, Search, log_end, split
 from portal.jobs.views import HEAD, frame, visible_job

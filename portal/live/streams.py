@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
@@ -17,7 +18,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, StreamingHttpResponse
 
 from accounting.models import User
-from portal.edge.threads import Full
+from portal.edge.turns import Full
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -25,6 +26,8 @@ T = TypeVar("T")
 HEARTBEAT = 15.0  # seconds; proxies cut what is silent for longer
 LONGEST_STREAM = 600.0  # seconds; then the page asks again
 CHECK_SECONDS = 15.0  # how often it is asked whether the reader may still read
+ANSWER_SECONDS = 15.0  # how long an answer to that is waited for
+MOST_UNANSWERED = 3  # so many checks in a row without an answer end what they are for
 COMMENT = ": still here\n\n"
 
 
@@ -55,6 +58,7 @@ class Rights:
         self._session_key = request.session.session_key
         self._user_id, self._password = user.pk, user.password
         self._may_see = may_see
+        self._unanswered = 0
         # Streams that began together are not checked together.
         self._due = time.monotonic() + CHECK_SECONDS * random.uniform(0.3, 1)  # noqa: S311 - spreads the checks
 
@@ -63,15 +67,22 @@ class Rights:
         return max(0.0, self._due - time.monotonic())
 
     async def hold(self) -> bool:
-        """Whether the reader may read on; asks when a check is due."""
+        """Tells whether the reader may read on; asks when a check is due.
+
+        No answer is no refusal, as the next check may have one, but MOST_UNANSWERED of them in a row are.
+        """
         if self.due_in() > 0:
             return True
         self._due = time.monotonic() + CHECK_SECONDS
         try:
-            return await sync_to_async(self._ask)()
-        except (Error, Full) as error:  # no answer is no refusal; the next check may have one
-            logger.warning("the rights of a stream's reader could not be checked: %s", error)
-            return True
+            async with asyncio.timeout(ANSWER_SECONDS):
+                holds = await sync_to_async(self._ask)()
+        except (Error, Full, TimeoutError) as error:
+            self._unanswered += 1
+            logger.warning("the rights of a stream's reader could not be checked: %r", error)
+            return self._unanswered < MOST_UNANSWERED
+        self._unanswered = 0
+        return holds
 
     def _ask(self) -> bool:
         session = Session.objects.filter(session_key=self._session_key, expire_date__gt=Now())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
@@ -60,5 +61,6 @@ async def healthz(request: HttpRequest) -> JsonResponse:
 
     Behind `portal.edge` this is answered before any view.
     """
-    status, report = await Health(Probe()).examine()
+    with closing(Health(Probe())) as health:
+        status, report = await health.examine()
     return JsonResponse(report, status=status)

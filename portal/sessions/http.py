@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import aiohttp
 from django.conf import settings
@@ -65,7 +65,9 @@ async def relay(door: Door, admitted: Admitted, *, notes: bool) -> None:
     if declared and int(declared[0]) > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
         await say(door.send, *TOO_LARGE, [(b"connection", b"close")])
         return
-    await first_of(exchange.run(), exchange.until_gone(), until_barred(door, admitted))
+    await first_of(
+        exchange.run(), exchange.stopped.wait(), exchange.until_gone(), until_barred(door, admitted)
+    )
     await exchange.end()
 
 
@@ -77,7 +79,7 @@ async def until_barred(door: Door, admitted: Admitted) -> None:
             return
 
 
-async def first_of(*works: Coroutine[Any, Any, None]) -> None:
+async def first_of(*works: Coroutine[Any, Any, object]) -> None:
     """Waits for the first to end, ends the others, and raises what went wrong."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -91,14 +93,6 @@ async def first_of(*works: Coroutine[Any, Any, None]) -> None:
             raise end
 
 
-class Gone(Exception):
-    """The browser is not there any more."""
-
-
-class Refused(Exception):
-    """What the browser sends is too much or does not go on."""
-
-
 class _Exchange:
     """A request, and what becomes of it."""
 
@@ -107,6 +101,7 @@ class _Exchange:
         self.begun = self.ended = False
         self.trouble = SILENT
         self.sent_all = asyncio.Event()
+        self.stopped = asyncio.Event()  # the browser left in the middle, or what it sends is refused
 
     async def run(self) -> None:
         scope = self.door.scope
@@ -128,9 +123,7 @@ class _Exchange:
                 ) as answer,
             ):
                 await self._answer(answer)
-        except Gone:
-            logger.debug("the browser of session %s went away", self.admitted.session_id)
-        except (aiohttp.ClientError, OSError, TimeoutError, Refused) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             logger.info("session %s: %r", self.admitted.session_id, error)
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 self.trouble = OUT_OF_REACH
@@ -148,23 +141,39 @@ class _Exchange:
     async def _body(self) -> AsyncIterator[bytes]:
         more, size = True, 0
         while more:
-            try:
-                async with asyncio.timeout(PAUSE_SECONDS):
-                    message = await self.door.receive()
-            except TimeoutError:
-                self.trouble = TOO_SLOW
-                raise Refused from None
-            if message["type"] == "http.disconnect":
-                raise Gone
-            more = message.get("more_body", False)
-            if piece := message.get("body", b""):
+            message = await self._received()
+            if message is None:
+                await self._stop(TOO_SLOW)
+            elif message["type"] == "http.disconnect":
+                await self._stop(SILENT)
+            else:
+                more, piece = message.get("more_body", False), message.get("body", b"")
                 size += len(piece)
                 if size > settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES:
-                    self.trouble = TOO_LARGE
-                    raise Refused
-                yield piece
-                await self._note()
+                    await self._stop(TOO_LARGE)
+                if piece:
+                    yield piece
+                    await self._note()
         self.sent_all.set()
+
+    async def _received(self) -> MutableMapping[str, Any] | None:
+        """Returns what the browser sends next, None when it sends nothing for too long."""
+        try:
+            async with asyncio.timeout(PAUSE_SECONDS):
+                return await self.door.receive()
+        except TimeoutError:
+            return None
+
+    async def _stop(self, trouble: tuple[int, str]) -> NoReturn:
+        """Ends the exchange from within the upload.
+
+        Raises nothing: aiohttp keeps an error of a body in a cycle with the body itself, and so the connection
+        to the browser, which the server does not close until the garbage collector comes.
+        """
+        self.trouble = trouble
+        self.stopped.set()
+        while True:  # until the task is cancelled
+            await asyncio.Event().wait()
 
     async def _note(self) -> None:
         if self.notes:

@@ -15,9 +15,12 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from portal.addresses import is_this_machine
+from portal.addresses import is_this_machine, network_of
 from portal.edge.app import visits_at_once
-from portal.edge.threads import Full, Threads
+from portal.edge.clients import Client
+from portal.edge.threads import Threads
+from portal.edge.turns import Full
+from portal.live.streams import MOST_UNANSWERED
 from portal.sessions import headers, hosts, http, sockets, visits
 from portal.sessions.visits import Admitted, Barred
 from scheduling.actions.sessions import NOTED_EVERY
@@ -51,12 +54,16 @@ class NoAnswer(Exception):
     """The database did not answer in time."""
 
 
-async def ask(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Asks the database from a thread that pages do not use. Raises NoAnswer."""
-    threads = _threads.setdefault(asyncio.get_running_loop(), Threads(visits_at_once(), "visits"))
+    loop = asyncio.get_running_loop()
+    if loop not in _threads:
+        _threads[loop] = Threads(visits_at_once(), "visits")
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            return await threads.run(functools.partial(work, *args, **named), within=ASK_SECONDS)
+            return await _threads[loop].run(
+                client, functools.partial(work, *args, **named), within=ASK_SECONDS
+            )
     except (Full, TimeoutError, OperationalError, InterfaceError) as error:
         raise NoAnswer from error
 
@@ -125,8 +132,10 @@ class Door:
         self.base = f"/sessions/{session_id}/proxy/"
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
         self.noted_at = time.monotonic()
-        client, _ = scope.get("client") or ("", 0)
-        self.is_local = is_this_machine(client, (name.decode("latin-1") for name, _ in self.headers))
+        self.unanswered = 0  # checks in a row
+        address, _ = scope.get("client") or ("", 0)
+        self.client = Client(network_of(address), self.key)
+        self.is_local = is_this_machine(address, (name.decode("latin-1") for name, _ in self.headers))
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -177,21 +186,24 @@ class Door:
         if not self.key:
             return Barred.STRANGER
         found: Admitted | Barred = await ask(
-            visits.admit, session_id=self.session_id, key=self.key, is_local=self.is_local
+            self.client, visits.admit, session_id=self.session_id, key=self.key, is_local=self.is_local
         )
         return found
 
     async def is_still(self, admitted: Admitted) -> bool:
-        """Whether the same holds as at the beginning; no answer of the database is no refusal."""
+        """Tells whether the same holds as at the beginning, or the database has not answered a few times at most."""
         try:
-            return await self.admit() == admitted
+            found = await self.admit()
         except NoAnswer:
-            return True
+            self.unanswered += 1
+            return self.unanswered < MOST_UNANSWERED
+        self.unanswered = 0
+        return found == admitted
 
     async def note_use(self) -> None:
         self.noted_at = time.monotonic()
         with suppress(NoAnswer):  # the next piece notes it again
-            await ask(visits.used, self.session_id)
+            await ask(self.client, visits.used, self.session_id)
 
     async def noted(self) -> None:
         """The same for each piece of a long talk; the database hears of it now and then."""
@@ -202,7 +214,9 @@ class Door:
         """The ticket's cookie, and on to where it was to lead."""
         asked = parse_qs(self.scope["query_string"].decode("latin-1"))
         ticket, path = (asked.get(name, [""])[0] for name in ("ticket", "path"))
-        key = await ask(visits.enter, session_id=self.session_id, ticket=ticket) if ticket else None
+        key = None
+        if ticket:
+            key = await ask(self.client, visits.enter, session_id=self.session_id, ticket=ticket)
         if key is None:
             await self._send_on(self._page())
             return

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import aiohttp
@@ -23,8 +23,8 @@ from tests.attack.attacks import CSRF, Person, Target, attack
 HTML = {"Accept": "text/html"}
 # Tells what hangs from what is slow on a machine that does much else.
 HANGS = 45.0
-# Of the two web processes of `make up`, each 12; and two of each for static files, which a 404 reads the user for.
-CONNECTIONS = 28
+# Of the two web processes of `make up`, each 12.
+CONNECTIONS = 24
 
 
 @contextmanager
@@ -220,9 +220,10 @@ def frozen_database(target: Target) -> None:
         time.sleep(0.5)
 
 
-def raw(target: Target) -> socket.socket:
+def raw(target: Target, *, address: str = "") -> socket.socket:
+    """A connection, from another address of this machine if one is given."""
     host, port = target.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=HANGS)
+    return socket.create_connection((host, int(port)), timeout=HANGS, source_address=(address, 0))
 
 
 def answer_of(link: socket.socket) -> str:
@@ -262,6 +263,20 @@ def large_bodies(target: Target) -> None:
     with raw(target) as link:
         link.sendall(f"POST /nosuch HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\n\r\n".encode())
         assert " 413 " in answer_of(link).splitlines()[0]
+
+
+@attack("one stranger's half-sent bodies keep others from sending theirs")
+def many_bodies(target: Target) -> None:
+    host = target.url.removeprefix("http://")
+    bob = target.person("bob")
+    head = f"POST /submit/ HTTP/1.1\r\nHost: {host}\r\nCookie: fairlot_session=guessed\r\nContent-Length: 100\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(700):  # more than both web processes receive at once
+            link = stack.enter_context(raw(target, address="127.0.0.2"))
+            link.sendall(f"{head}abc".encode())
+        answers = [bob.http.post("/account/login/", data={"username": "nobody"}) for _ in range(20)]
+    statuses = Counter(answer.status_code for answer in answers)
+    assert 503 not in statuses, f"{dict(statuses)}"
 
 
 @attack("half-sent headers and bodies stay open")

@@ -10,7 +10,7 @@ from django.conf import LazySettings
 from django.test import Client
 from django.urls import reverse
 
-from portal.addresses import forwarded_for, is_this_machine, with_client_address
+from portal.addresses import forwarded_for, is_this_machine, network_of, with_client_address
 from scheduling.models import Cluster
 
 PROXY = "172.18.0.1"
@@ -90,3 +90,16 @@ def test_behind_a_proxy_nobody_is_known_to_be_on_this_machine(settings: LazySett
     assert not is_this_machine("127.0.0.1", ["Host", "X-FORWARDED-PORT"])
     settings.BEHIND_PROXY = True
     assert not is_this_machine("127.0.0.1", ["host"])
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("", "unknown"),
+    ],
+)
+def test_an_ipv6_address_counts_with_its_network(address: str, network: str) -> None:
+    assert network_of(address) == network

@@ -251,6 +251,19 @@ def test_a_session_works_with_the_csrf_token_only(scene: Scene, browser_of) -> N
     assert sent.status_code == 201
 
 
+def test_the_documentation_declares_full_disks_and_logs_that_cannot_be_read(scene: Scene, call) -> None:
+    paths = call("get", "/openapi.json").json()["paths"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            assert "507" in operation["responses"], f"{method} {path}"
+    reads = {
+        path
+        for path, operations in paths.items()
+        if "409" in operations.get("get", {"responses": ""})["responses"]
+    }
+    assert reads == {"/api/v1/jobs/{job_id}/log"}
+
+
 def test_the_documentation_loads_nothing_from_elsewhere(db: None, settings) -> None:
     assert Client().get("/api/v1/openapi.json").status_code == 401
     assert Client().get("/api/v1/docs")["Location"] == "/account/login/?next=/api/v1/docs"

@@ -16,14 +16,18 @@ from django.conf import LazySettings
 from django.core.signals import request_finished, request_started
 from django.db import OperationalError, connection
 from django.db.backends.signals import connection_created
+from django.test import Client
 
 from portal import hashing
 from portal.edge import app as edge_app
-from portal.edge import bodies, places
+from portal.edge import bodies, places, questions
 from portal.edge.app import Edge, with_edge
-from portal.edge.threads import Full, Threads, close_all
+from portal.edge.clients import Client as Sender
+from portal.edge.threads import Threads, close_all
+from portal.edge.turns import Full
 from tests.waiting import PATIENCE
 
+BOB = Sender("192.0.2.1", "bobs-session")
 Message = MutableMapping[str, Any]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -51,11 +55,12 @@ class Call:
         method: str = "GET",
         headers: dict[str, str] | None = None,
         body: list[bytes] | None = None,
+        address: str = "127.0.0.1",
     ) -> None:
         named = {"host": "localhost"} | (headers or {})
         self.scope = {
             "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
-            "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "http_version": "1.1",
+            "scheme": "http", "client": (address, 1), "server": ("127.0.0.1", 80), "http_version": "1.1",
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
         }  # fmt: skip
         self.pieces = list(body or [])
@@ -118,46 +123,53 @@ class Busy:
         return "done"
 
 
+def addresses(count: int) -> list[str]:
+    """Those of as many clients, for one has only its share."""
+    return [f"192.0.2.{number}" for number in range(1, count + 1)]
+
+
 async def until(true: Callable[[], bool]) -> None:
     while not true():  # noqa: ASYNC110 - what other threads do sets no event
         await asyncio.sleep(0.01)
 
 
 @pytest.fixture
-def four(settings: LazySettings) -> int:
+def few(settings: LazySettings) -> int:
     """As few connections as there may be; how many pages work at once then."""
-    settings.FAIRLOT_WEB_DATABASE_CONNECTIONS = 4
+    settings.FAIRLOT_WEB_DATABASE_CONNECTIONS = 5
     return edge_app.pages_at_once()
 
 
 class TestThreads:
-    def test_no_more_requests_work_at_once_than_there_are_threads_and_all_are_served(self, four: int) -> None:
+    def test_no_more_requests_work_at_once_than_there_are_threads_and_all_are_served(self, few: int) -> None:
         busy = Busy()
 
         async def crowd() -> list[int]:
             app = with_edge(portal_of(busy))
-            calls = [asyncio.create_task(Call("/jobs/").to(app)) for _ in range(20)]
-            await until(lambda: busy.now == four)
+            calls = [asyncio.create_task(Call("/jobs/", address=one).to(app)) for one in addresses(20)]
+            await until(lambda: busy.now == few)
             busy.go_on.set()
             return [call.status for call in await asyncio.gather(*calls)]
 
         assert run(crowd()) == [200] * 20
-        assert busy.most == four == 2
+        assert busy.most == few == 2
 
-    def test_who_waits_too_long_is_told_when_to_come_again(self, four: int, monkeypatch) -> None:
+    def test_who_waits_too_long_is_told_when_to_come_again(self, few: int, monkeypatch) -> None:
         monkeypatch.setattr(edge_app, "WAIT_SECONDS", 0.1)
         busy = Busy()
 
         async def crowd() -> tuple[Call, Call, Call, Call]:
             edge = Edge(portal_of(busy))
-            working = [asyncio.create_task(Call("/jobs/").to(edge.serve)) for _ in range(four)]
-            await until(lambda: busy.now == four)
+            working = [
+                asyncio.create_task(Call("/jobs/", address=one).to(edge.serve)) for one in addresses(few)
+            ]
+            await until(lambda: busy.now == few)
             page = await Call("/jobs/", headers={"accept": "text/html"}).to(edge.serve)
             api = await Call("/api/v1/jobs").to(edge.serve)
             health = await Call("/healthz").to(edge.serve)
             busy.go_on.set()
             await asyncio.gather(*working)
-            await until(lambda: edge.pages.free == four)
+            await until(lambda: edge.pages.free == few)
             return page, api, health, await Call("/jobs/").to(edge.serve)
 
         page, api, health, afterwards = run(crowd())
@@ -168,7 +180,7 @@ class TestThreads:
         assert (health.status, json.loads(health.body)["database"]) == (200, "ok")
         assert afterwards.status == 200
 
-    def test_streams_hold_no_thread_and_may_still_ask_the_database(self, four: int) -> None:
+    def test_streams_hold_no_thread_and_may_still_ask_the_database(self, few: int) -> None:
         enough = asyncio.Event()
         asked: list[str] = []
 
@@ -182,23 +194,21 @@ class TestThreads:
 
         async def crowd() -> int:
             edge = Edge(portal)
-            calls = [Call("/live", headers={"accept": "text/event-stream"}) for _ in range(50)]
+            calls = [Call("/live") for _ in range(50)]
             tasks = [asyncio.create_task(call.to(edge.serve)) for call in calls]
             await asyncio.gather(*(call.begun.wait() for call in calls))
-            await until(lambda: edge.pages.free == four)
+            await until(lambda: edge.streams.free == edge.streams.count)
             enough.set()
             await asyncio.gather(*tasks)
-            await until(lambda: edge.pages.free == four)
+            await until(lambda: edge.streams.free == edge.streams.count)
             return edge.pages.free
 
-        assert run(crowd()) == four
+        assert run(crowd()) == few
         assert len(asked) == 50
-        assert all(name.startswith("pages-") for name in asked)
+        assert all(name.startswith("streams-") for name in asked)
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_connection_stays_from_request_to_request_and_is_replaced_when_it_broke(
-        self, four: int
-    ) -> None:
+    def test_a_connection_stays_from_request_to_request_and_is_replaced_when_it_broke(self, few: int) -> None:
         def backend() -> int:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")
@@ -214,7 +224,7 @@ class TestThreads:
             found = []
             for number in range(3):
                 found.append(int((await Call("/jobs/").to(edge.serve)).body))
-                await until(lambda: edge.pages.free == four)
+                await until(lambda: edge.pages.free == few)
                 if number == 1:
                     await asyncio.to_thread(end, found[-1])
             return found
@@ -230,17 +240,17 @@ class TestThreads:
     def test_a_thread_that_is_given_up_waiting_for_is_not_lost(self) -> None:
         async def give_up() -> int:
             threads = Threads(1, "test")
-            thread = await threads.take(1)
+            thread = await threads.take(BOB, 1)
             for _ in range(3):
                 with pytest.raises(Full):
-                    await threads.take(0.01)
-            waiting = asyncio.create_task(threads.take(PATIENCE))
+                    await threads.take(BOB, 0.01)
+            waiting = asyncio.create_task(threads.take(BOB, PATIENCE))
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            threads.give_back(thread)
+            threads.give_back(thread, BOB)
             await until(lambda: threads.free == 1)
-            threads.give_back(await threads.take(PATIENCE))
+            threads.give_back(await threads.take(BOB, PATIENCE), BOB)
             await until(lambda: threads.free == 1)
             return threads.free
 
@@ -248,11 +258,9 @@ class TestThreads:
 
 
 class TestSilentDatabase:
-    @pytest.mark.parametrize(
-        "accepts", ["text/html", "text/event-stream"]
-    )  # a stream waits longer for a thread
+    @pytest.mark.parametrize("path", ["/jobs/", "/live"])  # a stream waits longer for a thread
     def test_requests_end_and_the_portal_goes_on_when_it_answers_again(
-        self, four: int, monkeypatch, accepts: str
+        self, few: int, monkeypatch, path: str
     ) -> None:
         monkeypatch.setattr(edge_app, "STREAM_WAIT_SECONDS", PATIENCE)
         monkeypatch.setattr(edge_app, "LOOK_AFTER_SECONDS", 0.1)
@@ -267,25 +275,24 @@ class TestSilentDatabase:
             edge = Edge(portal_of(busy))
             edge.probe.question._work = ask
             begun = time.monotonic()
-            calls = await asyncio.gather(
-                *(Call("/jobs/", headers={"accept": accepts}).to(edge.serve) for _ in range(6))
-            )
+            calls = await asyncio.gather(*(Call(path, address=one).to(edge.serve) for one in addresses(6)))
             took = time.monotonic() - begun
-            assert edge.pages.free == 0  # they hang, and no more of them than before
+            threads = edge.streams if path == "/live" else edge.pages
+            assert threads.free == 0  # they hang, and no more of them than before
             answers.set()
             busy.go_on.set()
-            await until(lambda: edge.pages.free == four)
-            while (again := await Call("/jobs/").to(edge.serve)).status == 503:  # noqa: ASYNC110
+            await until(lambda: threads.free == threads.count)
+            while (again := await Call(path).to(edge.serve)).status == 503:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             return [call.status for call in calls], took, again.status
 
         statuses, took, again = run(stand_still())
         assert statuses == [503] * 6
         assert took < 60
-        assert busy.most == four
+        assert busy.most == (1 if path == "/live" else few)
         assert again == 200
 
-    def test_what_is_only_slow_is_waited_for(self, four: int, monkeypatch) -> None:
+    def test_what_is_only_slow_is_waited_for(self, few: int, monkeypatch) -> None:
         monkeypatch.setattr(edge_app, "LOOK_AFTER_SECONDS", 0.05)
         busy = Busy()
 
@@ -358,7 +365,10 @@ class TestBodies:
 
         async def crowd() -> tuple[int, int]:
             edge = Edge(portal_of(str))
-            halves = [Call("/submit/", "POST", {"content-length": "9"}, [b"abc"]) for _ in range(5)]
+            halves = [
+                Call("/submit/", "POST", {"content-length": "9"}, [b"abc"], address=one)
+                for one in addresses(5)
+            ]
             for half in halves:
                 half.is_whole = False
             tasks = [asyncio.create_task(half.to(edge.serve)) for half in halves]
@@ -371,6 +381,44 @@ class TestBodies:
             return one_more.status, page.status
 
         assert run(crowd()) == (503, 200)
+
+
+class TestHealth:
+    def test_all_who_ask_at_once_share_one_connection_to_redis(self, settings: LazySettings) -> None:
+        connections = 0
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.close()
+            await writer.wait_closed()
+
+        async def crowd() -> set[int]:
+            server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+            settings.REDIS_URL = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+            edge = Edge(portal_of(str))
+            calls = await asyncio.gather(*(Call("/healthz").to(edge.serve) for _ in range(50)))
+            server.close()
+            await server.wait_closed()
+            return {call.status for call in calls}
+
+        assert run(crowd()) == {503}
+        assert connections == 1
+
+    @pytest.mark.django_db
+    def test_the_check_without_an_edge_leaves_no_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[ThreadPoolExecutor] = []
+
+        def make(*args: Any) -> ThreadPoolExecutor:
+            made.append(ThreadPoolExecutor(*args))
+            return made[-1]
+
+        monkeypatch.setattr(questions, "ThreadPoolExecutor", make)
+        assert Client().get("/healthz").status_code == 200
+        assert made
+        for executor in made:
+            with pytest.raises(RuntimeError, match="after shutdown"):
+                executor.submit(str)
 
 
 class TestPasswords:
@@ -403,7 +451,7 @@ class TestPasswords:
         assert not Quick().verify("other", encoded)
         assert Quick.algorithm == "argon2"
 
-    def test_logins_do_not_take_the_threads_of_pages(self, settings: LazySettings, four: int) -> None:
+    def test_logins_do_not_take_the_threads_of_pages(self, settings: LazySettings, few: int) -> None:
         settings.FAIRLOT_PASSWORDS_AT_ONCE = 1
         busy = Busy()
 
@@ -412,7 +460,10 @@ class TestPasswords:
 
         async def crowd() -> list[int]:
             edge = Edge(portal)
-            logins = [asyncio.create_task(Call("/account/login/", "POST").to(edge.serve)) for _ in range(10)]
+            logins = [
+                asyncio.create_task(Call("/account/login/", "POST", address=one).to(edge.serve))
+                for one in addresses(10)
+            ]
             await until(lambda: busy.now == 1)
             page = await Call("/jobs/").to(edge.serve)
             busy.go_on.set()

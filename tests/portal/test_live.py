@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import redis
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
-from django.test import AsyncClient, Client
+from django.db import OperationalError
+from django.test import AsyncClient, Client, RequestFactory
 from django.urls import reverse
 
 from accounting.models import Membership, User
@@ -309,6 +311,50 @@ def test_a_stream_ends_soon_after_its_reader_may_not_read_any_more(
         return blocks[-1]
 
     assert b"event: bye" in run(ends)
+
+
+def rights_of_bob(scene: Scene) -> streams.Rights:
+    client = Client()
+    client.force_login(scene.people.bob, backend="django.contrib.auth.backends.ModelBackend")
+    request = RequestFactory().get("/live")
+    request.session = client.session
+    return streams.Rights(request, scene.people.bob, lambda _: True)
+
+
+async def check(rights: streams.Rights) -> bool:
+    rights._due = 0.0
+    return await rights.hold()
+
+
+def test_a_stream_whose_checks_get_no_answer_ends_after_a_few(scene: Scene) -> None:
+    answers = iter([None, None, True, None, None, None])
+    rights = rights_of_bob(scene)
+
+    def ask() -> bool:
+        if next(answers) is None:
+            raise OperationalError("the connection was lost")
+        return True
+
+    async def hold() -> list[bool]:
+        rights._ask = ask  # type: ignore[method-assign]
+        return [await check(rights) for _ in range(6)]
+
+    assert run(hold) == [True, True, True, True, True, False]
+
+
+def test_a_database_that_stands_still_is_no_answer_either(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ANSWER_SECONDS", 0.05)
+    goes_on = threading.Event()
+
+    async def hold(rights: streams.Rights) -> list[bool]:
+        rights._ask = lambda: goes_on.wait(PATIENCE)  # type: ignore[method-assign]
+        found = [await check(rights) for _ in range(streams.MOST_UNANSWERED)]
+        goes_on.set()
+        return found
+
+    assert asyncio.run(asyncio.wait_for(hold(rights_of_bob(scene)), PATIENCE)) == [True, True, False]
 
 
 def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:

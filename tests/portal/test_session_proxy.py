@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import resource
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 from django.conf import LazySettings
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 from granian.constants import Interfaces
@@ -26,7 +29,7 @@ from accounting.actions import change_membership, deactivate_user
 from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Visit
-from portal.sessions import http
+from portal.sessions import http, visits
 from scheduling import backends
 from scheduling.actions import perform_operations, start_session, stop_session
 from scheduling.backends import backend_for
@@ -340,14 +343,42 @@ def test_an_upload_is_bounded_in_size(browser: Browser, settings: LazySettings, 
 
 def test_an_upload_that_does_not_go_on_ends(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
+    assert half_sent(browser).startswith(b"HTTP/1.1 408 ")
+
+
+def half_sent(browser: Browser) -> bytes:
+    """What is answered to a part of an upload, until the connection closes."""
     with socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE) as link:
-        named = browser.headers() | {"Content-Length": "10"}
+        named = browser.headers() | {"Transfer-Encoding": "chunked"}
         head = [f"POST {browser.base}count HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
-        link.sendall("\r\n".join([*head, "", "abc"]).encode())
+        link.sendall("\r\n".join([*head, "", "3", "abc", ""]).encode())
         said = b""
-        while b"\r\n\r\n" not in said and (piece := link.recv(4096)):
+        while piece := link.recv(4096):
             said += piece
-    assert said.startswith(b"HTTP/1.1 408 ")
+    return said
+
+
+@pytest.mark.parametrize(("limit", "refused"), [(1000, b"HTTP/1.1 408 "), (2, b"HTTP/1.1 413 ")])
+def test_nothing_keeps_what_an_upload_that_is_refused_was_read_from(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch, settings: LazySettings, limit: int, refused: bytes
+) -> None:
+    """The server closes the connection for sure only when nothing refers to it any more."""
+    monkeypatch.setattr(http, "PAUSE_SECONDS", 0.2)
+    settings.FAIRLOT_SESSIONS_BODY_LIMIT_BYTES = limit
+    exchanges: weakref.WeakSet[http._Exchange] = weakref.WeakSet()
+    begin = http._Exchange.__init__
+
+    def noted(exchange: http._Exchange, *args: Any, **named: Any) -> None:
+        begin(exchange, *args, **named)
+        exchanges.add(exchange)
+
+    monkeypatch.setattr(http._Exchange, "__init__", noted)
+    gc.disable()
+    try:
+        assert half_sent(browser).startswith(refused)
+        wait_for(lambda: not exchanges, what="the exchange is forgotten")
+    finally:
+        gc.enable()
 
 
 def test_websockets_speak_in_both_directions_with_their_protocol(browser: Browser) -> None:
@@ -529,15 +560,20 @@ def test_a_network_that_keeps_the_portal_out_is_told_from_a_program_that_does_no
     assert b"the network keeps the portal out" in answer.body
 
 
-@pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere"])
+@pytest.mark.parametrize("what", ["the login ends", "the program runs elsewhere", "no check gets an answer"])
 def test_open_streams_and_sockets_end_with_the_login_and_with_the_turn(
     monkeypatch: pytest.MonkeyPatch, bobs: Client, browser: Browser, what: str
 ) -> None:
     monkeypatch.setattr(http, "CHECK_SECONDS", 0.2)
 
+    def no_answer(**_: object) -> None:
+        raise OperationalError("the connection was lost")
+
     def happens() -> None:
         if what == "the login ends":
             bobs.post(reverse("logout"))
+        elif what == "no check gets an answer":
+            monkeypatch.setattr(visits, "admit", no_answer)
         else:  # a node that was cut off says no goodbye: what was open to it would stay so
             Lease.objects.update(address="127.0.0.1:1")
 

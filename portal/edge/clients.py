@@ -1,0 +1,42 @@
+"""Which client sends a request, as far as the request itself says: enough to share by, never to trust."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.http import parse_cookie
+
+from portal.addresses import network_of
+
+NOTHING = ("", 0)
+
+
+class Client(NamedTuple):
+    """Where a request comes from, and the login that it names."""
+
+    address: str  # an IPv4 address, or the /64 of an IPv6 address
+    login: str  # the session cookie or the API token; empty for a stranger
+
+
+def client_of(scope: MutableMapping[str, Any]) -> Client:
+    """Returns the client of a request.
+
+    Reads the same cookie and token as the pages and the API do: else one login could go for many.
+    """
+    cookies, token = [], b""
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            cookies.append(value)
+        elif name == b"authorization":
+            token = value
+    address = network_of((scope.get("client") or NOTHING)[0])
+    if token and scope["path"].startswith("/api/"):
+        scheme, _, text = token.partition(b" ")
+        if scheme.lower() == b"bearer":
+            return Client(address, text.decode("latin-1"))
+    if not cookies:
+        return Client(address, "")
+    found = parse_cookie(b"; ".join(cookies).decode("latin-1"))
+    return Client(address, found.get(settings.SESSION_COOKIE_NAME, ""))

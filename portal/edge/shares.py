@@ -1,0 +1,31 @@
+"""A number of things of which nobody holds more than a share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+
+class Shares:
+    """Counts how many of `most` things are held, and by which key; one key holds `of_one` of them at most."""
+
+    def __init__(self, most: int, of_one: int) -> None:
+        self.most, self.of_one = most, of_one
+        self.taken = 0
+        self._held: dict[Hashable, int] = {}
+
+    @property
+    def has_free(self) -> bool:
+        return self.taken < self.most
+
+    def has(self, key: Hashable, count: int = 1, *, leaving: int = 0) -> bool:
+        """Tells whether `key` may take `count` more, when `leaving` of all must stay free."""
+        return self.taken + count <= self.most - leaving and self._held.get(key, 0) + count <= self.of_one
+
+    def take(self, key: Hashable, count: int = 1) -> None:
+        self.taken += count
+        self._held[key] = self._held.get(key, 0) + count
+
+    def give_back(self, key: Hashable, count: int = 1) -> None:
+        self.taken -= count
+        if left := self._held.pop(key, 0) - count:
+            self._held[key] = left

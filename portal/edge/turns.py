@@ -1,0 +1,96 @@
+"""Whose turn is next: clients in turn, none of which has more than its share at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from portal.edge.clients import Client
+from portal.edge.shares import Shares
+
+Places = dict["asyncio.Future[None]", None]  # in the order of arrival
+
+
+class Full(Exception):
+    """No turn came in time."""
+
+
+class Turns:
+    """`count` turns at once; who waits for one waits in the own queue of its client.
+
+    A free turn goes to addresses in turn, and within each to its logins. One login has at most half of the turns,
+    for its requests may be slow. One address leaves a quarter of them to others: many people may share it, and one
+    person may have many logins there. Belongs to one event loop.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._of_addresses = Shares(count, max(1, count - max(1, count // 4)))
+        self._of_logins = Shares(count, max(1, count // 2))
+        self._waiting: dict[str, dict[Client, Places]] = {}
+
+    async def begin(self, client: Client, within: float) -> None:
+        """Begins a turn, which `end` must end. Raises Full after `within` seconds."""
+        if self._may_begin(client):
+            self._take(client)
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client.address, {}).setdefault(client, {})[place] = None
+        try:
+            async with asyncio.timeout(within):
+                await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():
+                self.end(client)  # the turn came just as we left
+            else:
+                self._leave(client, place)
+            if isinstance(error, TimeoutError):
+                raise Full from None
+            raise
+
+    def end(self, client: Client) -> None:
+        """Ends a turn of the client, so that others may begin."""
+        self._give_back(client)
+        while self._of_logins.has_free and self._begin_next():
+            continue
+
+    def _begin_next(self) -> bool:
+        """Begins the turn of the first who may have one; False when nobody may."""
+        for address, clients in self._waiting.items():
+            if not self._of_addresses.has(address):
+                continue
+            for client, places in clients.items():
+                if self._of_logins.has(client):
+                    place = next(iter(places))
+                    self._leave(client, place)
+                    self._go_behind(client)
+                    if not place.done():  # else it is just being given up
+                        self._take(client)
+                        place.set_result(None)
+                    return True
+        return False
+
+    def _leave(self, client: Client, place: asyncio.Future[None]) -> None:
+        clients = self._waiting.get(client.address, {})
+        places = clients.get(client, {})
+        places.pop(place, None)
+        if not places:
+            clients.pop(client, None)
+        if not clients:
+            self._waiting.pop(client.address, None)
+
+    def _go_behind(self, client: Client) -> None:
+        """Moves a client behind the others of its address, and the address behind the others."""
+        if clients := self._waiting.pop(client.address, None):
+            if places := clients.pop(client, None):
+                clients[client] = places
+            self._waiting[client.address] = clients
+
+    def _may_begin(self, client: Client) -> bool:
+        return self._of_addresses.has(client.address) and self._of_logins.has(client)
+
+    def _take(self, client: Client) -> None:
+        self._of_addresses.take(client.address)
+        self._of_logins.take(client)
+
+    def _give_back(self, client: Client) -> None:
+        self._of_addresses.give_back(client.address)
+        self._of_logins.give_back(client)

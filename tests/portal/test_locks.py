@@ -1,0 +1,15 @@
+"""Advisory locks of PostgreSQL are one space of numbers for the whole house."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from accounting.locks import OutboxLock
+from portal.edge import places
+from scheduling.locks import Lock
+
+
+def test_no_two_locks_have_the_same_first_key() -> None:
+    # Members, as an enumeration itself leaves out a second name of the same number.
+    named = [*Lock.__members__.values(), *OutboxLock.__members__.values(), places.LOCK]
+    assert [int(key) for key, times in Counter(named).items() if times > 1] == []

@@ -1,0 +1,38 @@
+"""Static files and those that are not there: no database is asked, as their threads have no connection."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from django.conf import LazySettings
+from django.test import Client
+
+from portal import middleware
+
+ELSEWHERE = "203.0.113.7"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of this process asked for a local cluster long ago, and there was none."""
+    monkeypatch.setattr(middleware, "_local_cluster", (-1e9, False))
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("address", ["127.0.0.1", ELSEWHERE])
+@pytest.mark.parametrize("name", ["nosuch.css", "", "../jobs/", "css/"])
+def test_what_is_not_there_is_404_without_the_database(
+    client: Client, settings: LazySettings, address: str, name: str
+) -> None:
+    client.cookies[settings.SESSION_COOKIE_NAME] = "somebodys-session"
+    answer = client.get(f"/static/{name}", REMOTE_ADDR=address)
+    assert answer.status_code == 404
+    assert "text/plain" in answer["Content-Type"]
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("address", ["127.0.0.1", ELSEWHERE])
+def test_what_is_there_is_served_without_the_database(client: Client, address: str) -> None:
+    with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
+        assert answer.status_code == 200
