@@ -477,8 +477,9 @@ class TestPasswords:
 def test_web_processes_together_leave_connections_to_the_others(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Connections of other tests in this process may hold places: these three share places of their own.
-    monkeypatch.setattr(places, "LOCK", 7_111_000)
+    # Who imported the web's application in this process has every connection take a place, the test's own, too.
+    shared = connection_created.disconnect(dispatch_uid="web places")
+    monkeypatch.setattr(places, "LOCK", 7_111_000)  # those that are taken already are not of these
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_connections')::int"
@@ -487,8 +488,6 @@ def test_web_processes_together_leave_connections_to_the_others(
         )
         settings.FAIRLOT_RESERVED_DATABASE_CONNECTIONS = cursor.fetchone()[0] - 2
     webs = [connection.copy() for _ in range(3)]
-    # Who imported the web's application in this process has every connection take a place.
-    shared = connection_created.disconnect(dispatch_uid="web places")
     try:
         for one in webs[:2]:
             one.connect()
