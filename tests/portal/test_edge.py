@@ -256,6 +256,13 @@ class TestThreads:
 
         assert run(give_up()) == 1
 
+    def test_a_thread_that_is_lent_when_all_ends_is_closed_too(self) -> None:
+        threads = Threads(1, "test")
+        thread = run(threads.take(BOB, 1))
+        close_all()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            thread.submit(str)
+
 
 class TestSilentDatabase:
     @pytest.mark.parametrize("path", ["/jobs/", "/live"])  # a stream waits longer for a thread
