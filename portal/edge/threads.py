@@ -124,6 +124,8 @@ class Lease(Executor):
         )
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
+        # Who is not waited for any more does not wait for a thread either.
+        outcome.add_done_callback(lambda done: done.cancelled() and call.cancel())
         return outcome
 
     async def _borrow(self, outcome: Future[Any], work: Callable[[], Any]) -> None:
