@@ -30,7 +30,7 @@ class Threads:
 
     def __init__(self, count: int, name: str) -> None:
         self.count, self.name = count, name
-        self._made = 0
+        self._made: set[ThreadPoolExecutor] = set()
         self._idle: list[tuple[float, ThreadPoolExecutor]] = []  # since when, in order of it
         self._turns = Turns(count)
         self._sweep: asyncio.TimerHandle | None = None
@@ -38,15 +38,16 @@ class Threads:
 
     @property
     def free(self) -> int:
-        return self.count - self._made + len(self._idle)
+        return self.count - len(self._made) + len(self._idle)
 
     async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
         """Lends a thread when it is the client's turn. Raises Full after `within` seconds."""
         await self._turns.begin(client, within)
         if self._idle:
             return self._idle.pop()[1]
-        self._made += 1
-        return ThreadPoolExecutor(1, f"{self.name}-{self._made}")
+        made = ThreadPoolExecutor(1, f"{self.name}-{len(self._made) + 1}")
+        self._made.add(made)
+        return made
 
     def give_back(self, thread: ThreadPoolExecutor, client: Client) -> None:
         """Takes the thread back once it has done what it was given, however long that takes."""
@@ -69,14 +70,18 @@ class Threads:
             self.give_back(thread, client)
 
     def close(self) -> None:
-        """Closes the connections of all idle threads, and the threads, when the event loop has ended."""
-        while self._idle:
-            self._end(self._idle.pop()[1], wait=True)
+        """Closes the connections of all threads, and the threads, when the event loop has ended.
+
+        One that was lent then does not come back by itself.
+        """
+        self._idle.clear()
+        for thread in list(self._made):
+            self._end(thread, wait=True)
 
     def _end(self, thread: ThreadPoolExecutor, *, wait: bool) -> None:
         thread.submit(_close_connections)
         thread.shutdown(wait=wait)
-        self._made -= 1
+        self._made.discard(thread)
 
     def _take_back(self, thread: ThreadPoolExecutor, client: Client) -> None:
         self._idle.append((time.monotonic(), thread))
@@ -119,6 +124,8 @@ class Lease(Executor):
         )
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
+        # Who is not waited for any more does not wait for a thread either.
+        outcome.add_done_callback(lambda done: done.cancelled() and call.cancel())
         return outcome
 
     async def _borrow(self, outcome: Future[Any], work: Callable[[], Any]) -> None:

@@ -23,7 +23,7 @@ from portal.edge import app as edge_app
 from portal.edge import bodies, places, questions
 from portal.edge.app import Edge, with_edge
 from portal.edge.clients import Client as Sender
-from portal.edge.threads import Threads, close_all
+from portal.edge.threads import Lease, Threads, close_all
 from portal.edge.turns import Full
 from tests.waiting import PATIENCE
 
@@ -255,6 +255,28 @@ class TestThreads:
             return threads.free
 
         assert run(give_up()) == 1
+
+    def test_a_call_of_a_stream_that_nobody_waits_for_any_more_is_not_made(self) -> None:
+        async def leave() -> list[str]:
+            threads, made = Threads(1, "test"), []
+            lease = Lease(threads, await threads.take(BOB, 1), BOB)
+            lease.release()
+            thread = await threads.take(BOB, PATIENCE)
+            call = lease.submit(made.append, "left")
+            await asyncio.sleep(0)
+            call.cancel()
+            threads.give_back(thread, BOB)
+            await asyncio.wrap_future(lease.submit(made.append, "stayed"))
+            return made
+
+        assert run(leave()) == ["stayed"]
+
+    def test_a_thread_that_is_lent_when_all_ends_is_closed_too(self) -> None:
+        threads = Threads(1, "test")
+        thread = run(threads.take(BOB, 1))
+        close_all()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            thread.submit(str)
 
 
 class TestSilentDatabase:
