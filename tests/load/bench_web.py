@@ -260,9 +260,15 @@ async def measure(bench: Bench, options: argparse.Namespace) -> None:
     if options.streams:
         print(f"{len(opened)} streams open: {_told(statuses)}", flush=True)
     if options.users:
+        rounds = asyncio.create_task(
+            asyncio.to_thread(
+                in_portal, bench.portal, "rounds",
+                cluster=bench.scene["cluster"], seconds=options.warm_up + options.seconds,
+            )
+        )  # fmt: skip
         await bench.pages(options.users, options.think, options.warm_up)
         watch.counts.clear()
-        since, before, machine = time.time(), cpu_seconds(bench.portal.var), machine_seconds()
+        before, machine = cpu_seconds(bench.portal.var), machine_seconds()
         begun = time.perf_counter()
         laps = await bench.pages(options.users, options.think, options.seconds)
         elapsed = time.perf_counter() - begun
@@ -272,7 +278,7 @@ async def measure(bench: Bench, options: argparse.Namespace) -> None:
         print(f"database connections: {_spread(watch.counts)}")
         if opened:
             print(f"streams still open: {sum(one.is_open for one in opened)} of {len(opened)}")
-        report_rounds(in_portal(bench.portal, "rounds", cluster=bench.scene["cluster"], since=since))
+        report_rounds(await rounds)
     for connection in opened:
         connection.close()
     if options.submits:
@@ -321,9 +327,9 @@ def report_cost(
 
 
 def report_rounds(found: dict[str, Any]) -> None:
-    gaps = found["gaps"]
-    late = max((gap - found["quantum"] for gap in gaps), default=0.0)
-    print(f"quantum rounds: {len(gaps)}, every {found['quantum']:g} s; latest by {late:.1f} s")
+    shortest, longest = found["quanta"]
+    print(f"quantum rounds: {found['rounds']}, due every {shortest:.0f} to {longest:.0f} s, ", end="")
+    print(f"latest by {found['overdue']:.1f} s")
 
 
 def _cost(before: dict[str, float], after: dict[str, float], per: float = 1.0) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import random
 import sys
+import time
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import django
@@ -66,15 +66,19 @@ def fill(*, users: int, jobs: int, waiting: int) -> dict[str, Any]:
     }
 
 
-def rounds(*, cluster: int, since: float) -> dict[str, Any]:
-    """How far apart quantum rounds were since that moment (seconds since 1970), and how far they should be."""
-    held = Cluster.objects.get(pk=cluster)
-    times = [
-        at.timestamp()
-        for at in held.rounds.filter(kind="quantum").order_by("at").values_list("at", flat=True)
-    ]
-    gaps = [later - earlier for earlier, later in pairwise(times) if later >= since]
-    return {"quantum": held.effective_quantum, "gaps": gaps}
+def rounds(*, cluster: int, seconds: float) -> dict[str, Any]:
+    """Watches for so long how many quantum rounds there are, and how many seconds the latest one was overdue."""
+    until, overdue, quanta, numbers = time.monotonic() + seconds, 0.0, set(), set()
+    while time.monotonic() < until:
+        held = Cluster.objects.get(pk=cluster)
+        last = held.rounds.filter(kind="quantum").order_by("-number").values("number", "at").first()
+        if last is not None:
+            numbers.add(last["number"])
+            quanta.add(held.effective_quantum)
+            waited = (now_from_database() - last["at"]).total_seconds()
+            overdue = max(overdue, waited - held.effective_quantum)
+        time.sleep(0.25)
+    return {"rounds": len(numbers) - 1, "overdue": overdue, "quanta": [min(quanta), max(quanta)]}
 
 
 def _people(users: int) -> list[tuple[User, Tenant]]:
