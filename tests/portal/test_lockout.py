@@ -19,6 +19,7 @@ from django.urls import reverse
 
 from accounting.models import AuditEvent, User
 from portal.account import forms, lockout
+from portal.edge.threads import close_all
 from portal.models import PasswordTries
 from portal.tasks import forget_password_tries
 from portal.tokens.actions import reset_password
@@ -224,6 +225,7 @@ def test_behind_a_proxy_nobody_locks_out_whoever_else_it_serves(settings: LazySe
         assert await log_in(f"{MALLORY}, {HOME}", PASSWORD) == 302
 
     asyncio.run(attack())
+    close_all()
 
 
 @pytest.mark.django_db(transaction=True)

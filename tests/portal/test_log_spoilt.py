@@ -15,6 +15,7 @@ from django.test import AsyncClient, Client
 from django.urls import reverse
 
 from portal.asgi import application
+from portal.edge.threads import close_all
 from portal.jobs import log_views, logs
 from scheduling.backends import backend_for
 from scheduling.backends.local import removal
@@ -220,6 +221,7 @@ def test_a_search_ends_when_its_reader_leaves(
 
     sent: list[dict[str, Any]] = []
     async_to_sync(request)()
+    close_all()
     assert looks
     assert len(looks) < 20
     assert sent == []

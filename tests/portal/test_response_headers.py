@@ -11,6 +11,7 @@ from django.conf import LazySettings
 from django.test import Client
 from django.urls import reverse
 
+from portal.edge.threads import close_all
 from portal.response_headers import SECURITY, with_security_headers
 
 KINDS = {
@@ -35,7 +36,10 @@ def ask(path: str, *, host: str = "localhost", method: str = "GET") -> httpx.Res
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, headers={"Host": host})
 
-    return asyncio.run(call())
+    try:
+        return asyncio.run(call())
+    finally:
+        close_all()
 
 
 @pytest.mark.django_db(transaction=True)
