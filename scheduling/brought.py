@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from scheduling.paths import SECRETS, VOLUMES, is_in
 
 # As Kubernetes has it for labels of names: what is named so can be part of an object's name and of a path.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -18,8 +19,6 @@ QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 LEAST_MEMORY = 2**20
-# Where things lie when nothing else is said.
-SECRETS, VOLUMES = "/secrets", "/volumes"
 # Whoever mounts something here hides what the image, the node or Fairlot itself has there.
 SYSTEM = (
     "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/job", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run",
@@ -85,11 +84,6 @@ def check_apart(places: Sequence[tuple[str, str]]) -> None:
         for other, taken in places[:at]:
             if is_in(path, taken) or is_in(taken, path):
                 raise ValueError(f"{name} at {path} and {other} at {taken} are in each other's way")
-
-
-def is_in(path: str, folder: str) -> bool:
-    """Whether `path` is `folder`, or lies in it."""
-    return PurePosixPath(path).is_relative_to(folder)
 
 
 def read_bytes(text: str) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduling.brought import SECRETS, VOLUMES, is_in, read_bytes
+from scheduling.brought import read_bytes
+from scheduling.paths import SECRETS, VOLUMES, is_in
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from scheduling.backends.base import Secrets
 from scheduling.backends.kubernetes.api import Api, Missing, Object, Refused, Taken, Unauthorized
-from scheduling.brought import SECRETS
+from scheduling.paths import SECRETS
 
 PATH = "/api/v1/namespaces/{}/secrets"
 OPAQUE = "Opaque"

@@ -13,12 +13,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scheduling.backends import opening
-from scheduling.backends.base import Secrets
 from scheduling.backends.local import removal
 from scheduling.backends.local.files import JobFiles
-from scheduling.brought import SECRETS, is_in
+from scheduling.paths import SECRETS, is_in
+
+if TYPE_CHECKING:
+    from scheduling.backends.base import Secrets
 
 logger = logging.getLogger(__name__)
 

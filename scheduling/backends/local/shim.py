@@ -43,14 +43,31 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
     still ahead of us, or finds it free.
     """
     with files.orders_lock(inf):
-        gang = read_json(files.gang)
-        status = read_json(files.status(gang["epoch"])) if gang else None
-        if gang is None or status is None or status["phase"] != "starting" or status["supervisor"]:
+        if (found := _ordered(files)) is None:
             os.close(run_lock)
             return None
+        gang, status = found
         status["supervisor"] = processes.own_name()
         write_json(files.status(gang["epoch"]), status)
     return gang
+
+
+def is_over(files: JobFiles, run_lock: int) -> bool:
+    """Whether no newer gang is to be run; gives the run lock back then, as `claim` does."""
+    with files.orders_lock(inf):
+        if _ordered(files) is not None:
+            return False
+        os.close(run_lock)
+        return True
+
+
+def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The newest gang and its status if no supervisor has it yet."""
+    gang = read_json(files.gang)
+    status = read_json(files.status(gang["epoch"])) if gang else None
+    if gang is None or status is None or status["phase"] != "starting" or status["supervisor"]:
+        return None
+    return gang, status
 
 
 def main(mode: str, root: str, job_id: str, lock: str) -> None:
@@ -63,7 +80,9 @@ def main(mode: str, root: str, job_id: str, lock: str) -> None:
     if gang is None:
         return
     Supervisor(files, gang).run()
-    # A newer gang may have been ordered meanwhile. A fresh start of this program owes nothing to this run.
+    if is_over(files, run_lock):
+        return
+    # A newer gang was ordered meanwhile. A fresh start of this program owes nothing to this run.
     os.set_inheritable(run_lock, True)
     os.execv(sys.executable, [sys.executable, "-I", __file__, "go-on", root, job_id, lock])  # noqa: S606
 
