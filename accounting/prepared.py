@@ -21,7 +21,7 @@ M = TypeVar("M", bound=models.Model)
 Value: TypeAlias = "int | str | Sequence[int]"
 Place: TypeAlias = "tuple[int, int | None]"  # which of a call's values, and which one of a list
 
-# Of lists each length has an SQL of its own; so many are kept of one query.
+# Of lists each length has an SQL of its own; so many are prepared of one query, others are asked as they come.
 MOST_SHAPES = 64
 # What stands for a value while the SQL is made; nobody's key is as large.
 FIRST_MARK = 2**62
@@ -45,9 +45,9 @@ class Prepared(Generic[M]):
         try:
             made = self._made[shape]
         except KeyError:
-            made = _make(self._build, values)
-            if len(self._made) < MOST_SHAPES:
-                self._made[shape] = made
+            if len(self._made) >= MOST_SHAPES:
+                return list(self._build(*values))
+            made = self._made[shape] = _make(self._build, values)
         return [] if made is None else made.ask(values)
 
     def first(self, *values: Value) -> Any | None:

@@ -143,8 +143,10 @@ def usage_report(
         found = add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
     of_all, sums = sources, tuple[UsageRow, ...]()
-    # Whatever was used is in one of the rows then, but a segment may be in two days.
-    if totals and by and unit is None and len(rows) == found.count and not (largest and largest.start):
+    # Whatever was used is in one of the rows then. But a segment may be in two days, and where bills are archived
+    # jobs lack what the totals have.
+    has_all = by and unit is None and len(rows) == found.count and not (largest and largest.start)
+    if totals and has_all and sources.lacks_before() is None:
         sums = _totals_of(rows)
     elif totals:
         of_all = Sources(scope, Row(None, time_zone), by_job=job_id is not None)

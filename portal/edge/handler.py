@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from threading import Lock
+from typing import IO
 
 from asgiref.sync import sync_to_async
 from django.core import signals
@@ -38,29 +39,34 @@ class Handler(ASGIHandler):
         except RequestAborted:
             return
         set_script_prefix(get_script_prefix(scope))
+        visit = _Visit()
         try:
-            await self._while_there(receive, self._exchange(scope, body, send))
+            await self._while_there(receive, self._exchange(visit, scope, body, send))
         finally:
-            body.close()
+            if visit.end():
+                await sync_to_async(visit.close)()
 
-    async def _exchange(self, scope: Scope, body: Any, send: Send) -> None:
-        answer = await sync_to_async(self._answer)(scope, body)
-        try:
-            await self.send_response(answer, send)
-        finally:
-            if answer.streaming:
-                await sync_to_async(answer.close)()
+    async def _exchange(self, visit: _Visit, scope: Scope, body: IO[bytes], send: Send) -> None:
+        answer = await sync_to_async(self._answer)(visit, scope, body)
+        await self.send_response(answer, send)
 
-    def _answer(self, scope: Scope, body: Any) -> HttpResponseBase:
+    def _answer(self, visit: _Visit, scope: Scope, body: IO[bytes]) -> HttpResponseBase:
         """The answer; complete and closed unless it is a stream."""
         signals.request_started.send(sender=self.__class__, scope=scope)
-        request, refusal = self.create_request(scope, body)
-        answer = refusal if request is None else self.get_response(request)
+        try:
+            request, refusal = self.create_request(scope, body)
+            answer = refusal if request is None else self.get_response(request)
+        except BaseException:  # the client of an asynchronous view has left: there is no answer to be closed
+            signals.request_finished.send(sender=self.__class__)
+            raise
+        finally:
+            body.close()
         answer._handler_class = self.__class__
         if isinstance(answer, FileResponse):
             answer.block_size = self.chunk_size
-        if not answer.streaming:
-            answer.close()
+        visit.answer = answer
+        if not answer.streaming or visit.is_over:
+            visit.close()
         return answer
 
     async def _while_there(self, receive: Receive, work: Awaitable[None]) -> None:
@@ -70,9 +76,33 @@ class Handler(ASGIHandler):
         try:
             await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone = not working.done()
+            is_gone = not working.done()
             working.cancel()
             leaving.cancel()
             ends = await asyncio.gather(working, leaving, return_exceptions=True)
-        if isinstance(ends[0], Exception) and not gone:
-            raise ends[0]
+        error = ends[0]
+        try:
+            if isinstance(error, Exception) and not is_gone:
+                raise error
+        finally:
+            del error, ends, working, leaving  # an error that leads to itself would keep the connection open
+
+
+class _Visit:
+    """What is left of a request when it is over: an answer that somebody must close, once."""
+
+    def __init__(self) -> None:
+        self.answer: HttpResponseBase | None = None
+        self.is_over = False
+        self._lock = Lock()
+
+    def end(self) -> bool:
+        """Nobody waits for the answer any more; tells whether there is one to be closed."""
+        self.is_over = True
+        return self.answer is not None
+
+    def close(self) -> None:
+        with self._lock:
+            answer, self.answer = self.answer, None
+        if answer is not None:
+            answer.close()

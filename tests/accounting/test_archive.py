@@ -499,6 +499,11 @@ def test_a_report_that_needs_single_minutes_says_that_they_are_archived(past: Ca
     ):
         report = usage_report(past.olga, begins, None, by=by, time_zone=zone)
         assert (report.lacks_before == LAST) == lacks, (begins, by, zone)
+        assert report.totals == usage_report(past.olga, begins, None, time_zone=zone).totals, (
+            begins,
+            by,
+            zone,
+        )
 
 
 def test_of_an_archived_month_a_team_is_told_all_but_parts_of_days_of_other_clocks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import Count, F
 
 from accounting.models import Membership, Tenant, User
@@ -68,6 +69,11 @@ def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
     for length in range(1, MOST_SHAPES + 20):
         assert ask([people.astro.pk, *range(10_000, 10_000 + length - 1)]) == [(people.astro.pk,)]
     assert len(ask._made) == MOST_SHAPES
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%accounting_tenant%IN (%'"
+        )
+        assert cursor.fetchone() == (MOST_SHAPES,), "the others are not left in the connection"
 
 
 def test_what_does_not_pass_its_values_on_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,13 +18,14 @@ from portal.edge.app import Edge
 from portal.edge.handler import Handler
 from portal.edge.threads import close_all
 from tests.portal.test_edge import Call, run, until
+from tests.waiting import PATIENCE
 
 
 class Seen:
     """What happened to the views below."""
 
     def __init__(self) -> None:
-        self.began, self.ended, self.signals = False, False, [0, 0]
+        self.began, self.ended, self.signals, self.go_on = False, False, [0, 0], threading.Event()
 
 
 seen = Seen()
@@ -50,10 +52,25 @@ async def _pieces() -> AsyncIterator[bytes]:
         seen.ended = True
 
 
+async def short(request: HttpRequest) -> StreamingHttpResponse:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"all"
+
+    return StreamingHttpResponse(pieces())
+
+
+def late(request: HttpRequest) -> StreamingHttpResponse:
+    seen.began = True
+    assert seen.go_on.wait(PATIENCE)
+    return StreamingHttpResponse([b"late"])
+
+
 urlpatterns = [
     path("plain/", lambda request: HttpResponse(request.body)),
     path("wrong/", lambda request: 1 / 0),  # type: ignore[arg-type,return-value]
     path("waits/", waits),
+    path("short/", short),
+    path("late/", late),
     path("streams/", streams),
     path("healthz", lambda request: HttpResponse(), name="healthz"),
     path("login/", lambda request: HttpResponse(), name="login"),
@@ -101,6 +118,36 @@ def test_what_goes_wrong_in_a_view_is_an_answer() -> None:
     assert seen.signals == [1, 1]
 
 
+def test_a_stream_is_closed_though_its_client_is_told_gone_at_its_end() -> None:
+    """As a server does whose client has all that it asked for."""
+
+    class Ending(Call):
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                self.left.set()
+                await asyncio.sleep(0)
+
+    for count in range(1, 21):
+        call = run(Ending("/short/", body=[b""]).to(Edge(Handler()).serve))
+        assert (call.status, call.body) == (200, b"all")
+        assert seen.signals == [count, count]
+
+
+def test_who_leaves_before_a_stream_begins_leaves_it_closed() -> None:
+    async def leave() -> None:
+        call = Call("/late/", body=[b""])
+        served = asyncio.create_task(call.to(Edge(Handler()).serve))
+        await until(lambda: seen.began)
+        call.left.set()
+        await served
+        assert seen.signals == [1, 0]
+        seen.go_on.set()
+        await until(lambda: seen.signals == [1, 1])
+
+    run(leave())
+
+
 def test_an_asynchronous_view_ends_when_its_client_leaves() -> None:
     async def leave() -> Call:
         call = Call("/waits/", body=[b""])
@@ -112,6 +159,7 @@ def test_an_asynchronous_view_ends_when_its_client_leaves() -> None:
 
     assert run(leave()).status == 0
     assert seen.ended
+    assert seen.signals == [1, 1]
 
 
 def test_a_stream_ends_when_its_client_leaves() -> None:
