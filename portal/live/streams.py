@@ -18,6 +18,8 @@ from django.db.models.functions import Now
 from django.http import HttpRequest, StreamingHttpResponse
 
 from accounting.models import User
+from accounting.models.tenants import roles_read_once
+from accounting.prepared import Prepared
 from portal.edge.turns import Full
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ class Rights:
     """
 
     def __init__(self, request: HttpRequest, user: User, may_see: Callable[[User], bool]) -> None:
-        self._session_key = request.session.session_key
+        self._session_key = request.session.session_key or ""
         self._user_id, self._password = user.pk, user.password
         self._may_see = may_see
         self._unanswered = 0
@@ -85,11 +87,20 @@ class Rights:
         return holds
 
     def _ask(self) -> bool:
-        session = Session.objects.filter(session_key=self._session_key, expire_date__gt=Now())
-        # A new password ends all sessions, as for pages.
-        user = User.objects.filter(Exists(session), pk=self._user_id, is_active=True, password=self._password)
-        found = user.first()
-        return found is not None and self._may_see(found)
+        with roles_read_once():
+            found = _signed_in.first(self._session_key, self._user_id, self._password)
+            return found is not None and self._may_see(found)
+
+
+# Hundreds of streams ask every few seconds. A new password ends all sessions, as for pages.
+_signed_in = Prepared(
+    lambda session, user, password: User.objects.filter(
+        Exists(Session.objects.filter(session_key=session, expire_date__gt=Now())),
+        pk=user,
+        is_active=True,
+        password=password,
+    )
+)
 
 
 class CutOff(Exception):
