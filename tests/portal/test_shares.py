@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import LazySettings
+from django.http import HttpResponse
 from django.urls import reverse
 
 from portal.edge import app as edge_app
 from portal.edge import bodies
 from portal.edge.app import STREAMS, Edge
 from portal.edge.clients import Client, client_of
+from portal.edge.handler import Handler
 from portal.edge.turns import Turns
 from tests.portal.test_edge import Busy, Call, _ended, addresses, portal_of, run, until  # noqa: F401
 from tests.waiting import PATIENCE
@@ -254,3 +256,35 @@ def test_a_stranger_who_guesses_passwords_leaves_room_to_who_signs_in(settings: 
         return login.status
 
     assert run(crowd()) == 200
+
+
+def test_who_leaves_keeps_the_turn_until_the_password_is_hashed(
+    settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.FAIRLOT_PASSWORDS_AT_ONCE = 1
+    monkeypatch.setattr(edge_app, "WAIT_SECONDS", PATIENCE)
+    busy = Busy()
+
+    class Hashing(Handler):
+        def _answer(self, scope: Any, body: Any) -> HttpResponse:
+            return HttpResponse(busy())
+
+    def login(address: str) -> Call:
+        return Call("/account/login/", "POST", {"content-length": "1"}, [b"x"], address)
+
+    async def crowd() -> tuple[int, int]:
+        edge = Edge(Hashing())
+        first, second = login(MALLORY), login(BOB)
+        leaving = asyncio.create_task(first.to(edge.serve))
+        await until(lambda: busy.now == 1)
+        first.left.set()
+        await leaving
+        staying = asyncio.create_task(second.to(edge.serve))
+        await until(lambda: busy.now == 2 or bool(edge.hashing._waiting))
+        busy.go_on.set()
+        await staying
+        await until(lambda: edge.pages.free == edge.pages.count)
+        return second.status, edge.hashing._of_logins.taken
+
+    assert run(crowd()) == (200, 0)
+    assert busy.most == 1
