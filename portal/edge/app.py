@@ -54,10 +54,11 @@ class Edge:
         self.probe = Probe()
         self.health = Health(self.probe)
         self.bodies = Bodies()
-        self.pages = Threads(pages_at_once(), "pages")
+        self.pages = Threads(pages_at_once(), "pages", may_be_slow=True)
         self.streams = Threads(streams_at_once(), "streams")
         self.static = Threads(STATIC_THREADS, "static")
-        self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE)
+        # Slow at times, for a login waits for its thread during its turn.
+        self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE, may_be_slow=True)
         self._left_behind: set[asyncio.Task[None]] = set()
         self._health_path = reverse("healthz")
 

@@ -24,15 +24,15 @@ BORROW_SECONDS = 30.0
 class Threads:
     """A fixed number of single threads, lent to one request at a time; the last one used is lent first.
 
-    No login has more than half of them at once, and no address all, so that slow requests of one client leave
-    threads to others. Belongs to one event loop; everything but the work itself is called there.
+    No login has more than half of them at once, and no address all where requests `may_be_slow`, so that those of
+    one client leave threads to others. Belongs to one event loop; everything but the work itself is called there.
     """
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
         self.count, self.name = count, name
         self._made: set[ThreadPoolExecutor] = set()
         self._idle: list[tuple[float, ThreadPoolExecutor]] = []  # since when, in order of it
-        self._turns = Turns(count)
+        self._turns = Turns(count, may_be_slow=may_be_slow)
         self._sweep: asyncio.TimerHandle | None = None
         _all.add(self)
 
