@@ -115,21 +115,32 @@ class LoopbackOnlyMiddleware:
 
 # Asked for each request of a stranger, so not of the database each time.
 LOCAL_CLUSTER_KNOWN_FOR = 5.0  # seconds
-_local_cluster: tuple[float, bool] = (float("-inf"), False)
+_UNKNOWN = (float("-inf"), True)  # when it was asked, and the cautious answer
+_local_cluster = _UNKNOWN
 
 
 def _has_local_cluster(*, as_last_known: bool) -> bool:
-    """Tells whether there is one. For static files an old answer will do: their threads keep off the database."""
-    global _local_cluster  # noqa: PLW0603 - one answer for the process
+    """Tells whether there is one, or for static files whether there was: their threads keep off the database."""
     at, found = _local_cluster
-    known_for = time.monotonic() - at  # infinite when it was never asked
-    if known_for > LOCAL_CLUSTER_KNOWN_FOR and not (as_last_known and known_for < float("inf")):
-        found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
-        _local_cluster = (time.monotonic(), found)
+    if as_last_known or time.monotonic() - at <= LOCAL_CLUSTER_KNOWN_FOR:
+        return found
+    return learn_of_local_cluster()
+
+
+def learn_of_local_cluster() -> bool:
+    """Asks the database, for all requests of the next seconds and all static files."""
+    global _local_cluster  # noqa: PLW0603 - one answer for the process
+    found = Cluster.objects.filter(backend=Cluster.Backend.LOCAL).exists()
+    _local_cluster = (time.monotonic(), found)
     return found
+
+
+def knows_of_local_cluster() -> bool:
+    """Tells whether the database was ever asked; static files are for this machine only until then."""
+    return _local_cluster != _UNKNOWN
 
 
 def forget_local_cluster() -> None:
     """Has the next request ask the database again."""
     global _local_cluster  # noqa: PLW0603 - as above
-    _local_cluster = (float("-inf"), False)
+    _local_cluster = _UNKNOWN

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import ThreadSensitiveContext
@@ -55,10 +54,11 @@ class Edge:
         self.probe = Probe()
         self.health = Health(self.probe)
         self.bodies = Bodies()
-        self.pages = Threads(pages_at_once(), "pages")
+        self.pages = Threads(pages_at_once(), "pages", may_be_slow=True)
         self.streams = Threads(streams_at_once(), "streams")
         self.static = Threads(STATIC_THREADS, "static")
-        self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE)
+        # Slow at times, for a login waits for its thread during its turn.
+        self.hashing = Turns(settings.FAIRLOT_PASSWORDS_AT_ONCE, may_be_slow=True)
         self._left_behind: set[asyncio.Task[None]] = set()
         self._health_path = reverse("healthz")
 
@@ -83,21 +83,38 @@ class Edge:
         threads = self._threads_for(scope["path"])
         if self.probe.is_silent and threads is not self.static and not await self.probe.responds(within=1.0):
             raise Refused(SILENT)
-        async with self._hashing(scope, client):
-            lease = Lease(threads, await self._take(threads, client), client)
-            exchange = _Exchange(send, lease)
-            task = asyncio.create_task(self._run(lease, scope, receive, exchange))
-            task.add_done_callback(lambda _: lease.finish())
-            try:
-                await self._until_answered(task, exchange, arrived)
-            except asyncio.CancelledError:
-                task.cancel()
-                raise
+        lease = await self._lease(threads, scope, client)
+        exchange = _Exchange(send, lease)
+        task = asyncio.create_task(self._run(lease, scope, receive, exchange))
+        task.add_done_callback(lambda _: lease.finish())
+        try:
+            await self._until_answered(task, exchange, arrived)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
 
     def _threads_for(self, path: str) -> Threads:
         if path.startswith(settings.STATIC_URL):
             return self.static
         return self.streams if STREAMS.fullmatch(path) else self.pages
+
+    async def _lease(self, threads: Threads, scope: Scope, client: Client) -> Lease:
+        """Waits for a thread; a login waits for its turn before, so that few of them go on to one. Raises Refused.
+
+        That turn ends when the thread comes back: who leaves meanwhile does not stop the hashing.
+        """
+        if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
+            return Lease(threads, await self._take(threads, client), client)
+        try:
+            await self.hashing.begin(client, WAIT_SECONDS)
+        except Full:
+            raise Refused(HASHING_BUSY) from None
+        try:
+            thread = await self._take(threads, client)
+        except BaseException:
+            self.hashing.end(client)
+            raise
+        return Lease(threads, thread, client, also=lambda: self.hashing.end(client))
 
     async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
         """Waits for a thread, but not for a database that does not answer. Raises Refused."""
@@ -138,21 +155,6 @@ class Edge:
         self._left_behind.discard(task)
         if not task.cancelled() and (error := task.exception()):
             logger.warning("a request that was given up ended with %r", error)
-
-    @asynccontextmanager
-    async def _hashing(self, scope: Scope, client: Client) -> AsyncIterator[None]:
-        """Keeps logins from taking all threads: few at a time go on to one. Raises Refused."""
-        if scope["method"] != "POST" or _name_of(scope["path"]) not in HASHING:
-            yield
-            return
-        try:
-            await self.hashing.begin(client, WAIT_SECONDS)
-        except Full:
-            raise Refused(HASHING_BUSY) from None
-        try:
-            yield
-        finally:
-            self.hashing.end(client)
 
 
 class _Exchange:

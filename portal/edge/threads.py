@@ -24,15 +24,15 @@ BORROW_SECONDS = 30.0
 class Threads:
     """A fixed number of single threads, lent to one request at a time; the last one used is lent first.
 
-    No login has more than half of them at once, and no address all, so that slow requests of one client leave
-    threads to others. Belongs to one event loop; everything but the work itself is called there.
+    No login has more than half of them at once, and no address all where requests `may_be_slow`, so that those of
+    one client leave threads to others. Belongs to one event loop; everything but the work itself is called there.
     """
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, *, may_be_slow: bool = False) -> None:
         self.count, self.name = count, name
         self._made: set[ThreadPoolExecutor] = set()
         self._idle: list[tuple[float, ThreadPoolExecutor]] = []  # since when, in order of it
-        self._turns = Turns(count)
+        self._turns = Turns(count, may_be_slow=may_be_slow)
         self._sweep: asyncio.TimerHandle | None = None
         _all.add(self)
 
@@ -49,13 +49,15 @@ class Threads:
         self._made.add(made)
         return made
 
-    def give_back(self, thread: ThreadPoolExecutor, client: Client) -> None:
-        """Takes the thread back once it has done what it was given, however long that takes."""
+    def give_back(
+        self, thread: ThreadPoolExecutor, client: Client, also: Callable[[], None] | None = None
+    ) -> None:
+        """Takes the thread back once it has done what it was given, however long that takes; does `also` then."""
         loop = asyncio.get_running_loop()
 
         def done(_: Future[None]) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._take_back, thread, client)
+                loop.call_soon_threadsafe(self._take_back, thread, client, also)
 
         thread.submit(close_old_connections).add_done_callback(done)
 
@@ -83,11 +85,13 @@ class Threads:
         thread.shutdown(wait=wait)
         self._made.discard(thread)
 
-    def _take_back(self, thread: ThreadPoolExecutor, client: Client) -> None:
+    def _take_back(self, thread: ThreadPoolExecutor, client: Client, also: Callable[[], None] | None) -> None:
         self._idle.append((time.monotonic(), thread))
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_idle)
         self._turns.end(client)
+        if also is not None:
+            also()
 
     def _close_idle(self) -> None:
         """Closes connections that nobody needed for a while, from the one that rested longest."""
@@ -104,11 +108,17 @@ class Lease(Executor):
 
     Until `release`, all synchronous work of the request runs in its one thread. Afterwards each call runs in
     whichever thread is free, and after `finish`, when there is nothing left but to close files, in one that has
-    no connection.
+    no connection. `also` is done when the one thread has come back.
     """
 
-    def __init__(self, threads: Threads, thread: ThreadPoolExecutor, client: Client) -> None:
-        self._threads, self._client = threads, client
+    def __init__(
+        self,
+        threads: Threads,
+        thread: ThreadPoolExecutor,
+        client: Client,
+        also: Callable[[], None] | None = None,
+    ) -> None:
+        self._threads, self._client, self._also = threads, client, also
         self._thread: ThreadPoolExecutor | None = thread
         self._finished = False
         self._calls: set[asyncio.Task[None]] = set()
@@ -144,7 +154,7 @@ class Lease(Executor):
         """Gives the thread back; doing it twice changes nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._threads.give_back(thread, self._client)
+            self._threads.give_back(thread, self._client, self._also)
 
     def finish(self) -> None:
         """Like `release`, and nothing that follows needs the database."""

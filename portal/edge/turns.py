@@ -19,11 +19,13 @@ class Turns:
 
     A free turn goes to addresses in turn, and within each to its logins. One login has at most half of the turns,
     for its requests may be slow. One address leaves a quarter of them to others: many people may share it, and one
-    person may have many logins there. Belongs to one event loop.
+    person may have many logins there. Of fewer than four it may have all, unless they `may_be_slow`: short ones
+    keep nobody else waiting, and what is left would be too little for many people. Belongs to one event loop.
     """
 
-    def __init__(self, count: int) -> None:
-        self._of_addresses = Shares(count, max(1, count - max(1, count // 4)))
+    def __init__(self, count: int, *, may_be_slow: bool = False) -> None:
+        leaves = max(1, count // 4) if may_be_slow else count // 4
+        self._of_addresses = Shares(count, max(1, count - leaves))
         self._of_logins = Shares(count, max(1, count // 2))
         self._waiting: dict[str, dict[Client, Places]] = {}
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
+from django.db import OperationalError
+from django.test import Client
 
-from portal.settling import settle
+from portal import middleware, settling
+from portal.settling import look_around, settle
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -20,3 +26,33 @@ def test_what_stays_for_ever_is_no_garbage_to_look_for(thawed: None) -> None:
     gc.unfreeze()
     settle()
     assert gc.get_freeze_count() > len(gc.get_objects())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_static_files_are_served_to_everybody_from_the_start(client: Client) -> None:
+    look_around().join(PATIENCE)
+    assert middleware.knows_of_local_cluster()
+    with closing(client.get("/static/img/mark.svg", REMOTE_ADDR="203.0.113.7")) as answer:
+        assert answer.status_code == 200
+
+
+def test_a_server_starts_while_the_database_is_away_and_asks_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_back = threading.Event()
+
+    def learn() -> bool:
+        if not is_back.is_set():
+            raise OperationalError("connection refused")
+        monkeypatch.setattr(middleware, "_local_cluster", (0.0, False))
+        return False
+
+    monkeypatch.setattr(middleware, "learn_of_local_cluster", learn)
+    monkeypatch.setattr(settling, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(settling, "AGAIN_SECONDS", 0.01)
+    thread = look_around()
+    assert thread.is_alive()
+    assert not middleware.knows_of_local_cluster()
+    is_back.set()
+    thread.join(PATIENCE)
+    assert middleware.knows_of_local_cluster()

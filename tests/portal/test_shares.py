@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import LazySettings
+from django.http import HttpResponse
 from django.urls import reverse
 
 from portal.edge import app as edge_app
 from portal.edge import bodies
 from portal.edge.app import STREAMS, Edge
 from portal.edge.clients import Client, client_of
+from portal.edge.handler import Handler
 from portal.edge.turns import Turns
 from tests.portal.test_edge import Busy, Call, _ended, addresses, portal_of, run, until  # noqa: F401
 from tests.waiting import PATIENCE
@@ -119,20 +121,31 @@ class TestThreads:
         assert len(late) == len(attack) - busy.most
         assert {call.headers["retry-after"] for call in late} == {"5"}
 
-    def test_a_login_has_half_and_an_address_not_all(self) -> None:
-        async def count() -> tuple[int, int]:
-            turns = Turns(8)
-            begun = []
-            for clients in ([Client(MALLORY, "one")] * 8, [Client(MALLORY, str(n)) for n in range(8)]):
-                tasks = [asyncio.create_task(turns.begin(client, PATIENCE)) for client in clients]
-                await asyncio.sleep(0)
-                begun.append(sum(task.done() for task in tasks))
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            return begun[0], begun[0] + begun[1]
+    @pytest.mark.parametrize(
+        ("count", "may_be_slow", "of_login", "of_address"),
+        [
+            pytest.param(8, True, 4, 6, id="many"),
+            pytest.param(7, True, 3, 6, id="pages by default"),
+            pytest.param(2, True, 1, 1, id="as few pages as there may be"),
+            pytest.param(2, False, 1, 2, id="streams and sessions by default"),
+            pytest.param(4, False, 2, 3, id="streams of a large portal"),
+        ],
+    )
+    def test_a_login_has_half_and_an_address_more(
+        self, count: int, may_be_slow: bool, of_login: int, of_address: int
+    ) -> None:
+        async def begun(clients: list[Client]) -> int:
+            turns = Turns(count, may_be_slow=may_be_slow)
+            tasks = [asyncio.create_task(turns.begin(client, PATIENCE)) for client in clients]
+            await asyncio.sleep(0)
+            done = sum(task.done() for task in tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return done
 
-        assert run(count()) == (4, 6)
+        assert run(begun([Client(MALLORY, "one")] * count)) == of_login
+        assert run(begun([Client(MALLORY, str(number)) for number in range(count)])) == of_address
 
     def test_who_comes_with_many_made_up_logins_waits_no_less_than_others(self) -> None:
         async def order() -> list[str]:
@@ -218,6 +231,28 @@ class TestStreams:
 
         assert run(crowd()) == 503
 
+    def test_people_behind_one_address_have_all_threads_and_who_comes_from_elsewhere_is_next(self) -> None:
+        busy = Busy()
+        begun: list[str] = []
+
+        async def portal(scope: Any, receive: Any, send: Any) -> None:
+            begun.append(scope["client"][0])
+            await portal_of(busy)(scope, receive, send)
+
+        async def crowd() -> list[str]:
+            edge = Edge(portal)
+            campus = [Call("/live", headers=cookie(f"one-{n}"), address=MALLORY) for n in range(20)]
+            async with waiting(edge, campus) as tasks:
+                await until(lambda: busy.now == edge.streams.count)
+                tasks.append(asyncio.create_task(Call("/live", address=BOB).to(edge.serve)))
+                await until(lambda: BOB in edge.streams._turns._waiting)
+                busy.go_on.set()
+                await asyncio.gather(*tasks)
+            return begun[: edge.streams.count + 2]
+
+        # Who waits at the address was there before; then it is the other's turn.
+        assert run(crowd()) == [MALLORY, MALLORY, MALLORY, BOB]
+
     def test_streams_that_begin_take_no_thread_of_a_page(self) -> None:
         busy = Busy()
 
@@ -254,3 +289,35 @@ def test_a_stranger_who_guesses_passwords_leaves_room_to_who_signs_in(settings: 
         return login.status
 
     assert run(crowd()) == 200
+
+
+def test_who_leaves_keeps_the_turn_until_the_password_is_hashed(
+    settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.FAIRLOT_PASSWORDS_AT_ONCE = 1
+    monkeypatch.setattr(edge_app, "WAIT_SECONDS", PATIENCE)
+    busy = Busy()
+
+    class Hashing(Handler):
+        def _answer(self, scope: Any, body: Any) -> HttpResponse:
+            return HttpResponse(busy())
+
+    def login(address: str) -> Call:
+        return Call("/account/login/", "POST", {"content-length": "1"}, [b"x"], address)
+
+    async def crowd() -> tuple[int, int]:
+        edge = Edge(Hashing())
+        first, second = login(MALLORY), login(BOB)
+        leaving = asyncio.create_task(first.to(edge.serve))
+        await until(lambda: busy.now == 1)
+        first.left.set()
+        await leaving
+        staying = asyncio.create_task(second.to(edge.serve))
+        await until(lambda: busy.now == 2 or bool(edge.hashing._waiting))
+        busy.go_on.set()
+        await staying
+        await until(lambda: edge.pages.free == edge.pages.count)
+        return second.status, edge.hashing._of_logins.taken
+
+    assert run(crowd()) == (200, 0)
+    assert busy.most == 1

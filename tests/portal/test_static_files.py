@@ -36,3 +36,14 @@ def test_what_is_not_there_is_404_without_the_database(
 def test_what_is_there_is_served_without_the_database(client: Client, address: str) -> None:
     with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
         assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(("address", "status"), [("127.0.0.1", 200), (ELSEWHERE, 403)])
+def test_the_first_request_of_a_process_asks_no_database_either(
+    client: Client, address: str, status: int
+) -> None:
+    """There may be a local cluster, so others than this machine wait until that is known."""
+    assert not middleware.knows_of_local_cluster()
+    with closing(client.get("/static/img/mark.svg", REMOTE_ADDR=address)) as answer:
+        assert answer.status_code == status
+    assert not middleware.knows_of_local_cluster()
