@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -292,3 +295,68 @@ def test_a_link_put_in_the_place_of_a_volume_leads_nowhere(rig: Rig, tmp_path: P
     if rig.backend.isolation.namespaces:
         assert seen.end is End.START_FAILED
         assert "a symbolic link leads to" in seen.message
+
+
+@pytest.fixture
+def mount() -> Iterator[Callable[..., None]]:
+    """Mounts until the test's end; skips it where that is impossible."""
+    with ExitStack() as stack:
+
+        def do(*arguments: object) -> None:
+            done = subprocess.run(
+                ["mount", *map(str, arguments)], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+            stack.callback(subprocess.run, ["umount", "--lazy", str(arguments[-1])], check=True)
+
+        yield do
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (["--bind", "/dev", "{}/data/dev"], "services of the machine"),
+        (["-t", "proc", "proc", "{}/data/a b/proc"], "services of the machine"),
+        (["--bind", "{}/var/jobs", "{}/data"], "folders of jobs"),
+        (["--bind", "{}/var/jobs/1", "{}/data/1"], "folders of jobs"),
+        (["--bind", "{}/var", "{}/data/var"], "folders of jobs"),
+    ],
+)
+def test_what_is_private_is_no_volume_by_way_of_a_mount_either(
+    here: World, tmp_path: Path, mount: Callable[..., None], what: list[str], words: str
+) -> None:
+    what = [word.format(tmp_path) for word in what]
+    for place in (Path(what[-1]), tmp_path / "var" / "jobs" / "1"):
+        place.mkdir(parents=True, exist_ok=True)
+    assert grant(here, "before", source=str(tmp_path / "data"), read_only=False)
+    mount(*what)
+    with pytest.raises(Refused, match=words) as refused:
+        grant(here, "x", source=str(tmp_path / "data"), read_only=False)
+    assert refused.value.field == "source"
+
+
+def test_a_start_is_refused_when_jobs_folders_were_mounted_in_a_volume(
+    rig: Rig, tmp_path: Path, mount: Callable[..., None]
+) -> None:
+    (tmp_path / "data" / "jobs").mkdir(parents=True)
+    mount("--bind", rig.root, tmp_path / "data" / "jobs")
+    mounts = [Mount("data", "/volumes/data", str(tmp_path / "data"), read_only=False)]
+    seen = rig.wait(rig.start(rig.gang("true", mounts=mounts)))
+    assert seen.end is End.START_FAILED
+    assert "the volume data is refused" in seen.message
+
+
+def test_what_is_mounted_in_a_writable_volume_has_no_devices(
+    rig: Rig, tmp_path: Path, mount: Callable[..., None]
+) -> None:
+    below = tmp_path / "data" / "disk"
+    below.mkdir(parents=True)
+    mount("-t", "tmpfs", "tmpfs", below)
+    subprocess.run(["mknod", "-m", "666", str(below / "null"), "c", "1", "3"], check=True)
+    if not rig.backend.isolation.namespaces:
+        pytest.skip("jobs have no mounts of their own here")
+    mounts = [Mount("data", "/volumes/data", str(tmp_path / "data"), read_only=False)]
+    script = 'cd "$FAIRLOT_VOLUMES_DIR/data/disk" && ls && ! cat null && grep /data/disk /proc/self/mountinfo'
+    assert rig.wait(rig.start(rig.gang(script, mounts=mounts))).end is End.SUCCEEDED, rig.log()
+    assert "nosuid,nodev" in rig.log()

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from scheduling.backends.local import devices
+from scheduling.backends.local import devices, mounts
 from scheduling.backends.local.files import OWN, read_json, write_json
 from scheduling.backends.local.sandbox import PASSING, REFUSED, Bind, Confinement, View
 
@@ -176,6 +176,16 @@ class Places:
         for what, places in private.items():
             if any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in places):
                 return f"{what} are in {folder}, or it is in them. Choose a folder that holds data alone."
+        try:  # mounts lead there by other paths
+            shown = mounts.parts([folder])
+            found = [(list(private)[-1], one) for one in shown if one.kind in mounts.OF_THE_KERNEL]
+            for what, places in private.items():
+                theirs = mounts.parts(place for place in places if place.exists() and not place.is_symlink())
+                found += [(what, one) for one in shown if any(map(one.overlaps, theirs))]
+            for what, one in found:
+                return f"{what} are mounted at {one.point}. Choose a folder that holds data alone."
+        except (OSError, LookupError, ValueError) as error:
+            return f"What is mounted in {folder} cannot be found out ({error})."
         return ""
 
     def _view(self, folder: Path, binds: Sequence[Bind], uid: int | None) -> View:

@@ -399,12 +399,10 @@ def _make_place(path: str, *, is_folder: bool) -> None:
 
 def _bind(source: int, path: str, *, writable: bool) -> None:
     _mount(f"/proc/self/fd/{source}", path, "", MS_BIND | MS_REC)
-    _set_flags(
-        path,
-        add=MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (0 if writable else MOUNT_ATTR_RDONLY),
-        remove=MOUNT_ATTR_RDONLY if writable else 0,
-        recursive=not writable,
-    )
+    kept = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (0 if writable else MOUNT_ATTR_RDONLY)
+    _set_flags(path, add=kept, recursive=True)  # what is mounted below comes along
+    if writable:
+        _set_flags(path, remove=MOUNT_ATTR_RDONLY)
 
 
 # --- the probe -----------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""Which file systems a folder shows, whatever paths lead to them: a bind mount is no link."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+# Of the kernel: they show the machine's processes and devices wherever they are mounted.
+OF_THE_KERNEL = frozenset(
+    {"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "nsfs", "bpf", "configfs", "mqueue"}
+    | {"debugfs", "tracefs", "securityfs", "efivarfs", "pstore", "fusectl", "binfmt_misc", "rpc_pipefs"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a file system, and where it is seen."""
+
+    kind: str
+    device: str
+    root: Path  # within the file system
+    point: Path  # in this process's mounts
+
+    def overlaps(self, other: Part) -> bool:
+        """Whether one is the other, or in it."""
+        return self.device == other.device and (
+            self.root.is_relative_to(other.root) or other.root.is_relative_to(self.root)
+        )
+
+
+def parts(places: Iterable[Path]) -> list[Part]:
+    """What `places`, without links, show: of their own file systems, and those mounted below. OSError."""
+    with ExitStack() as stack:
+        fds = []
+        for place in places:
+            fd = os.open(place, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+            stack.callback(os.close, fd)
+            fds += [(place, fd)]
+        known = _mounted()
+        found = []
+        for place, fd in fds:
+            said = Path(f"/proc/self/fdinfo/{fd}").read_text()
+            own = known[int(re.findall(r"^mnt_id:\s*(\d+)", said, re.MULTILINE)[0])]
+            found.append(replace(own, root=own.root / place.relative_to(own.point), point=place))
+            found += [one for one in known.values() if one.point != place and one.point.is_relative_to(place)]
+        return found
+
+
+def _mounted() -> dict[int, Part]:
+    found = {}
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        left, _, right = line.partition(b" - ")
+        number, _, device, root, point, *_ = left.split(b" ")
+        found[int(number)] = Part(right.split(b" ")[0].decode(), device.decode(), _path(root), _path(point))
+    return found
+
+
+def _path(written: bytes) -> Path:
+    """Spaces and the like are octal there."""
+    return Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), written)))
