@@ -22,7 +22,8 @@ def test_yaml_is_read_up_to_64_kib() -> None:
 
 @pytest.mark.parametrize("field", ["variables", "secrets"])
 @pytest.mark.parametrize(
-    "name", [*(f"{vendor}_VISIBLE_DEVICES" for vendor in OF_VENDORS), *RESERVED_VARIABLES, "FAIRLOT_X"]
+    "name",
+    [*(f"{vendor}_VISIBLE_DEVICES" for vendor in OF_VENDORS), *sorted(RESERVED_VARIABLES), "FAIRLOT_X"],
 )
 def test_variables_that_hand_out_devices_or_are_fairlots_are_refused(field: str, name: str) -> None:
     value = "team/key" if field == "secrets" else "all"
