@@ -35,5 +35,5 @@ def test_every_variable_of_make_up_is_documented():
     for path in (ROOT / "embedded").glob("*.py"):
         read |= names_in(calls_on(path, "os.environ"))
     read |= set(re.findall(r"FAIRLOT_TEST_[A-Z_]+", (ROOT / "tests" / "conftest.py").read_text()))
-    read |= set(re.findall(r"\$\{([A-Z]+):-python3", (ROOT / "bin" / "bootstrap").read_text()))
+    read |= set(re.findall(r"\$\{([A-Z]+):-/usr/bin/python3", (ROOT / "bin" / "bootstrap").read_text()))
     assert read - settings_names() == rows(EMBEDDED_PART).keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -34,6 +35,11 @@ from tests.make import LONG_AGO, Cast
 from tests.scheduling.world import World, world
 
 SECRETS = ("Astro", "astro", "alice", "Alice", "bob", "Bob", "supernova", "SUPERNOVA")
+
+
+def secrets_in(page: str) -> list[str]:
+    """Which of them begin a word there: a page's random token has "bob" in it once in two thousand times."""
+    return re.findall(rf"\b(?:{'|'.join(SECRETS)})", page)
 
 
 @dataclass
