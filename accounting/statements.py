@@ -23,7 +23,6 @@ class Statement:
     """
 
     def __init__(self, sql: str, *types: str) -> None:
-        self.sql = sql
         self._number = next(_numbers)
         name = f"fairlot_{self._number}"
         self._prepare = f"PREPARE {name}{_listed(types)} AS {sql}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from threading import Lock
 from typing import IO
@@ -17,6 +16,7 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from portal.edge.bodies import Message, Receive, Scope
+from portal.edge.racing import first_of
 
 Send = Callable[[Message], Awaitable[None]]
 
@@ -41,7 +41,8 @@ class Handler(ASGIHandler):
         set_script_prefix(get_script_prefix(scope))
         visit = _Visit()
         try:
-            await self._while_there(receive, self._exchange(visit, scope, body, send))
+            # What is received now says that the client has left.
+            await first_of(self._exchange(visit, scope, body, send), receive())
         finally:
             if visit.end():
                 await sync_to_async(visit.close)()
@@ -68,24 +69,6 @@ class Handler(ASGIHandler):
         if not answer.streaming or visit.is_over:
             visit.close()
         return answer
-
-    async def _while_there(self, receive: Receive, work: Awaitable[None]) -> None:
-        """Ends the work when the client goes away."""
-        working = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(self.listen_for_disconnect(receive))
-        try:
-            await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            is_gone = not working.done()
-            working.cancel()
-            leaving.cancel()
-            ends = await asyncio.gather(working, leaving, return_exceptions=True)
-        error = ends[0]
-        try:
-            if isinstance(error, Exception) and not is_gone:
-                raise error
-        finally:
-            del error, ends, working, leaving  # an error that leads to itself would keep the connection open
 
 
 class _Visit:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import aiohttp
 from django.conf import settings
 from yarl import URL
 
+from portal.edge.racing import first_of
 from portal.response_headers import SECURITY
 from portal.sessions import headers
 from portal.sessions.visits import Admitted
@@ -77,20 +78,6 @@ async def until_barred(door: Door, admitted: Admitted) -> None:
         await asyncio.sleep(CHECK_SECONDS)
         if not await door.is_still(admitted):
             return
-
-
-async def first_of(*works: Coroutine[Any, Any, object]) -> None:
-    """Waits for the first to end, ends the others, and raises what went wrong."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-    for end in ends:
-        if isinstance(end, Exception):
-            raise end
 
 
 class _Exchange:

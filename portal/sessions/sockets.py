@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from portal.edge.racing import first_of
 from portal.sessions import headers
-from portal.sessions.http import client, first_of, until_barred, url_of
+from portal.sessions.http import client, until_barred, url_of
 from portal.sessions.visits import Admitted
 
 if TYPE_CHECKING:

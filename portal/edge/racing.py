@@ -1,0 +1,23 @@
+"""Several works of which the first to end ends the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+
+async def first_of(*works: Awaitable[object]) -> None:
+    """Waits for the first to end, ends the others, and raises what went wrong."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [end for end in ends if isinstance(end, Exception)]
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        del errors, ends, task, tasks  # an error that leads to itself would keep the connection open
