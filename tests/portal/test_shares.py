@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import LazySettings
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from portal.edge import app as edge_app
@@ -299,7 +299,7 @@ def test_who_leaves_keeps_the_turn_until_the_password_is_hashed(
     busy = Busy()
 
     class Hashing(Handler):
-        def _answer(self, scope: Any, body: Any) -> HttpResponse:
+        def get_response(self, request: HttpRequest) -> HttpResponse:
             return HttpResponse(busy())
 
     def login(address: str) -> Call:
