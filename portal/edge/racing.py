@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 async def first_of(*works: Awaitable[object]) -> None:
     """Waits for the first to end, ends the others, and raises what went wrong."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+    tasks = [asyncio.create_task(_whole(work)) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -21,3 +21,8 @@ async def first_of(*works: Awaitable[object]) -> None:
             raise errors[0]
     finally:
         del errors, ends, task, tasks  # an error that leads to itself would keep the connection open
+
+
+async def _whole(work: Awaitable[object]) -> None:
+    """Makes a task of what a server gives, which may be like a future without being one."""
+    await work

@@ -174,3 +174,41 @@ def test_a_stream_ends_when_its_client_leaves() -> None:
     assert run(leave()).status == 200
     assert seen.ended
     assert seen.signals == [1, 1], "a stream is closed once"
+
+
+class LikeAFuture:
+    """What granian's `receive` returns: it is waited for as a future, and is none."""
+
+    _asyncio_future_blocking = False
+
+    def __init__(self, message: Any) -> None:
+        self._future = asyncio.ensure_future(message)
+
+    def __await__(self) -> Iterator[Any]:
+        return self._future.__await__()
+
+    def add_done_callback(self, work: Any, **named: Any) -> None:
+        self._future.add_done_callback(lambda _: work(self), **named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_cancel_message":
+            raise AttributeError(name)
+        return getattr(self._future, name)
+
+
+def test_what_a_server_gives_may_be_like_a_future_without_being_one() -> None:
+    """Else each request left a task that never ended, and an error in the log."""
+    errors: list[Any] = []
+
+    class Granian(Call):
+        def receive(self) -> Any:
+            return LikeAFuture(super().receive())
+
+    async def exchange() -> int:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        call = await Granian("/plain/", body=[b""]).to(Edge(Handler()).serve)
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+        return call.status
+
+    assert run(exchange()) == 200
+    assert not errors
