@@ -39,14 +39,13 @@ _database["OPTIONS"] = {
     "keepalives_count": 4,
     "tcp_user_timeout": 40_000,  # milliseconds
 } | _database.get("OPTIONS", {})
-DATABASES = {
-    "default": _database | {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True, "ATOMIC_REQUESTS": False}
-}
+if _database["ENGINE"] != "django.db.backends.postgresql":
+    raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
+_database |= {"ENGINE": "portal.database", "CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
+DATABASES = {"default": _database | {"ATOMIC_REQUESTS": False}}
 # For a URL without a password: that can be a file then.
 if not DATABASES["default"]["PASSWORD"]:
     DATABASES["default"]["PASSWORD"] = env.str("DATABASE_PASSWORD", "")
-if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
-    raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// URL; Fairlot relies on PostgreSQL")
 REDIS_URL = env.str("REDIS_URL")
 if (_password := env.str("REDIS_PASSWORD", "")) and not urlsplit(REDIS_URL).password:
     REDIS_URL = REDIS_URL.replace("://", f"://:{quote(_password, safe='')}@", 1)

@@ -119,6 +119,8 @@ class Edge:
     async def _take(self, threads: Threads, client: Client) -> ThreadPoolExecutor:
         """Waits for a thread, but not for a database that does not answer. Raises Refused."""
         within = STREAM_WAIT_SECONDS if threads is self.streams else WAIT_SECONDS
+        if threads.has_one_for(client):
+            return await threads.take(client, within)
         taking = asyncio.ensure_future(threads.take(client, within))
         try:
             while not (await asyncio.wait([taking], timeout=LOOK_AFTER_SECONDS))[0]:

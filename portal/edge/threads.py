@@ -40,6 +40,10 @@ class Threads:
     def free(self) -> int:
         return self.count - len(self._made) + len(self._idle)
 
+    def has_one_for(self, client: Client) -> bool:
+        """Whether `take` need not wait."""
+        return self._turns.may_begin(client)
+
     async def take(self, client: Client, within: float) -> ThreadPoolExecutor:
         """Lends a thread when it is the client's turn. Raises Full after `within` seconds."""
         await self._turns.begin(client, within)
@@ -50,9 +54,20 @@ class Threads:
         return made
 
     def give_back(
-        self, thread: ThreadPoolExecutor, client: Client, also: Callable[[], None] | None = None
+        self,
+        thread: ThreadPoolExecutor,
+        client: Client,
+        also: Callable[[], None] | None = None,
+        *,
+        last: Future[Any] | None = None,
     ) -> None:
-        """Takes the thread back once it has done what it was given, however long that takes; does `also` then."""
+        """Takes the thread back once it has done what it was given, however long that takes; does `also` then.
+
+        `last` is the last that it was given: what has ended there need not be waited for.
+        """
+        if last is not None and last.done() and not last.cancelled():
+            self._take_back(thread, client, also)
+            return
         loop = asyncio.get_running_loop()
 
         def done(_: Future[None]) -> None:
@@ -66,10 +81,11 @@ class Threads:
     ) -> Any:
         """Calls `work` in a thread that is free; returns what it returns. Raises Full, and what it raises."""
         thread = await self.take(client, within)
+        last = thread.submit(_tidily, work, *args)
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, functools.partial(work, *args))
+            return await asyncio.wrap_future(last)
         finally:
-            self.give_back(thread, client)
+            self.give_back(thread, client, last=last)
 
     def close(self) -> None:
         """Closes the connections of all threads, and the threads, when the event loop has ended.
@@ -121,11 +137,13 @@ class Lease(Executor):
         self._threads, self._client, self._also = threads, client, also
         self._thread: ThreadPoolExecutor | None = thread
         self._finished = False
+        self._last: Future[Any] | None = None
         self._calls: set[asyncio.Task[None]] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         if self._thread is not None:
-            return self._thread.submit(fn, *args, **kwargs)
+            self._last = self._thread.submit(_tidily, fn, *args, **kwargs)
+            return self._last
         if self._finished:
             return _closing.submit(fn, *args, **kwargs)
         outcome: Future[Any] = Future()
@@ -154,7 +172,7 @@ class Lease(Executor):
         """Gives the thread back; doing it twice changes nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._threads.give_back(thread, self._client, self._also)
+            self._threads.give_back(thread, self._client, self._also, last=self._last)
 
     def finish(self) -> None:
         """Like `release`, and nothing that follows needs the database."""
@@ -170,6 +188,14 @@ def close_all() -> None:
     """Closes what the threads of ended event loops still hold."""
     for threads in list(_all):
         threads.close()
+
+
+def _tidily(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Does the work, and closes a connection that it has spoilt."""
+    try:
+        return work(*args, **kwargs)
+    finally:
+        close_old_connections()
 
 
 def _close_connections() -> None:

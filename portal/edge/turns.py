@@ -29,9 +29,13 @@ class Turns:
         self._of_logins = Shares(count, max(1, count // 2))
         self._waiting: dict[str, dict[Client, Places]] = {}
 
+    def may_begin(self, client: Client) -> bool:
+        """Whether `begin` need not wait."""
+        return self._of_addresses.has(client.address) and self._of_logins.has(client)
+
     async def begin(self, client: Client, within: float) -> None:
         """Begins a turn, which `end` must end. Raises Full after `within` seconds."""
-        if self._may_begin(client):
+        if self.may_begin(client):
             self._take(client)
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -85,9 +89,6 @@ class Turns:
             if places := clients.pop(client, None):
                 clients[client] = places
             self._waiting[client.address] = clients
-
-    def _may_begin(self, client: Client) -> bool:
-        return self._of_addresses.has(client.address) and self._of_logins.has(client)
 
     def _take(self, client: Client) -> None:
         self._of_addresses.take(client.address)
