@@ -167,6 +167,8 @@ class Lease(Executor):
         else:
             if outcome.set_running_or_notify_cancel():
                 outcome.set_result(result)
+        finally:
+            del outcome  # an error that leads to itself would keep what the work held
 
     def release(self) -> None:
         """Gives the thread back; doing it twice changes nothing."""
