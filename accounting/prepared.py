@@ -31,8 +31,8 @@ MOST_QUESTIONS = 24
 # What stands for a value while the SQL is made; nobody's key is as large, and no moment as late.
 FIRST_MARK = 2**62
 FIRST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC)
-TYPES = {int: "bigint", str: "text", datetime: "timestamptz"}
-SINGLE = tuple(TYPES)
+SINGLE = (int, str, datetime)
+TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
 class Prepared(Generic[M]):

@@ -138,7 +138,7 @@ def usage_report(
     elif largest is not None and tuple(by) == (By.JOB,):
         found = _largest_jobs(sources, scope, largest)
     else:
-        found = _added_up(sources, scope, tuple(by), time_zone, largest, job_names)
+        found = _added_up(sources, scope, tuple(by), time_zone, largest=largest, job_names=job_names)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
     of_all, sums = sources, tuple[UsageRow, ...]()
     # Whatever was used is in one of the rows then. But a segment may be in two days, and where bills are archived
@@ -167,6 +167,7 @@ def _added_up(
     scope: Scope,
     by: tuple[By, ...],
     time_zone: str,
+    *,
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> Added:
