@@ -58,7 +58,7 @@ def adding(
     job_names: QuerySet[Any] | None = None,
     given: Sequence[str] = (),
 ) -> Sql | None:
-    """The statement that does so; None where it is clear that there is nothing."""
+    """Returns the statement of add_up; None where it is clear that there is nothing."""
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return None
@@ -113,7 +113,7 @@ def _labelled(every: str, names: str) -> tuple[str, str]:
 
 
 def run(statement: Sql | None) -> list[tuple[Any, ...]]:
-    """The rows of a statement."""
+    """Executes a statement and returns its rows."""
     if statement is None:
         return []
     with connection.cursor() as cursor:
@@ -123,7 +123,7 @@ def run(statement: Sql | None) -> list[tuple[Any, ...]]:
 
 
 def added(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Added:
-    """What the rows of `adding` say."""
+    """Reads the rows of `adding`."""
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
     return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)

@@ -66,18 +66,18 @@ class Prepared(Generic[M]):
 
 @dataclass(frozen=True)
 class Question:
-    """SQL that is asked again and again of other keys, such as those of the tenants that a reader sees.
+    """A query that is asked again and again for other keys, such as those of the tenants that a reader sees.
 
-    It depends on `about`, and on how many keys there are; None are all, [] are none. `build` makes it, or None where
-    the database need not be asked, and must do nothing with the keys but pass them on. All other values are in the
-    text, so that PostgreSQL plans for these very moments: the plan is one of the right partitions.
+    Its SQL depends on `about` and on the number of keys; None means all, [] means none. `build` returns the SQL, or
+    None where the database need not be asked; it must do nothing with the keys but pass them on. All other values are
+    in the text, so that PostgreSQL plans for these moments and reads only their partitions.
     """
 
     about: Hashable
     build: Callable[[list[int] | None], Sql | None] = field(compare=False)
 
     def ask(self, keys: Sequence[int] | None) -> list[tuple[Any, ...]]:
-        """Its rows."""
+        """Returns the rows for these keys."""
         made = _asked_last(self, None if keys is None else len(keys))
         if made is None:
             return []
@@ -168,20 +168,23 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
 
 
 def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
-    """The statement with all other values in it, and what its own ones are; one that stands twice is one of them."""
+    """Returns the statement with all other values in its text, and the place of each of its parameters."""
     shown: list[Any] = []
-    types: dict[Place, str] = {}
+    numbers: dict[Place, int] = {}
+    types: list[str] = []
     for one in given:
         place = marks.get(one) if isinstance(one, SINGLE) else None
         if place is None:
             shown.append(one)
             continue
-        types.setdefault(place, next(name for kind, name in TYPES.items() if isinstance(one, kind)))
-        shown.append(AsIs(f"${list(types).index(place) + 1}"))
-    if missing := set(marks.values()) - set(types):
+        if place not in numbers:
+            numbers[place] = len(numbers) + 1
+            types.append(next(name for kind, name in TYPES.items() if isinstance(one, kind)))
+        shown.append(AsIs(f"${numbers[place]}"))
+    if missing := marks.values() - numbers.keys():
         raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
     with connection.cursor() as cursor:
-        return Statement(cursor.mogrify(sql, shown).decode(), *types.values()), list(types)
+        return Statement(cursor.mogrify(sql, shown).decode(), *types), list(numbers)
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:

@@ -171,7 +171,7 @@ def _added_up(
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> Added:
-    """As add_up of what is in the scope; a report of the same time that others ask for needs no new SQL."""
+    """Adds up what is in the scope, as add_up does; readers of the same period and time zone share its SQL."""
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
 

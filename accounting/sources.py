@@ -41,7 +41,7 @@ class Scope:
     ends: datetime | None
     narrow: Mapping[str, Any] = field(default_factory=dict)
     tenant: Tenant | None = None  # with all below it
-    only: list[int] | None = None  # the ids of tenants that stand for those
+    only: list[int] | None = None  # ids of tenants to read instead of those that the viewer sees
 
     @cached_property
     def tenants(self) -> list[int] | None:
@@ -129,7 +129,7 @@ class Sources:
 
     @property
     def about(self) -> Hashable:
-        """All on which the SQL of the sources depends beside the ids of tenants, and what narrows the scope down."""
+        """Returns all on which the SQL of the sources depends, except ids of tenants and `narrow` of the scope."""
         scope = self._scope
         # In UTC, as moments of the same zone equal each other where clocks are put back, though they are two.
         bounds = [at and at.astimezone(UTC) for at in (scope.begins, scope.ends)]
@@ -137,7 +137,7 @@ class Sources:
         return (*bounds, self._row, *levels, *self._closed, *self._unopened)
 
     def of(self, tenants: list[int] | None) -> Sources:
-        """The same sources of what other tenants used, by their ids; None: of all."""
+        """Returns the same sources for the usage of other tenants, by their ids; None means all tenants."""
         others = copy(self)
         others._scope = replace(self._scope, viewer=None, tenant=None, only=tenants)
         return others

@@ -54,7 +54,7 @@ def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | N
 
 
 def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
-    """One row: how many GPU-seconds, of how many jobs, since when."""
+    """Returns a query with one row: GPU-seconds, jobs, and the moment until which all is booked."""
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))
     seconds = Extract(F("open_end") - F("open_start"), "epoch")
