@@ -11,6 +11,8 @@ from django.core.exceptions import EmptyResultSet
 from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import Aggregate, QuerySet
 
+from accounting.prepared import Sql
+
 SUMS = ("gpu_seconds", "cost", "segments")
 
 
@@ -45,9 +47,21 @@ def add_up(
     some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs. `given` are
     those names that are alike in all rows of a group.
     """
+    return added(run(adding(parts, names, largest, job_names=job_names, given=given)), names)
+
+
+def adding(
+    parts: Sequence[QuerySet[Any]],
+    names: Sequence[str],
+    largest: slice | None = None,
+    *,
+    job_names: QuerySet[Any] | None = None,
+    given: Sequence[str] = (),
+) -> Sql | None:
+    """Returns the statement of add_up; None where it is clear that there is nothing."""
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
-        return Added((), 0, Decimal(0))
+        return None
     keys = ", ".join(f'"by_{name}"' for name in names if name not in given)
     shown = ", ".join(f'"by_{name}"' for name in names)
     page, bounds = "", []
@@ -60,7 +74,7 @@ def add_up(
             f"SELECT {shown}, gpu_seconds_sum AS gpu_seconds, cost_sum, segments_sum::bigint, count(*) OVER (),"  # noqa: S608
             f" max(gpu_seconds_sum) OVER () FROM ({sql}) AS part WHERE segments_sum <> 0"
         )
-        return _read(statement + page, [*some, *bounds], names)
+        return statement + page, [*some, *bounds]
     told = ", ".join(f'"by_{"job_id" if name == "label" else name}"' for name in names)
     every = " UNION ALL ".join(
         f"(SELECT {told}, gpu_seconds_sum, cost_sum, segments_sum FROM ({sql}) AS part)"  # noqa: S608 - own names
@@ -78,7 +92,7 @@ def add_up(
         " count(*) OVER (), max(sum(gpu_seconds_sum)) OVER ()"
         f" FROM {source} AS parts GROUP BY {keys} HAVING sum(segments_sum) <> 0"
     )
-    return _read(statement + page, [*values, *bounds], names)
+    return statement + page, [*values, *bounds]
 
 
 def _labelled(every: str, names: str) -> tuple[str, str]:
@@ -98,16 +112,24 @@ def _labelled(every: str, names: str) -> tuple[str, str]:
     )
 
 
-def _read(statement: str, values: Sequence[Any], names: Sequence[str]) -> Added:
+def run(statement: Sql | None) -> list[tuple[Any, ...]]:
+    """Executes a statement and returns its rows."""
+    if statement is None:
+        return []
     with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        rows = cursor.fetchall()
+        cursor.execute(*statement)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def added(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> Added:
+    """Reads the rows of `adding`."""
     count, most = rows[0][-2:] if rows else (0, Decimal(0))
     fields = (*names, *SUMS)
     return Added([dict(zip(fields, row[:-2], strict=True)) for row in rows], count, most)
 
 
-def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> tuple[str, list[Any]] | None:
+def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> Sql | None:
     """A statement that has the rows of all `parts`, and its values; None where it is clear that there are none."""
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
@@ -117,7 +139,7 @@ def union_all(parts: Sequence[QuerySet[Any]], columns: Sequence[str]) -> tuple[s
     return every, [value for _, some in compiled for value in some]
 
 
-def _compiled(part: QuerySet[Any]) -> tuple[str, Sequence[Any]] | None:
+def _compiled(part: QuerySet[Any]) -> Sql | None:
     """None where it is clear that there is nothing."""
     try:
         sql, values = part.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()

@@ -6,8 +6,10 @@ as PostgreSQL's answer to a short one. Pages ask the same ones again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from django.core.exceptions import EmptyResultSet
@@ -18,19 +20,25 @@ from psycopg2.extensions import AsIs  # type: ignore[import-untyped]
 from accounting.statements import Statement
 
 M = TypeVar("M", bound=models.Model)
-Value: TypeAlias = "int | str | Sequence[int]"
+Value: TypeAlias = "int | str | datetime | Sequence[int]"
+Sql: TypeAlias = "tuple[str, Sequence[Any]]"  # with a %s for each value
 Place: TypeAlias = "tuple[int, int | None]"  # which of a call's values, and which one of a list
 
 # Of lists each length has an SQL of its own; so many are prepared of one query, others are asked as they come.
 MOST_SHAPES = 64
-# What stands for a value while the SQL is made; nobody's key is as large.
+# So many questions are prepared, those that were asked last; a plan over partitions may have a megabyte.
+MOST_QUESTIONS = 24
+# What stands for a value while the SQL is made; nobody's key is as large, and no moment as late.
 FIRST_MARK = 2**62
+FIRST_MOMENT = datetime(9000, 1, 1, tzinfo=UTC)
+SINGLE = (int, str, datetime)
+TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
 class Prepared(Generic[M]):
     """Calls of it answer as `list(build(*values))` does; `build` must do nothing with its values but pass them on.
 
-    Values are whole numbers, texts, and lists of whole numbers for `__in`. Of the rows it makes objects with
+    Values are whole numbers, texts, moments, and lists of whole numbers for `__in`. Of the rows it makes objects with
     what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing is prefetched.
     """
 
@@ -40,7 +48,7 @@ class Prepared(Generic[M]):
 
     def __call__(self, *values: Value) -> list[Any]:
         shape: tuple[Any, ...] = tuple(
-            value.__class__ if isinstance(value, int | str) else len(value) for value in values
+            value.__class__ if isinstance(value, SINGLE) else len(value) for value in values
         )
         try:
             made = self._made[shape]
@@ -54,6 +62,36 @@ class Prepared(Generic[M]):
         """The first of them, or None."""
         found = self(*values)
         return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query that is asked again and again for other keys, such as those of the tenants that a reader sees.
+
+    Its SQL depends on `about` and on the number of keys; None means all, [] means none. `build` returns the SQL, or
+    None where the database need not be asked; it must do nothing with the keys but pass them on. All other values are
+    in the text, so that PostgreSQL plans for these moments and reads only their partitions.
+    """
+
+    about: Hashable
+    build: Callable[[list[int] | None], Sql | None] = field(compare=False)
+
+    def ask(self, keys: Sequence[int] | None) -> list[tuple[Any, ...]]:
+        """Returns the rows for these keys."""
+        made = _asked_last(self, None if keys is None else len(keys))
+        if made is None:
+            return []
+        statement, places = made
+        return statement.ask([keys[place] for place in places] if keys is not None else [])
+
+
+@lru_cache(MOST_QUESTIONS)
+def _asked_last(question: Question, count: int | None) -> tuple[Statement, list[int]] | None:
+    keys = None if count is None else [FIRST_MARK + place for place in range(count)]
+    if (sql := question.build(keys)) is None:
+        return None
+    statement, places = _statement(*sql, {key: (0, place) for place, key in enumerate(keys or [])})
+    return statement, [place for _, place in places if place is not None]
 
 
 @dataclass(frozen=True)
@@ -96,10 +134,10 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
     for at, value in enumerate(values):
-        if isinstance(value, int | str):
-            stand_ins.append(_mark(marks, isinstance(value, str), at, None))
+        if isinstance(value, SINGLE):
+            stand_ins.append(_mark(marks, value, at, None))
         else:
-            stand_ins.append([_mark(marks, False, at, place) for place in range(len(value))])
+            stand_ins.append([_mark(marks, one, at, place) for place, one in enumerate(value)])
     rows = build(*stand_ins)
     if rows._prefetch_related_lookups:  # type: ignore[attr-defined]
         raise ValueError("a prepared query prefetches nothing")
@@ -109,8 +147,6 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
     except EmptyResultSet:
         return None
     statement, places = _statement(sql, given, marks)
-    if missing := set(marks.values()) - set(places):
-        raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
     converters = [
         (at, found, expression)
         for at, (found, expression) in compiler.get_converters([one for one, _, _ in compiler.select]).items()
@@ -131,23 +167,32 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
     )
 
 
-def _statement(sql: str, given: Sequence[Any], marks: dict[Any, Place]) -> tuple[Statement, list[Place]]:
-    """The statement with all other values in it, and what its own ones are."""
-    shown, types, places = [], [], []
+def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tuple[Statement, list[Place]]:
+    """Returns the statement with all other values in its text, and the place of each of its parameters."""
+    shown: list[Any] = []
+    numbers: dict[Place, int] = {}
+    types: list[str] = []
     for one in given:
-        place = marks.get(one) if isinstance(one, int | str) else None
+        place = marks.get(one) if isinstance(one, SINGLE) else None
         if place is None:
             shown.append(one)
             continue
-        places.append(place)
-        types.append("text" if isinstance(one, str) else "bigint")
-        shown.append(AsIs(f"${len(places)}"))
+        if place not in numbers:
+            numbers[place] = len(numbers) + 1
+            types.append(next(name for kind, name in TYPES.items() if isinstance(one, kind)))
+        shown.append(AsIs(f"${numbers[place]}"))
+    if missing := marks.values() - numbers.keys():
+        raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
     with connection.cursor() as cursor:
-        return Statement(cursor.mogrify(sql, shown).decode(), *types), places
+        return Statement(cursor.mogrify(sql, shown).decode(), *types), list(numbers)
 
 
-def _mark(marks: dict[Any, Place], is_text: bool, at: int, place: int | None) -> int | str:
-    mark: int | str = FIRST_MARK + len(marks)
-    mark = f"\ue000{mark}" if is_text else mark
+def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:
+    """What stands for `value`, of the same type."""
+    mark: int | str | datetime = FIRST_MARK + len(marks)
+    if isinstance(value, str):
+        mark = f"\ue000{mark}"
+    elif isinstance(value, datetime):
+        mark = FIRST_MOMENT + timedelta(days=len(marks))
     marks[mark] = at, place
     return mark

@@ -19,11 +19,12 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
-from accounting.adding import Added, add_up
+from accounting.adding import Added, add_up, added, adding, run
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
 from accounting.one_moment import one_moment
 from accounting.packed_rows import read_rows
+from accounting.prepared import Question, Sql
 from accounting.ranking import largest_jobs
 from accounting.sources import Row, Scope, Sources
 from accounting.usage_rows import Groups, grouped_rows
@@ -132,15 +133,12 @@ def usage_report(
     unit = next((unit for unit in by if unit in (By.DAY, By.HOUR)), None)
     by_job = bool({By.JOB, By.LABEL} & set(by)) or job_id is not None
     sources = Sources(scope, Row(unit, time_zone), by_job=by_job)
-    names = [name for unit in by for name in (["begins"] if unit in (By.DAY, By.HOUR) else COLUMNS[unit])]
     if not by:
         found = Added((), 0, Decimal(0))
     elif largest is not None and tuple(by) == (By.JOB,):
         found = _largest_jobs(sources, scope, largest)
     else:
-        # Labels are to be found before anything is added up.
-        parts = grouped_rows(sources, scope, _groups(tuple(by), time_zone), add_sums=By.LABEL not in by)
-        found = add_up(parts, [*names, "currency"], largest, job_names=job_names, given=GIVEN)
+        found = _added_up(sources, scope, tuple(by), time_zone, largest=largest, job_names=job_names)
     rows = [_in_zone(UsageRow(**row), ZoneInfo(time_zone), unit) for row in found.rows]
     of_all, sums = sources, tuple[UsageRow, ...]()
     # Whatever was used is in one of the rows then. But a segment may be in two days, and where bills are archived
@@ -164,6 +162,32 @@ def usage_report(
     )
 
 
+def _added_up(
+    sources: Sources,
+    scope: Scope,
+    by: tuple[By, ...],
+    time_zone: str,
+    *,
+    largest: slice | None = None,
+    job_names: QuerySet[Any] | None = None,
+) -> Added:
+    """Adds up what is in the scope, as add_up does; readers of the same period and time zone share its SQL."""
+    names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
+    names.append("currency")
+
+    def adding_of(some: Sources) -> Sql | None:
+        # Labels are to be found before anything is added up.
+        parts = grouped_rows(some, scope, _groups(by, time_zone), add_sums=By.LABEL not in by)
+        return adding(parts, names, largest, job_names=job_names, given=GIVEN)
+
+    # Hardly anybody asks again about the same job or user.
+    if scope.narrow or job_names is not None:
+        return added(run(adding_of(sources)), names)
+    about = sources.about, by, time_zone, largest and (largest.start, largest.stop)
+    question = Question(about, lambda tenants: adding_of(sources.of(tenants)))
+    return added(question.ask(scope.tenants), names)
+
+
 def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
     """As add_up by job, but only what is wanted is added up."""
     by_job = Groups({"job_id": F("job_id")}, (), None, "UTC")
@@ -179,7 +203,7 @@ def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
 
 
 def _totals(sources: Sources, scope: Scope, time_zone: str) -> tuple[UsageRow, ...]:
-    found = add_up(grouped_rows(sources, scope, _groups((), time_zone)), ["currency"])
+    found = _added_up(sources, scope, (), time_zone)
     return tuple(UsageRow(**row) for row in sorted(found.rows, key=itemgetter("currency"))) or nothing_used()
 
 

@@ -7,9 +7,10 @@ days before hours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any
@@ -40,11 +41,12 @@ class Scope:
     ends: datetime | None
     narrow: Mapping[str, Any] = field(default_factory=dict)
     tenant: Tenant | None = None  # with all below it
+    only: list[int] | None = None  # ids of tenants to read instead of those that the viewer sees
 
     @cached_property
     def tenants(self) -> list[int] | None:
         """Whose usage that is; None: all tenants'. Asked once, as it stands in each of a report's queries."""
-        return tenants_seen(self.viewer, self.tenant)
+        return tenants_seen(self.viewer, self.tenant) if self.only is None else self.only
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,21 @@ class Sources:
         units = ["hour"] if row.unit == "hour" else ["day", "hour"]
         self._details_since = _bills_since(closed)
         self._levels = [_Level(model, unit, scope, closed) for model, unit in levels if unit in units]
+
+    @property
+    def about(self) -> Hashable:
+        """Returns all on which the SQL of the sources depends, except ids of tenants and `narrow` of the scope."""
+        scope = self._scope
+        # In UTC, as moments of the same zone equal each other where clocks are put back, though they are two.
+        bounds = [at and at.astimezone(UTC) for at in (scope.begins, scope.ends)]
+        levels = [(one.model, one.unit) for one in self._levels]
+        return (*bounds, self._row, *levels, *self._closed, *self._unopened)
+
+    def of(self, tenants: list[int] | None) -> Sources:
+        """Returns the same sources for the usage of other tenants, by their ids; None means all tenants."""
+        others = copy(self)
+        others._scope = replace(self._scope, viewer=None, tenant=None, only=tenants)
+        return others
 
     def lacks_before(self) -> datetime | None:
         """Where bills are archived of which the report needs more than sums, until when; None: it has all of its time.

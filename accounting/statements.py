@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -14,6 +14,8 @@ from django.db.backends.signals import connection_created
 _numbers = count(1)
 # By connection of psycopg2, the numbers of the statements that it knows.
 _prepared: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+# Statements that may be used again, by number: a connection forgets all others when it prepares its next one.
+_in_use: WeakValueDictionary[int, Statement] = WeakValueDictionary()
 
 
 class Statement:
@@ -24,7 +26,8 @@ class Statement:
 
     def __init__(self, sql: str, *types: str) -> None:
         self._number = next(_numbers)
-        name = f"fairlot_{self._number}"
+        _in_use[self._number] = self
+        name = _name(self._number)
         self._prepare = f"PREPARE {name}{_listed(types)} AS {sql}"
         self._execute = f"EXECUTE {name}{_listed(['%s'] * len(types))}"
 
@@ -33,12 +36,18 @@ class Statement:
         with connection.cursor() as cursor:
             known = _prepared.setdefault(connection.connection, set())
             if self._number not in known:
-                with connection.wrap_database_errors, connection.connection.cursor() as plain:
-                    plain.execute(self._prepare)
-                known.add(self._number)
+                self._prepare_on(known)
             cursor.execute(self._execute, values)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+    def _prepare_on(self, known: set[int]) -> None:
+        with connection.wrap_database_errors, connection.connection.cursor() as plain:
+            for number in [number for number in known if number not in _in_use]:
+                plain.execute(f"DEALLOCATE {_name(number)}")
+                known.remove(number)
+            plain.execute(self._prepare)
+        known.add(self._number)
 
 
 def plan_once() -> None:
@@ -52,6 +61,10 @@ def plan_once() -> None:
 def _plan_once(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_generic_plan")
+
+
+def _name(number: int) -> str:
+    return f"fairlot_{number}"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from accounting.models.tenants import Tenant, User
 
 
 class ReportSubscriptionQuerySet(models.QuerySet["ReportSubscription"]):
-    def of(self, user: User) -> Self:
+    def of(self, user: User | int) -> Self:
         return self.filter(user=user)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.prepared import Prepared
 
 
 def by_mail(
@@ -19,7 +20,10 @@ def by_mail(
         "of_whom": f"“{asked.name}”" if tenant else f"“{asked.name}” {whole}",
         # By label, and there is none: nothing to send.
         "may_subscribe": by != ReportSubscription.By.LABEL or bool(label),
-        "subscriptions": ReportSubscription.objects.of(user).select_related("tenant"),
+        "subscriptions": _subscriptions(user.pk),
         "rhythms": ReportSubscription.Rhythm.choices,
         "forms_by_mail": ReportSubscription.Form.choices,
     }
+
+
+_subscriptions = Prepared(lambda user: ReportSubscription.objects.of(user).select_related("tenant"))

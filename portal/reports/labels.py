@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from accounting.models import Tenant, User
+from accounting.prepared import Prepared
 from accounting.reports import UNLABELLED
+from accounting.visibility import tenants_seen
 from scheduling.models import LabelKey
 
 
 def label_keys(user: User, tenant: Tenant | None) -> list[str]:
     """Keys that jobs of the tenant and of those below it, or of all that `user` may see, have had."""
-    keys = LabelKey.objects.visible_to(user)
-    if tenant is not None:
-        keys = keys.filter(tenant__path__startswith=tenant.path)
-    return list(keys.values_list("key", flat=True).distinct())
+    tenants = tenants_seen(user, tenant)
+    return [key for (key,) in (_every_key() if tenants is None else _keys(tenants))]
+
+
+_every_key = Prepared(lambda: LabelKey.objects.values_list("key").distinct())
+_keys = Prepared(lambda tenants: LabelKey.objects.filter(tenant__in=tenants).values_list("key").distinct())
 
 
 def label_name(value: str | None) -> str:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from typing import Any
 
-from django.db.models import Count, ExpressionWrapper, F, FloatField, Min, OuterRef, Q, Subquery, Sum, Value
+from django.db.models import (
+    Count,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+)
 from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 
 from accounting.models import Tenant, User
+from accounting.prepared import Prepared
 from accounting.visibility import tenants_seen
 from scheduling.models import Job, Lease
 
@@ -31,6 +46,15 @@ class Unbooked:
 def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None) -> Unbooked:
     """What `user` may see of it in [begins, ends)."""
     tenants = tenants_seen(user, tenant)
+    found = _open.first(begins, ends, *([] if tenants is None else [tenants]))
+    if found is None:  # of no teams
+        return Unbooked(0.0, 0)
+    total, jobs, since = found
+    return Unbooked(total or 0.0, jobs, since)
+
+
+def _held(begins: datetime, ends: datetime, tenants: Sequence[int] | None = None) -> QuerySet[Lease, Any]:
+    """Returns a query with one row: GPU-seconds, jobs, and the moment until which all is booked."""
     start = Greatest(Coalesce("billed_until", "held_from"), Value(begins))
     end = Least(Coalesce("held_until", Now()), Value(ends))
     seconds = Extract(F("open_end") - F("open_start"), "epoch")
@@ -46,9 +70,12 @@ def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | N
         # Not by a join, which looks for leases of each job that these tenants ever had: few leases are open.
         job = Job.objects.filter(pk=OuterRef("job_id"))
         open_leases = open_leases.alias(payer=Subquery(job.values("tenant_id"))).filter(payer__in=tenants)
-    summed = open_leases.aggregate(
+    of_all = open_leases.order_by().values(every=Value(1))  # grouped by nothing
+    return of_all.annotate(
         total=Sum(ExpressionWrapper(F("gpus") * seconds, output_field=FloatField())),
         jobs=Count("job", distinct=True),
         since=Min("open_start"),
-    )
-    return Unbooked(summed["total"] or 0.0, summed["jobs"], summed["since"])
+    ).values_list("total", "jobs", "since")
+
+
+_open = Prepared(_held)

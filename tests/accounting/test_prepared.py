@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
-from django.db.models import Count, F
+from django.db.models import Count, F, Q, Value
+from django.db.models.functions import Greatest, Least
 
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import (
@@ -16,7 +20,7 @@ from accounting.models.tenants import (
     sees_every_tenant,
     tenants_visible_to,
 )
-from accounting.prepared import MOST_SHAPES, Prepared
+from accounting.prepared import MOST_QUESTIONS, MOST_SHAPES, Prepared, Question, Sql
 from tests.make import Cast, cast, membership, tenant, user
 
 pytestmark = pytest.mark.django_db
@@ -64,13 +68,64 @@ def test_texts_lists_tuples_and_fields_that_are_left_out(
     assert dict(counted()) == dict(Membership.objects.order_by().values_list("role").annotate(Count("pk")))
 
 
+def test_moments_in_any_zone_and_values_that_stand_twice(people: Cast) -> None:
+    def build(since: datetime, until: datetime, name: str) -> Any:
+        found = Tenant.objects.filter(Q(created_at__gte=since) | Q(name=name), created_at__lt=until)
+        told = Greatest("created_at", Value(since)), Least(Value(until), Value(since)), F("name")
+        return found.order_by("pk").values_list(*told)
+
+    ask = Prepared(build)
+    now = people.bio.created_at
+    moments = [now - timedelta(days=1), now, now + timedelta(microseconds=1), now + timedelta(days=400)]
+    zones = [UTC, ZoneInfo("Asia/Kolkata")]
+    for since, until, zone, name in product(moments, moments, zones, ("Astro", "nobody's")):
+        values = since.astimezone(zone), until.astimezone(UTC), name
+        assert ask(*values) == list(build(*values))
+    assert len(ask._made) == 1
+    with pytest.raises(ValueError, match="does not pass its values on"):
+        Prepared(lambda at: Tenant.objects.filter(created_at__gt=at - timedelta(days=1)))(now)
+
+
+def test_of_questions_only_those_asked_last_are_kept(people: Cast) -> None:
+    built: list[int] = []
+
+    def question(number: int) -> Question:
+        def build(keys: list[int] | None) -> Sql | None:
+            built.append(number)
+            if keys == []:
+                return None
+            listed = ", ".join(["%s"] * len(keys or ()))
+            rest = f" WHERE id IN ({listed})" if listed else ""
+            sql = f"SELECT id, %s FROM accounting_tenant{rest} ORDER BY id"  # noqa: S608 - own names
+            return sql, [number, *(keys or ())]
+
+        return Question(("a test", number), build)
+
+    some, every = [people.astro.pk, people.bio.pk], sorted(Tenant.objects.values_list("pk", flat=True))
+    for keys, found in (
+        (some, sorted(some)),
+        (some[::-1], sorted(some)),
+        (some[:1], some[:1]),
+        ([], []),
+        (None, every),
+    ):
+        assert question(1).ask(keys) == [(key, 1) for key in found]
+    assert built == [1, 1, 1, 1], "the second time nothing is built"
+    for number in range(2, MOST_QUESTIONS + 2):
+        assert question(number).ask(some[:1]) == [(some[0], number)]
+    assert question(1).ask(some[:1]) == [(some[0], 1)]
+    assert built == [1, 1, 1, 1, *range(2, MOST_QUESTIONS + 2), 1]
+
+
 def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
     def known() -> int:
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_prepared_statements")
             return int(cursor.fetchone()[0])
 
-    ask, before = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).values_list("pk")), known()
+    ask = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).values_list("pk"))
+    ask([people.astro.pk])  # the first one lets the connection forget what nobody uses any more
+    before = known() - 1
     for length in range(1, MOST_SHAPES + 20):
         assert ask([people.astro.pk, *range(10_000, 10_000 + length - 1)]) == [(people.astro.pk,)]
     assert len(ask._made) == MOST_SHAPES

@@ -15,14 +15,16 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Case, QuerySet, Sum, Value, When
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from accounting import actions, sources
+from accounting import actions, prepared, sources
+from accounting.adding import run
 from accounting.capacity_report import capacity_report
 from accounting.chargeback import chargeback
 from accounting.ledger import Payer, correct_usage
 from accounting.models import ClosedBook, LedgerEntry, Tenant, UsageSegment, User
+from accounting.prepared import Question
 from accounting.reports import By, UsageReport, csv_lines, usage_report
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
@@ -257,6 +259,99 @@ def test_what_is_read_from_sums_is_what_is_read_from_segments(
         with without_sums():
             assert report() == after
         transaction.set_rollback(True)
+
+
+def ask_twice(question: Question, keys: list[int] | None) -> list[tuple[Any, ...]]:
+    """As a question is asked, and with SQL that is made for it alone, which must be the same."""
+    count = None if keys is None else len(keys)
+    kept, new = prepared._asked_last(question, count), prepared._asked_last.__wrapped__(question, count)
+    if kept is None or new is None:
+        assert kept is new
+        return []
+    texts = [statement._prepare.partition(" AS ")[2] for statement, _ in (kept, new)]
+    assert texts[0] == texts[1]
+    rows = kept[0].ask([keys[place] for place in kept[1]] if keys is not None else [])
+    assert repr(rows) == repr(run(question.build(keys)))
+    return rows
+
+
+few_moments = st.sampled_from(
+    [
+        None,
+        NOON,
+        NOON + minutes(30),
+        NOON.astimezone(ZoneInfo("Asia/Kolkata")) + 9 * HOUR,
+        NOON + 30 * HOUR + timedelta(microseconds=5),
+        NOON + timedelta(days=40),
+    ]
+)
+periods = st.fixed_dictionaries(
+    {
+        "begins": few_moments,
+        "ends": few_moments,
+        "by": groupings.filter(lambda by: By.LABEL not in by),
+        "time_zone": st.sampled_from(ZONES),
+        "largest": st.sampled_from([None, slice(0, 2), slice(0, 100), slice(2, 4)]),
+    }
+)
+BOB = {"viewer": "bob", "tenant": None, "user": None}
+readers = st.fixed_dictionaries(
+    {
+        "viewer": st.sampled_from(["olga", "alice", "bob", "charlie"]),
+        "tenant": st.sampled_from([None, "uni", "astro", "bio"]),
+        "user": st.sampled_from([None, None, "bob"]),
+    }
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(periods, min_size=1, max_size=2), st.lists(st.none() | readers, min_size=3, max_size=8))
+@example(
+    [{"begins": None, "ends": None, "by": [By.USER], "time_zone": "UTC", "largest": None}],
+    [None, BOB, None, BOB, None, BOB, BOB | {"viewer": "charlie"}],
+)
+def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
+    booked: Cast, asked: list[dict[str, Any]], steps: list[dict[str, Any] | None]
+) -> None:
+    """The same periods by many readers, while more hours are closed."""
+    closed = -1
+    with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Question, "ask", ask_twice)
+        for step in steps:
+            if step is None:
+                close_hours(booked, NOON + closed * HOUR, NOON + (closed + 13) * HOUR)
+                closed += 13
+                continue
+            values = {name: one and getattr(booked, one) for name, one in step.items()}
+            for period in asked:
+                usage_report(**values, **period)
+        transaction.set_rollback(True)
+
+
+def test_readers_of_as_many_teams_share_the_sql_of_a_report(booked: Cast) -> None:
+    def seen(viewer: User) -> set[str | None]:
+        report = usage_report(
+            viewer, NOON, NOON + timedelta(days=1, seconds=11), by=[By.USER], largest=slice(0, 9)
+        )
+        return {row.user for row in report.rows}
+
+    assert seen(booked.bob) == {"alice", "bob"}
+    made = prepared._asked_last.cache_info().misses
+    assert seen(booked.charlie) == {"charlie"}
+    assert seen(booked.alice) == {"alice", "bob"}
+    assert prepared._asked_last.cache_info().misses == made
+
+
+def test_the_hour_that_clocks_repeat_is_two_moments(cast: Cast) -> None:
+    before = datetime(2026, 10, 25, 0, tzinfo=UTC)  # 02:00 in Berlin, in summer time
+    book(cast, gpus=1, begins=before, ends=before + 3 * HOUR)
+    first = datetime(2026, 10, 25, 2, tzinfo=ZoneInfo("Europe/Berlin"))
+    for fold, hours in ((0, 3), (1, 2), (0, 3)):
+        assert total(usage_report(cast.bob, first.replace(fold=fold), None))[0] == hours * 3600
 
 
 # Clocks on which midnight comes twice, and those of half and quarter hours, with a full hour before a day begins there.

@@ -38,6 +38,22 @@ def test_what_was_prepared_outlives_a_transaction_that_is_taken_back() -> None:
     assert half.ask([5]) == [(2,)]
 
 
+def test_a_connection_forgets_what_nobody_uses_any_more() -> None:
+    def known() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT statement FROM pg_prepared_statements")
+            return [text.partition(" AS ")[2] for (text,) in cursor.fetchall()]
+
+    connection.close()
+    first, kept = Statement("SELECT 1"), Statement("SELECT 2")
+    assert [first.ask(), kept.ask()] == [[(1,)], [(2,)]]
+    del first
+    assert sorted(known()) == ["SELECT 1", "SELECT 2"]
+    last = Statement("SELECT 3")
+    assert [last.ask(), kept.ask()] == [[(3,)], [(2,)]]
+    assert sorted(known()) == ["SELECT 2", "SELECT 3"]
+
+
 def test_it_is_planned_once_where_that_is_asked_for() -> None:
     plan_once()
     try:
