@@ -27,11 +27,16 @@ MOST_SHAPES = 64
 FIRST_MARK = 2**62
 
 
+class RowLimit(int):
+    """How many rows at most: part of the SQL, as the best plan depends on it, and so each has an SQL of its own."""
+
+
 class Prepared(Generic[M]):
     """Calls of it answer as `list(build(*values))` does; `build` must do nothing with its values but pass them on.
 
-    Values are whole numbers, texts, and lists of whole numbers for `__in`. Of the rows it makes objects with
-    what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing is prefetched.
+    Values are whole numbers, texts, lists of whole numbers for `__in`, and a RowLimit for a slice. Of the rows it
+    makes objects with what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing
+    is prefetched.
     """
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
@@ -39,9 +44,7 @@ class Prepared(Generic[M]):
         self._made: dict[tuple[Any, ...], _Made | None] = {}
 
     def __call__(self, *values: Value) -> list[Any]:
-        shape: tuple[Any, ...] = tuple(
-            value.__class__ if isinstance(value, int | str) else len(value) for value in values
-        )
+        shape = tuple(map(_shape, values))
         try:
             made = self._made[shape]
         except KeyError:
@@ -96,7 +99,9 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
     for at, value in enumerate(values):
-        if isinstance(value, int | str):
+        if isinstance(value, RowLimit):
+            stand_ins.append(value)
+        elif isinstance(value, int | str):
             stand_ins.append(_mark(marks, isinstance(value, str), at, None))
         else:
             stand_ins.append([_mark(marks, False, at, place) for place in range(len(value))])
@@ -144,6 +149,13 @@ def _statement(sql: str, given: Sequence[Any], marks: dict[Any, Place]) -> tuple
         shown.append(AsIs(f"${len(places)}"))
     with connection.cursor() as cursor:
         return Statement(cursor.mogrify(sql, shown).decode(), *types), places
+
+
+def _shape(value: Value) -> Any:
+    """What the SQL depends on."""
+    if isinstance(value, RowLimit):
+        return value
+    return value.__class__ if isinstance(value, int | str) else len(value)
 
 
 def _mark(marks: dict[Any, Place], is_text: bool, at: int, place: int | None) -> int | str:
