@@ -86,7 +86,7 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
         "page": leases.get_page(request.GET.get("page")),
         "recent": _recent(pk),
         "generation_names": story.generation_names(shown),
-        "labels": _labels(pk),
+        "labels": _labels(pk) if shown.spec.get("labels") else (),
     }
     if refusal is not None:
         return show(request, "jobs/overview.html", context, refusal=refusal)
