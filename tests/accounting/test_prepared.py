@@ -16,7 +16,7 @@ from accounting.models.tenants import (
     sees_every_tenant,
     tenants_visible_to,
 )
-from accounting.prepared import MOST_SHAPES, Prepared
+from accounting.prepared import MOST_SHAPES, Prepared, RowLimit
 from tests.make import Cast, cast, membership, tenant, user
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +62,15 @@ def test_texts_lists_tuples_and_fields_that_are_left_out(
         assert names(ids, "astro") == ([(people.astro.pk, "Astro")] if people.astro.pk in ids else [])
     counted = Prepared(lambda: Membership.objects.order_by().values_list("role").annotate(Count("pk")))
     assert dict(counted()) == dict(Membership.objects.order_by().values_list("role").annotate(Count("pk")))
+
+
+def test_a_limit_is_part_of_the_sql(people: Cast) -> None:
+    ask = Prepared(lambda above, most: User.objects.filter(pk__gt=above).order_by("pk")[:most])
+    everybody = list(User.objects.order_by("pk"))
+    for most in (1, 2, 1, len(everybody) + 1):
+        assert ask(0, RowLimit(most)) == everybody[:most]
+        assert ask(everybody[0].pk, RowLimit(most)) == everybody[1:][:most]
+    assert len(ask._made) == 3
 
 
 def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:
