@@ -17,6 +17,7 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from fairshare.model import Reason
 from portal import wording
@@ -26,7 +27,7 @@ from portal.jobs.story import why_ended
 from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
 from scheduling.explain import SHORT
-from scheduling.models import Cluster, Job, Lease
+from scheduling.models import Cluster, Job, JobEvent, Lease
 
 register = template.Library()
 
@@ -147,6 +148,23 @@ def _job_row(job: ListedJob, address: tuple[str, str, str], now: datetime, *, wi
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
         f'<td data-label="Owner">{escape(job.owner)}</td>'
         f'<td data-label="Submitted">{_ago(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
+    )
+
+
+@register.simple_tag
+def event_lines(events: Iterable[JobEvent]) -> SafeString:
+    """The lines of a job's history: up to a hundred, which take a template several times as long."""
+    now = timezone.now()
+    return SafeString("".join(_event_line(event, now) for event in events))
+
+
+def _event_line(event: JobEvent, now: datetime) -> str:
+    """Every text goes through `escape`, as programs write some of them."""
+    turn = f" · turn {event.epoch}" if event.epoch else ""
+    return (
+        f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
+        f'<p class="break">{escape(capfirst(event.text))}</p>'
+        f'<p class="muted small">{moment(event.at)} · {_ago(event.at, now)}{turn}</p></li>\n  '
     )
 
 
