@@ -35,11 +35,16 @@ SINGLE = (int, str, datetime)
 TYPES = dict(zip(SINGLE, ("bigint", "text", "timestamptz"), strict=True))
 
 
+class RowLimit(int):
+    """How many rows at most: part of the SQL, as the best plan depends on it, and so each has an SQL of its own."""
+
+
 class Prepared(Generic[M]):
     """Calls of it answer as `list(build(*values))` does; `build` must do nothing with its values but pass them on.
 
-    Values are whole numbers, texts, moments, and lists of whole numbers for `__in`. Of the rows it makes objects with
-    what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`; nothing is prefetched.
+    Values are whole numbers, texts, moments, lists of whole numbers for `__in`, and a RowLimit for a slice. Of the
+    rows it makes objects with what `select_related`, `only` and `annotate` ask for, or the tuples of `values_list`;
+    nothing is prefetched.
     """
 
     def __init__(self, build: Callable[..., QuerySet[M, Any]]) -> None:
@@ -47,9 +52,7 @@ class Prepared(Generic[M]):
         self._made: dict[tuple[Any, ...], _Made | None] = {}
 
     def __call__(self, *values: Value) -> list[Any]:
-        shape: tuple[Any, ...] = tuple(
-            value.__class__ if isinstance(value, SINGLE) else len(value) for value in values
-        )
+        shape = tuple(map(_shape, values))
         try:
             made = self._made[shape]
         except KeyError:
@@ -134,7 +137,9 @@ def _make(build: Callable[..., QuerySet[Any, Any]], values: Sequence[Any]) -> _M
     marks: dict[Any, Place] = {}
     stand_ins: list[Any] = []
     for at, value in enumerate(values):
-        if isinstance(value, SINGLE):
+        if isinstance(value, RowLimit):
+            stand_ins.append(value)
+        elif isinstance(value, SINGLE):
             stand_ins.append(_mark(marks, value, at, None))
         else:
             stand_ins.append([_mark(marks, one, at, place) for place, one in enumerate(value)])
@@ -185,6 +190,13 @@ def _statement(sql: str, given: Sequence[Any], marks: Mapping[Any, Place]) -> tu
         raise ValueError(f"the query does not pass its values on: {sorted(missing)}")
     with connection.cursor() as cursor:
         return Statement(cursor.mogrify(sql, shown).decode(), *types), list(numbers)
+
+
+def _shape(value: Value) -> Any:
+    """What the SQL depends on."""
+    if isinstance(value, RowLimit):
+        return value
+    return value.__class__ if isinstance(value, SINGLE) else len(value)
 
 
 def _mark(marks: dict[Any, Place], value: Any, at: int, place: int | None) -> int | str | datetime:

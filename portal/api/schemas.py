@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, SecretStr, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, SecretStr, WithJsonSchema
 
 from portal.api.inlining import inlined
 from scheduling.actions.submitting import MOST_AT_ONCE
@@ -122,7 +122,8 @@ class BulkAnswers(Schema):
     items: list[BulkAnswer] = Field(description="One for each spec, in the order of the call.")
 
 
-class Job(Schema):
+class Job(BaseModel):
+    # Not ninja's Schema, which reads each field of an object or dictionary in Python.
     id: int
     kind: str = Field(description="training, replica or session.")
     name: str
@@ -163,7 +164,7 @@ class JobFilters(Schema):
     only_idle: bool | None = Field(None, description="Whether they take no part in the sharing.")
 
 
-class JobPage(Schema):
+class JobPage(BaseModel):
     """Latest jobs first; ask again with `before` = `next` for older ones."""
 
     items: list[Job]

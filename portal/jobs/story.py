@@ -6,16 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, User
 from accounting.prepared import Prepared
-from accounting.sources import Row, Scope, Sources
+from accounting.sources import Books, Row, Scope, Sources, read_books
 from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
+from accounting.visibility import tenants_seen
 from portal.wording import LEASE_ENDS
 from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
 from scheduling.backends.base import End
@@ -177,14 +180,9 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
         row.gpu_seconds += seconds
         row.cost += cost
 
-    # Of old months there are only sums.
-    booked = Sources(Scope(user, None, None, {"job_id": job.pk}), Row(None, "UTC"), by_job=True)
-    names = "generation__name", "currency"
-    for sums in booked.sums():
-        for row in sums.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("cost")):
-            add(*row)
-    for some in booked.segments():
-        for row in some.values_list(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum("full_cost")):
+    seen = tenants_seen(user)  # a correction may have charged a team that the user does not see
+    for ask in _booked(read_books()):
+        for row in ask(job.pk) if seen is None else ask(job.pk, seen):
             add(*row)
     unbooked = Decimal(0)
     for lease, seconds, cost, currency in unbooked_of(job.leases.all() if leases is None else leases):
@@ -196,6 +194,25 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
         amounts[row.currency] = amounts.get(row.currency, Decimal(0)) + row.cost
     total = sum((row.gpu_seconds for row in rows), Decimal(0))
     return Cost(total, unbooked, sorted(amounts.items()), rows)
+
+
+@lru_cache(maxsize=2)
+def _booked(books: Books) -> list[Prepared[Any]]:
+    """Ask what a job was booked by generation and currency; they serve until more of these books is closed.
+
+    Their values are the job and, unless all are meant, the tenants.
+    """
+
+    def parts(job: int, tenants: Sequence[int] | None = None) -> list[QuerySet[Any, Any]]:
+        narrow = {"job_id": job} | ({} if tenants is None else {"tenant__in": tenants})
+        booked = Sources(Scope(None, None, None, narrow), Row(None, "UTC"), by_job=True, books=books)
+        # Of old months there are only sums.
+        found = [(some, "cost") for some in booked.sums()]
+        found += [(some, "full_cost") for some in booked.segments()]
+        names = "generation__name", "currency"
+        return [rows.values_list(*names).annotate(Sum("gpu_seconds"), Sum(cost)) for rows, cost in found]
+
+    return [Prepared(lambda *values, nth=nth: parts(*values)[nth]) for nth in range(len(parts(0)))]
 
 
 def unbooked_of(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:

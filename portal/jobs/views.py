@@ -21,13 +21,13 @@ from portal.fragments import render_page, wanted_part
 from portal.jobs import story
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
+from portal.jobs.listing import page_of
 from portal.live.topics import topics_of_jobs
 from scheduling.actions import cancel_job, set_only_idle, snooze_idle
 from scheduling.explain import explain
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
 
-JOBS_PER_PAGE = 50
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25
 HEAD = {"job-head": "jobs/head.html"}
@@ -37,19 +37,18 @@ HEAD = {"job-head": "jobs/head.html"}
 def jobs(request: HttpRequest) -> HttpResponse:
     """All jobs of the user's teams; filter, order and page are in the URL."""
     chosen = JobFilter.read(request.GET)
-    found = chosen.apply(Job.objects.visible_to(request.user), request.user)
     every = sees_every_tenant(request.user)
     ids = [] if every else ids_with_role(request.user)
-    tenants = list(Tenant.objects.order_by("name")) if every else _tenants(ids)
+    tenants = SimpleLazyObject(lambda: list(Tenant.objects.order_by("name")) if every else _tenants(ids))
     context = {
         "filter": chosen,
         "sort": chosen.sort,
-        "page": Paginator(found, JOBS_PER_PAGE).get_page(request.GET.get("page")),
+        "page": page_of(request.user, chosen, request.GET.get("page")),
         "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "states": Job.State.choices,
         "kinds": Job.Kind.choices,
         "tenants": tenants,
-        "several_teams": len(tenants) > 1,
+        "several_teams": len(tenants if every else ids) > 1,
         "generations": SimpleLazyObject(_generations),
         "label_keys": SimpleLazyObject(
             lambda: [key for (key,) in (_every_label_key() if every else _label_keys(ids))]
@@ -87,7 +86,7 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
         "page": leases.get_page(request.GET.get("page")),
         "recent": _recent(pk),
         "generation_names": story.generation_names(shown),
-        "labels": _labels(pk),
+        "labels": _labels(pk) if shown.spec.get("labels") else (),
     }
     if refusal is not None:
         return show(request, "jobs/overview.html", context, refusal=refusal)

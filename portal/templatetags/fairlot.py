@@ -11,20 +11,23 @@ from typing import Any
 
 from django import template
 from django.template import RequestContext
+from django.template.defaulttags import querystring
 from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from fairshare.model import Reason
 from portal import wording
+from portal.jobs.filters import ListedJob
 from portal.jobs.story import places as places_of
 from portal.jobs.story import why_ended
 from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
 from scheduling.explain import SHORT
-from scheduling.models import Cluster, Job, Lease
+from scheduling.models import Cluster, Job, JobEvent, Lease
 
 register = template.Library()
 
@@ -125,25 +128,43 @@ def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
 
 
 @register.simple_tag
-def job_rows(jobs: Iterable[Job], *, with_team: bool) -> SafeString:
+def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
     """The rows of the list of jobs, of which there are fifty: a template takes several times as long for them."""
     now, address = timezone.now(), reverse("job", args=[0]).rpartition("0")
     return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
 
 
-def _job_row(job: Job, address: tuple[str, str, str], now: datetime, *, with_team: bool) -> str:
+def _job_row(job: ListedJob, address: tuple[str, str, str], now: datetime, *, with_team: bool) -> str:
     """Every text that people wrote goes through `escape`."""
+    chips = f"{_state_chip(job.state)}{_reason_chip(job.reason) if job.state in Job.WAITING else ''}"
     only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
-    team = f'<td data-label="Team">{escape(job.tenant.name)}</td>' if with_team else ""
+    team = f'<td data-label="Team">{escape(job.team)}</td>' if with_team else ""
     ended = _ago(job.ended_at, now) if job.ended_at else ""
     return (
         f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address[0]}{job.pk}{address[2]}">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
-        f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}</span></td>'
+        f'<td data-label="State"><span class="row chips">{chips}{only_idle}</span></td>'
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
-        f'<td data-label="Owner">{escape(job.owner.get_username())}</td>'
+        f'<td data-label="Owner">{escape(job.owner)}</td>'
         f'<td data-label="Submitted">{_ago(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
+    )
+
+
+@register.simple_tag
+def event_lines(events: Iterable[JobEvent]) -> SafeString:
+    """The lines of a job's history: up to a hundred, which take a template several times as long."""
+    now = timezone.now()
+    return SafeString("".join(_event_line(event, now) for event in events))
+
+
+def _event_line(event: JobEvent, now: datetime) -> str:
+    """Every text goes through `escape`, as programs write some of them."""
+    turn = f" · turn {event.epoch}" if event.epoch else ""
+    return (
+        f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
+        f'<p class="break">{escape(capfirst(event.text))}</p>'
+        f'<p class="muted small">{moment(event.at)} · {_ago(event.at, now)}{turn}</p></li>\n  '
     )
 
 
@@ -154,9 +175,10 @@ def ago(moment: datetime | None, empty: str = "–") -> str:
 
 
 def _ago(moment: datetime, now: datetime) -> str:
+    # Nothing to escape in it: digits, words of Fairlot's, and names of days, months and zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
-        f' title="{escape(wording.exact(timezone.localtime(moment)))}" data-ago>'
+        f' title="{wording.exact(timezone.localtime(moment))}" data-ago>'
         f"{wording.relative(moment, now)}</time>"
     )
 
@@ -283,13 +305,15 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
     }
 
 
-@register.inclusion_tag("parts/sort.html", takes_context=True)
-def sort_link(context: RequestContext, key: str, text: str) -> dict[str, Any]:
+@register.simple_tag(takes_context=True)
+def sort_link(context: RequestContext, key: str, text: str) -> SafeString:
     """A table heading that sorts by `key`, and the other way round when it already does (`?sort=-key`)."""
     now = context.get("sort", "")
-    return {
-        "request": context["request"],
-        "text": text,
-        "next": f"-{key}" if now == key else key,
-        "direction": {key: "ascending", f"-{key}": "descending"}.get(now, ""),
-    }
+    address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
+    direction = {key: "ascending", f"-{key}": "descending"}.get(now)
+    if direction is None:
+        return format_html('<a class="sort" href="{}">{}</a>', address, text)
+    arrow = icon("up", "sorted, smallest first") if now == key else icon("down", "sorted, largest first")
+    return format_html(
+        '<a class="sort" href="{}" data-direction="{}">{}{}</a>', address, direction, text, arrow
+    )

@@ -20,7 +20,7 @@ from accounting.models.tenants import (
     sees_every_tenant,
     tenants_visible_to,
 )
-from accounting.prepared import MOST_QUESTIONS, MOST_SHAPES, Prepared, Question, Sql
+from accounting.prepared import MOST_QUESTIONS, MOST_SHAPES, Prepared, Question, RowLimit, Sql
 from tests.make import Cast, cast, membership, tenant, user
 
 pytestmark = pytest.mark.django_db
@@ -115,6 +115,15 @@ def test_of_questions_only_those_asked_last_are_kept(people: Cast) -> None:
         assert question(number).ask(some[:1]) == [(some[0], number)]
     assert question(1).ask(some[:1]) == [(some[0], 1)]
     assert built == [1, 1, 1, 1, *range(2, MOST_QUESTIONS + 2), 1]
+
+
+def test_a_limit_is_part_of_the_sql(people: Cast) -> None:
+    ask = Prepared(lambda above, most: User.objects.filter(pk__gt=above).order_by("pk")[:most])
+    everybody = list(User.objects.order_by("pk"))
+    for most in (1, 2, 1, len(everybody) + 1):
+        assert ask(0, RowLimit(most)) == everybody[:most]
+        assert ask(everybody[0].pk, RowLimit(most)) == everybody[1:][:most]
+    assert len(ask._made) == 3
 
 
 def test_of_endless_lengths_of_lists_only_some_are_kept(people: Cast) -> None:

@@ -94,12 +94,22 @@ def test_pages_hold_fifty_jobs_and_keep_the_filter(scene: Scene, browser_of) -> 
 def test_the_list_asks_the_database_the_same_number_of_questions_for_more_rows(
     scene: Scene, browser_of
 ) -> None:
+    multiply_teams(1)  # who sees one team alone is not asked which
     for page in ("jobs", "home", "cluster"):
         browser = browser_of(scene.people.alice)
         few = count_queries(browser, reverse(page))
         multiply(scene.waiting, 20)
         multiply_teams(20)
         assert count_queries(browser, reverse(page)) == few, page
+
+
+def test_the_first_page_and_what_leads_to_it_tell_the_same(scene: Scene, browser_of) -> None:
+    browser = browser_of(scene.people.alice)
+    for jobs in (len(rows(browser)), 60):
+        first, asked = (browser.get(reverse("jobs") + query).context["page"] for query in ("", "?page=1"))
+        assert (list(first), first.paginator.count) == (list(asked), asked.paginator.count)
+        assert (len(first), first.paginator.count) == (min(jobs, 50), jobs)
+        multiply(scene.waiting, 60 - jobs)
 
 
 def test_only_the_part_that_refreshes_is_sent(scene: Scene, browser_of) -> None:

@@ -1,0 +1,37 @@
+"""A page of the list of jobs. The page that most people open is asked for by one query that is made only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Func, IntegerField, QuerySet, Subquery, Value
+
+from accounting.models import User
+from accounting.models.tenants import ids_with_role, sees_every_tenant
+from accounting.prepared import Prepared
+from portal.jobs.filters import COLUMNS, JobFilter, ListedJob
+from scheduling.models import Job
+
+JOBS_PER_PAGE = 50
+
+
+def page_of(user: User, chosen: JobFilter, number: str | None) -> Page[ListedJob]:
+    """Page `number` of the chosen jobs that `user` sees; where there is none of that number, the first or last one."""
+    if number is None and chosen == JobFilter() and not sees_every_tenant(user):
+        rows = _first_rows(ids_with_role(user))
+        paginator = Paginator([ListedJob(*row[:-1]) for row in rows], JOBS_PER_PAGE)
+        paginator.count = rows[0][-1] if rows else 0
+        return paginator.page(1)
+    found = Paginator(chosen.apply(Job.objects.visible_to(user), user), JOBS_PER_PAGE)
+    page = found.get_page(number)
+    page.object_list = [ListedJob(*row) for row in page.object_list]
+    return page
+
+
+@Prepared
+def _first_rows(teams: list[int]) -> QuerySet[Job, tuple[Any, ...]]:
+    """What the list of these teams begins with; in each row at last how many jobs it has, for a page needs both."""
+    found = JobFilter().apply(Job.objects.filter(tenant__in=teams))
+    count = Func(Value(1), function="COUNT", output_field=IntegerField())
+    return found.values_list(*COLUMNS, Subquery(found.order_by().values_list(count)))[:JOBS_PER_PAGE]
