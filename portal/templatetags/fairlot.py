@@ -57,15 +57,26 @@ def why_not_here(context: RequestContext, cluster: Cluster) -> str:
     return isolation.why_refused(cluster, context["user"])
 
 
+@register.simple_tag
+def fixed(template: str, *, may_submit: object = False) -> SafeString:
+    """A part of pages that is the same for all who may submit jobs, and for all who may not: rendered once."""
+    return _fixed(template, bool(may_submit), get_script_prefix())
+
+
+@cache
+def _fixed(template: str, may_submit: bool, prefix: str) -> SafeString:
+    """`prefix` is where the portal's addresses begin."""
+    return SafeString(render_to_string(template, {"may_submit": may_submit}).strip())
+
+
 @register.simple_tag(takes_context=True)
 def navigation(context: RequestContext) -> SafeString:
     """The side bar's entries that this user may open, the present one marked."""
     user = context["user"]
     match = context["request"].resolver_match
     here = wording.section_of(match.url_name if match else "")
-    roles = {roles for _, _, _, roles in wording.NAVIGATION}
     may_submit = bool(context["may_submit"])
-    held = frozenset(role for role in roles if wording.may_open(user, role, may_submit=may_submit))
+    held = frozenset(role for role in wording.ROLES if wording.may_open(user, role, may_submit=may_submit))
     return _navigation(held, here, get_script_prefix())
 
 
@@ -181,7 +192,7 @@ def moment(at: datetime | None, empty: str = "–") -> str:
     # Nothing to escape in it: digits, and names of days, months and zones.
     return SafeString(
         f'<time datetime="{at.isoformat(timespec="seconds")}" title="{wording.exact(local)}">'
-        f"{local:%-d %b %H:%M:%S}</time>"
+        f"{wording.to_the_second(local)}</time>"
     )
 
 
