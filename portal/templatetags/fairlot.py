@@ -147,24 +147,25 @@ def _job_row(job: Job, address: tuple[str, str, str], now: datetime, *, with_tea
     only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
     team = f'<td data-label="Team">{escape(job.tenant.name)}</td>' if with_team else ""
-    ended = _ago(job.ended_at, now) if job.ended_at else ""
+    ended = ago_at(job.ended_at, now) if job.ended_at else ""
     return (
         f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address[0]}{job.pk}{address[2]}">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
         f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}</span></td>'
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
         f'<td data-label="Owner">{escape(job.owner.get_username())}</td>'
-        f'<td data-label="Submitted">{_ago(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
+        f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
     )
 
 
 @register.simple_tag
 def ago(moment: datetime | None, empty: str = "–") -> str:
     """A moment as people say it ("5 min ago"), the exact one in the user's zone as its title."""
-    return empty if moment is None else SafeString(_ago(moment, timezone.now()))
+    return empty if moment is None else SafeString(ago_at(moment, timezone.now()))
 
 
-def _ago(moment: datetime, now: datetime) -> str:
+def ago_at(moment: datetime, now: datetime) -> str:
+    """Like `ago`, for many that are seen from the same moment."""
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
         f' title="{escape(wording.exact(timezone.localtime(moment)))}" data-ago>'
