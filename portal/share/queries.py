@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 
 from django.db.models import OuterRef, Subquery, Sum
 
@@ -27,6 +28,7 @@ POINTS = 60
 # Shares are written down when a round ends; a younger last round means that nothing is missing yet.
 SETTLED_WITHIN = timedelta(minutes=15)
 NOTHING = Amounts()
+_measures = attrgetter(*MEASURES)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Series:
 
     @cached_property
     def total(self) -> Amounts:
-        return sum(self.points, Amounts())
+        return Amounts(*map(sum, zip(*map(_measures, self.points), strict=True)))
 
 
 def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> list[Series]:
