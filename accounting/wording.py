@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 
 
 def exact(local: datetime) -> str:
-    return local.strftime("%A, %-d %B %Y, %H:%M:%S %Z")
+    return f"{_day(local.date(), '%A, %-d %B %Y')}, {_clock(local)} {local.tzname()}"
+
+
+def to_the_second(local: datetime) -> str:
+    return f"{_day(local.date(), '%-d %b')} {_clock(local)}"
+
+
+def _clock(local: datetime) -> str:
+    """Hours, minutes and seconds; `strftime` takes several times as long."""
+    return local.isoformat(timespec="seconds")[11:19]
+
+
+@lru_cache(1024)  # what a page shows is of few days
+def _day(day: date, form: str) -> str:
+    return day.strftime(form)
 
 
 def to_the_minute(local: datetime) -> str:

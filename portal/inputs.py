@@ -90,7 +90,11 @@ def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
         yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())
 
 
-def _of(parameters: Iterable[tuple[str, Iterable[str]]]) -> Iterable[tuple[str, str]]:
+def _of(parameters: Iterable[tuple[str, list[str]]]) -> Iterable[tuple[str, str]]:
+    parameters = list(parameters)
+    # Nearly always there is nothing, which is found out at once for all of them.
+    if not why_not_storable("".join(text for name, values in parameters for text in (name, *values))):
+        return
     for name, values in parameters:
         if why := next(filter(None, map(why_not_storable, (name, *values))), ""):
             yield _shown(name), why

@@ -5,8 +5,12 @@ Answers of sessions' programs do not get them: their hosts are not the portal's.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from portal.addresses import App, Receive, Scope, Send
 
@@ -45,3 +49,20 @@ def with_security_headers(app: App) -> App:
         await app(scope, receive, send_hardened)
 
     return hardened
+
+
+class PagePolicyMiddleware:
+    """Says what pages may load, unless they say so themselves."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        # Django's own pages about errors have styles in them.
+        if not (settings.DEBUG and response.status_code in {404, 500}):
+            response.headers.setdefault("Content-Security-Policy", settings.CONTENT_SECURITY_POLICY)
+        return response

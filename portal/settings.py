@@ -6,7 +6,6 @@ from urllib.parse import quote, urlsplit
 
 import environ
 from celery.schedules import crontab
-from csp.constants import NONCE, NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environ.fileaware_mapping import FileAwareMapping
 
@@ -97,7 +96,6 @@ INSTALLED_APPS = [
     "accounting",
     "scheduling",
     "portal",
-    "csp",
     "django_htmx",
     "ninja",
     "template_partials",
@@ -111,7 +109,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "portal.response_headers.PagePolicyMiddleware",
     "portal.api.problems.ApiProblemsMiddleware",
     "portal.known_hosts.KnownHostMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",
@@ -141,26 +139,25 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "csp.context_processors.nonce",
                 "portal.context.reader",
             ]
         },
     }
 ]
 # No inline script, nothing from elsewhere.
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": [NONE],
-        "script-src": [SELF, NONCE],
-        "style-src": [SELF],
-        "img-src": [SELF, "data:"],
-        "font-src": [SELF],
-        "connect-src": [SELF],
-        "form-action": [SELF],
-        "base-uri": [NONE],
-        "frame-ancestors": [NONE],
-    }
-}
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]

@@ -4,9 +4,10 @@ from django.urls import include, path
 
 from portal import errors
 
+# Those that are asked for most first, for they are tried in this order.
 SUBJECTS = (
-    "home", "account", "live", "tokens", "secrets", "jobs", "submit", "sessions", "services", "schedules", "cluster",
-    "requests", "share", "reports", "administration", "api",
+    "home", "api", "jobs", "cluster", "share", "reports", "live", "submit", "sessions", "services", "schedules",
+    "account", "tokens", "secrets", "requests", "administration",
 )  # fmt: skip
 
 urlpatterns = [path("", include(f"portal.{subject}.urls")) for subject in SUBJECTS]

@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.models import Membership
 from accounting.models.tenants import has_role
-from accounting.wording import exact, number  # noqa: F401 - pages have them from here
+from accounting.wording import exact, number, to_the_second  # noqa: F401 - pages have them from here
 from scheduling.models import Job
 
 # Name of the URL, label, icon, and for whom it is ("" everybody).
@@ -27,6 +27,7 @@ NAVIGATION = (
     ("teams", "Team", "people", "manager"),
     ("administration", "Admin", "admin", "operator"),
 )
+ROLES = frozenset(role for _, _, _, role in NAVIGATION)
 # URL names whose pages belong to an entry, by prefix.
 SECTIONS = {
     "home": "home", "submit": "submit", "job": "jobs", "schedule": "schedules", "cluster": "cluster", "share": "share",

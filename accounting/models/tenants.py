@@ -216,6 +216,15 @@ def ids_with_role(user: User, role: str | None = None) -> list[int]:
     return [tenant for tenant, rank in roles.items() if rank >= least]
 
 
+def visible_tenants(user: User) -> list[Tenant]:
+    """Returns what `Tenant.objects.visible_to(user)` finds, without building a query each time."""
+    return _every_tenant() if sees_every_tenant(user) else _tenants_by_key(ids_with_role(user))
+
+
+_every_tenant = Prepared(Tenant.objects.all)
+_tenants_by_key = Prepared(lambda keys: Tenant.objects.filter(pk__in=keys))
+
+
 def has_role(user: User, role: str) -> bool:
     """Whether there is a tenant in which `user` has at least that role."""
     return bool(ids_with_role(user, role))

@@ -12,7 +12,8 @@ from django.views.decorators.http import require_http_methods
 
 from accounting.errors import Refused
 from accounting.models import Generation, Membership, Tenant, User
-from accounting.models.tenants import TenantQuerySet
+from accounting.models.tenants import TenantQuerySet, ids_with_role
+from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, decimal, perform, show
 from scheduling import actions
 from scheduling.actions import Allowance
@@ -40,11 +41,20 @@ def managed(user: User) -> TenantQuerySet:
     return Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).active()
 
 
+def may_limit(user: User, tenant: Tenant) -> bool:
+    """Whether `managed` has the tenant."""
+    may = user.is_admin or tenant.pk in ids_with_role(user, Membership.Role.MANAGER)
+    return may and tenant.archived_at is None
+
+
 def limits_in_force(tenant: Tenant) -> list[TradeLimit]:
     """The team's own and those of teams above it, nearest first; all of them hold."""
-    above = tenant.lineage
-    found = TradeLimit.objects.filter(tenant__in=above).select_related("tenant", "generation")
-    return sorted(found, key=lambda limit: -limit.tenant.path.count("/"))
+    return sorted(_limits(tenant.lineage), key=lambda limit: -limit.tenant.path.count("/"))
+
+
+_limits = Prepared(
+    lambda tenants: TradeLimit.objects.filter(tenant__in=tenants).select_related("tenant", "generation")
+)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -38,10 +38,12 @@ class Period:
 
 def read_period(key: str | None, usual: str = DEFAULT_PERIOD) -> Period:
     """The period of this name; the usual one for any other name."""
-    known = key if key in PERIODS else usual
-    label, length = PERIODS[known]
-    ends = now_from_database()
-    return Period(known, label, ends - length, ends)
+    return named_period(key if key in PERIODS else usual, now_from_database())
+
+
+def named_period(key: str, ends: datetime) -> Period:
+    label, length = PERIODS[key]
+    return Period(key, label, ends - length, ends)
 
 
 def period_of_days(days: ReportPeriod) -> Period:

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 
-from django.db import connection
-from django.db.models import Sum
+from django.db.models import OuterRef, Subquery, Sum
 
 from accounting.models import Generation, Tenant, User
+from accounting.prepared import Prepared
+from accounting.statements import Statement
 from portal.share.periods import Period
 from scheduling.amounts import MEASURES, Amounts
-from scheduling.models import Cluster, ShareBalance, ShareInterval
+from scheduling.models import Cluster, ShareBalance
 
 # Of what goes both ways within a round only the difference crosses the tenant's border.
 NET = {
@@ -23,6 +25,10 @@ NET = {
     "bought": "greatest(sum(bought) - sum(sold), 0)",
 }
 POINTS = 60
+# Shares are written down when a round ends; a younger last round means that nothing is missing yet.
+SETTLED_WITHIN = timedelta(minutes=15)
+NOTHING = Amounts()
+_measures = attrgetter(*MEASURES)
 
 
 @dataclass(frozen=True)
@@ -35,34 +41,48 @@ class Series:
 
     @cached_property
     def total(self) -> Amounts:
-        return sum(self.points, Amounts())
+        return Amounts(*map(sum, zip(*map(_measures, self.points), strict=True)))
 
 
 def read_share(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> list[Series]:
-    """The share of `tenant` and all tenants below it, as far as `user` may see, per generation of `cluster`.
+    """The share of `tenant` and all tenants below it, as far as `user` may see, per generation of `cluster`."""
+    seen = Tenant.objects.visible_to(user).within(tenant)
+    return share_of(list(seen.order_by().values_list("pk", flat=True)), period, cluster)
 
-    What the tenants below it lend and sell each other in a round is no loan or sale of `tenant`, hence left
+
+def share_of(teams: list[int], period: Period, cluster: Cluster) -> list[Series]:
+    """The share of a tenant and those below it, of which `teams` are the ones that the reader may see.
+
+    What these lend and sell each other in a round is no loan or sale of the tenant above, hence left
     out. Each cluster is shared on its own, so amounts of several are never summed. An interval that crosses the
     border of two points counts for each by its overlap.
     """
-    sums = dict(_sums(user, tenant, period, cluster))
-    owed = {
-        row["generation"]: row["owed"]
-        for row in ShareBalance.objects.filter(
-            cluster=cluster, tenant__in=Tenant.objects.within(tenant) & Tenant.objects.visible_to(user)
-        )
-        .values("generation")
-        .annotate(owed=Sum("owed"))
-    }
-    shown = {generation for generation, _ in sums} | set(owed)
+    if not teams:
+        return []
+    sums = dict(_sums(teams, period, cluster))
+    shared = {generation for generation, _ in sums}
     return [
         Series(
             generation,
-            [sums.get((generation.pk, point), Amounts()) for point in range(POINTS)],
-            owed.get(generation.pk, 0.0),
+            [sums.get((generation.pk, point), NOTHING) for point in range(POINTS)],
+            generation.owed or 0.0,
         )
-        for generation in Generation.objects.filter(pk__in=shown)
+        for generation in _generations(cluster.pk, teams)
+        if generation.owed is not None or generation.pk in shared
     ]
+
+
+_owed = (
+    ShareBalance.objects.filter(generation=OuterRef("pk"))
+    .order_by()
+    .values("generation")
+    .annotate(owed=Sum("owed"))
+)
+_generations = Prepared(
+    lambda cluster, teams: Generation.objects.annotate(
+        owed=Subquery(_owed.filter(cluster=cluster, tenant__in=teams).values("owed"))
+    )
+)
 
 
 def point_times(period: Period) -> list[datetime]:
@@ -71,45 +91,71 @@ def point_times(period: Period) -> list[datetime]:
     return [period.begins + step * point for point in range(POINTS)]
 
 
-def _sums(
-    user: User, tenant: Tenant, period: Period, cluster: Cluster
-) -> Iterator[tuple[tuple[int, int], Amounts]]:
-    visible, params = (
-        ShareInterval.objects.visible_to(user)
-        .filter(
-            cluster=cluster,
-            tenant__in=Tenant.objects.within(tenant),
-            begins__lt=period.ends,
-            ends__gt=period.begins,
-        )
-        .order_by()
-        .values("round_id", "generation_id", "begins", "ends", *MEASURES)
-        .query.sql_with_params()
-    )
-    parts = ", ".join(f"sum({name} * part) AS {name}" for name in MEASURES)
-    net = ", ".join(f"{NET.get(name, 'sum({})').format(name)} AS {name}" for name in MEASURES)
-    # The column names and the inner query come from Django and from MEASURES alone.
-    sql = f"""
-        WITH visible AS ({visible}),
-        netted AS (
-            SELECT generation_id, begins, ends, {net} FROM visible
-            GROUP BY round_id, generation_id, begins, ends
-        ),
-        points AS (
-            SELECT point, %s::timestamptz + point * %s::interval AS a,
-                   %s::timestamptz + (point + 1) * %s::interval AS b
-            FROM generate_series(0, {POINTS - 1}) AS point
-        ),
-        parts AS (
-            SELECT netted.*, point,
-                   extract(epoch FROM least(ends, b) - greatest(begins, a))::float8
-                   / nullif(extract(epoch FROM ends - begins)::float8, 0) AS part
-            FROM netted JOIN points ON begins < b AND ends > a
-        )
-        SELECT generation_id, point, {parts} FROM parts GROUP BY generation_id, point
-    """  # noqa: S608
+def _sums(teams: list[int], period: Period, cluster: Cluster) -> Iterator[tuple[tuple[int, int], Amounts]]:
     step = timedelta(seconds=period.seconds / POINTS)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [*params, period.begins, step, period.begins, step])
-        for generation, point, *sums in cursor.fetchall():
-            yield (generation, point), Amounts(*(float(value or 0.0) for value in sums))
+    for generation, point, *sums in _summed.ask([cluster.pk, teams, period.begins, period.ends, step]):
+        yield (generation, point), Amounts(*(value or 0.0 for value in sums))
+
+
+# The names of columns are those of MEASURES.
+_summed = Statement(
+    f"""
+    WITH netted AS (
+        SELECT generation_id, begins, ends,
+               {", ".join(f"{NET.get(name, 'sum({})').format(name)} AS {name}" for name in MEASURES)}
+          FROM scheduling_shareinterval
+         WHERE cluster_id = $1 AND tenant_id = ANY($2) AND begins < $4 AND ends > $3
+         GROUP BY round_id, generation_id, begins, ends
+    ),
+    points AS (
+        SELECT point, $3 + point * $5 AS a, $3 + (point + 1) * $5 AS b
+          FROM generate_series(0, {POINTS - 1}) AS point
+    ),
+    parts AS (
+        SELECT netted.*, point,
+               extract(epoch FROM least(ends, b) - greatest(begins, a))::float8
+               / nullif(extract(epoch FROM ends - begins)::float8, 0) AS part
+          FROM netted JOIN points ON begins < b AND ends > a
+    )
+    SELECT generation_id, point, {", ".join(f"sum({name} * part)" for name in MEASURES)}
+      FROM parts GROUP BY generation_id, point
+    """,  # noqa: S608
+    "bigint",
+    "bigint[]",
+    "timestamptz",
+    "timestamptz",
+    "interval",
+)
+
+
+def is_young(teams: list[int]) -> bool:
+    """Whether all that was ever shared with these teams was so in the last hour."""
+    [(found,)] = _young.ask([teams])
+    return bool(found)
+
+
+_young = Statement(
+    """
+    SELECT EXISTS (SELECT FROM scheduling_shareinterval WHERE tenant_id = ANY($1))
+           AND NOT EXISTS (SELECT FROM scheduling_shareinterval
+                            WHERE tenant_id = ANY($1) AND begins < statement_timestamp() - interval '1 hour')
+    """,
+    "bigint[]",
+)
+
+
+def last_round(teams: list[int], cluster: Cluster) -> tuple[datetime, datetime | None]:
+    """Now, and the end of the last round whose shares of these teams are known, unless that is long ago."""
+    [(now, ends)] = _last_round.ask([cluster.pk, teams, SETTLED_WITHIN])
+    return now, ends
+
+
+_last_round = Statement(
+    """
+    SELECT clock_timestamp(), max(ends) FROM scheduling_shareinterval
+     WHERE cluster_id = $1 AND tenant_id = ANY($2) AND ends > statement_timestamp() - $3
+    """,
+    "bigint",
+    "bigint[]",
+    "interval",
+)

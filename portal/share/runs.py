@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import QuerySet
 
@@ -60,7 +61,10 @@ def read_runs(trades: QuerySet[Trade], mine: Collection[int]) -> list[Run]:
 
     A trade during which no time passed exchanged nothing and is in no run.
     """
-    inner, params = trades.order_by().select_related(None).query.sql_with_params()
+    try:
+        inner, params = trades.order_by().select_related(None).query.sql_with_params()
+    except EmptyResultSet:  # of somebody in no team
+        return []
     # The inner query comes from Django; the rest is fixed.
     sql = f"""
         WITH single AS (SELECT found.*, round.cluster_id, coalesce(found.ends, now()) AS until

@@ -2,78 +2,79 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
+from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.timezone import localtime
 from django.views.decorators.http import require_safe
 
-from accounting.clock import now_from_database
 from accounting.models import Generation, ReportSubscription, Tenant, User
-from accounting.models.tenants import ids_with_role
+from accounting.models.tenants import ids_with_role, visible_tenants
+from accounting.prepared import Prepared
 from accounting.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
-from portal.share.limits import limits_in_force, managed
-from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, read_period
-from portal.share.queries import POINTS, point_times, read_share
+from portal.share.limits import limits_in_force, may_limit
+from portal.share.periods import DEFAULT_PERIOD, PERIODS, asked_stretch, named_period
+from portal.share.queries import POINTS, is_young, last_round, point_times, share_of
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.amounts import Amounts
-from scheduling.models import Cluster, ShareInterval, Trade
+from scheduling.models import Cluster, Trade
 
 TRADES_PER_PAGE = 25
-# Shares are written down when a round ends; a younger last round means that nothing is missing yet.
-SETTLED_WITHIN = timedelta(minutes=15)
 
 
 @require_safe
 def share(request: HttpRequest) -> HttpResponse:
     """What one team was entitled to, received, lent, borrowed, bought and sold on one cluster."""
-    clusters = list(Cluster.objects.order_by("name"))
+    clusters = _clusters()
     cluster = chosen_cluster(request.GET.get("cluster", ""), clusters)
-    tenants = list(Tenant.objects.visible_to(request.user).active())
-    period = read_period(request.GET.get("period"), usual=_usual_period(request.user))
-    context = {
-        "clusters": clusters,
-        "cluster": cluster,
-        "tenants": tenants,
-        "own": own_tenants(request.user),
+    visible = visible_tenants(request.user)
+    tenants = [tenant for tenant in visible if tenant.archived_at is None]
+    own = own_tenants(request.user)
+    context: dict[str, Any] = {"clusters": clusters, "cluster": cluster, "tenants": tenants, "own": own}
+    if tenants and cluster:
+        usual = next((tenant for tenant in tenants if tenant.pk in own), tenants[0])
+        context |= _shared(request, _named(request.GET.get("team", ""), visible, usual), visible, cluster)
+    return render(request, "share/share.html", context)
+
+
+def _shared(request: HttpRequest, tenant: Tenant, visible: list[Tenant], cluster: Cluster) -> dict[str, Any]:
+    """What the page shows of one of the teams that the user sees, and of those below it."""
+    teams = [one.pk for one in visible if one.path.startswith(tenant.path)]
+    key = request.GET.get("period", "")
+    if key not in PERIODS:
+        key = _usual_period(visible)
+    now, last = last_round(teams, cluster)
+    period = named_period(key, ends=now if last is None else min(last, now))
+    series = share_of(teams, period, cluster)
+    times = [localtime(time) for time in point_times(period)]
+    return {
+        "tenant": tenant,
+        "limits": limits_in_force(tenant),
+        "may_limit": may_limit(request.user, tenant),
         "periods": PERIODS,
         "period": period,
+        "charts": [draw(one, seconds_per_point=period.seconds / POINTS) for one in series],
+        "total": sum((one.total for one in series), Amounts()),
+        "owed": sum(one.owed for one in series),
+        "times": times,
+        "middle": times[POINTS // 2],
+        "time_format": "H:i" if period.seconds <= 86_400 else "j M H:i",
+        "rows": [(one.generation, one.points) for one in series],
     }
-    if tenants and cluster:
-        tenant = chosen_tenant(request, default=_usual_tenant(request.user, tenants))
-        period = _until_last_round(request.user, tenant, period, cluster)
-        series = read_share(request.user, tenant, period, cluster)
-        seconds = period.seconds / POINTS
-        times = [localtime(time) for time in point_times(period)]
-        context |= {
-            "tenant": tenant,
-            "limits": limits_in_force(tenant),
-            "may_limit": managed(request.user).filter(pk=tenant.pk).exists(),
-            "period": period,
-            "charts": [draw(one, seconds_per_point=seconds) for one in series],
-            "total": sum((one.total for one in series), Amounts()),
-            "owed": sum(one.owed for one in series),
-            "times": times,
-            "middle": times[POINTS // 2],
-            "time_format": "H:i" if period.seconds <= 86_400 else "j M H:i",
-            "rows": [(one.generation, list(zip(times, one.points, strict=True))) for one in series],
-        }
-    return render(request, "share/share.html", context)
 
 
 @require_safe
 def trades(request: HttpRequest) -> HttpResponse:
     """Who gave which GPU time for which, and what it was worth to one's own team."""
-    tenants = list(Tenant.objects.visible_to(request.user))
+    tenants = visible_tenants(request.user)
     tenant = chosen_tenant(request) if request.GET.get("team") else None
-    period = asked_stretch(request, usual=_usual_period(request.user), is_page=True)
+    period = asked_stretch(request, usual=_usual_period(tenants), is_page=True)
     generation = request.GET.get("generation", "")
     found = read_trades(request.user, period, generation=generation, tenant=tenant)
     mine = visible_ids(request.user)
@@ -129,12 +130,19 @@ def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | 
     return same.none()
 
 
-def chosen_tenant(request: HttpRequest, default: Tenant | None = None) -> Tenant:
-    """The tenant of `?team=`, 404 when the user may not see it; `default` when none is named."""
-    slug = request.GET.get("team", "")
-    if not slug and default is not None:
-        return default
-    return get_object_or_404(Tenant.objects.visible_to(request.user), slug=slug)
+def chosen_tenant(request: HttpRequest) -> Tenant:
+    """The tenant of `?team=`, 404 when the user may not see it."""
+    return get_object_or_404(Tenant.objects.visible_to(request.user), slug=request.GET.get("team", ""))
+
+
+def _named(slug: str, tenants: list[Tenant], usual: Tenant) -> Tenant:
+    """The one of `tenants` with this slug, 404 when there is none; `usual` when none is named."""
+    if not slug:
+        return usual
+    found = next((tenant for tenant in tenants if tenant.slug == slug), None)
+    if found is None:
+        raise Http404
+    return found
 
 
 def chosen_cluster(name: str, clusters: list[Cluster]) -> Cluster | None:
@@ -147,11 +155,9 @@ def chosen_cluster(name: str, clusters: list[Cluster]) -> Cluster | None:
     return found
 
 
-def _usual_period(user: User) -> str:
-    """A day, or the last hour while nothing is older than that."""
-    hour_ago = now_from_database() - timedelta(hours=1)
-    older = ShareInterval.objects.visible_to(user).filter(begins__lt=hour_ago)
-    return DEFAULT_PERIOD if older.exists() or not ShareInterval.objects.visible_to(user).exists() else "1h"
+def _usual_period(visible: list[Tenant]) -> str:
+    """A day, or the last hour while nothing that the user sees is older than that."""
+    return "1h" if is_young([tenant.pk for tenant in visible]) else DEFAULT_PERIOD
 
 
 def own_tenants(user: User) -> set[int]:
@@ -159,18 +165,4 @@ def own_tenants(user: User) -> set[int]:
     return set(ids_with_role(user))
 
 
-def _usual_tenant(user: User, tenants: list[Tenant]) -> Tenant:
-    """The first one of the user's own, else the first."""
-    own = set(user.memberships.values_list("tenant", flat=True))
-    return next((tenant for tenant in tenants if tenant.pk in own), tenants[0])
-
-
-def _until_last_round(user: User, tenant: Tenant, period: Period, cluster: Cluster) -> Period:
-    """The same length of time, ending with the last round whose shares are known."""
-    intervals = ShareInterval.objects.visible_to(user).filter(
-        cluster=cluster, tenant__in=Tenant.objects.within(tenant)
-    )
-    last = intervals.filter(ends__gt=period.ends - SETTLED_WITHIN).aggregate(last=Max("ends"))["last"]
-    if last is None or last >= period.ends:
-        return period
-    return replace(period, begins=last - (period.ends - period.begins), ends=last)
+_clusters = Prepared(lambda: Cluster.objects.order_by("name").only("name"))

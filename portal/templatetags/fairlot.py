@@ -60,15 +60,26 @@ def why_not_here(context: RequestContext, cluster: Cluster) -> str:
     return isolation.why_refused(cluster, context["user"])
 
 
+@register.simple_tag
+def fixed(template: str, *, may_submit: object = False) -> SafeString:
+    """A part of pages that is the same for all who may submit jobs, and for all who may not: rendered once."""
+    return _fixed(template, bool(may_submit), get_script_prefix())
+
+
+@cache
+def _fixed(template: str, may_submit: bool, prefix: str) -> SafeString:
+    """`prefix` is where the portal's addresses begin."""
+    return SafeString(render_to_string(template, {"may_submit": may_submit}).strip())
+
+
 @register.simple_tag(takes_context=True)
 def navigation(context: RequestContext) -> SafeString:
     """The side bar's entries that this user may open, the present one marked."""
     user = context["user"]
     match = context["request"].resolver_match
     here = wording.section_of(match.url_name if match else "")
-    roles = {roles for _, _, _, roles in wording.NAVIGATION}
     may_submit = bool(context["may_submit"])
-    held = frozenset(role for role in roles if wording.may_open(user, role, may_submit=may_submit))
+    held = frozenset(role for role in wording.ROLES if wording.may_open(user, role, may_submit=may_submit))
     return _navigation(held, here, get_script_prefix())
 
 
@@ -140,14 +151,14 @@ def _job_row(job: ListedJob, address: tuple[str, str, str], now: datetime, *, wi
     only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
     team = f'<td data-label="Team">{escape(job.team)}</td>' if with_team else ""
-    ended = _ago(job.ended_at, now) if job.ended_at else ""
+    ended = ago_at(job.ended_at, now) if job.ended_at else ""
     return (
         f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address[0]}{job.pk}{address[2]}">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
         f'<td data-label="State"><span class="row chips">{chips}{only_idle}</span></td>'
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
         f'<td data-label="Owner">{escape(job.owner)}</td>'
-        f'<td data-label="Submitted">{_ago(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
+        f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
     )
 
 
@@ -164,17 +175,18 @@ def _event_line(event: JobEvent, now: datetime) -> str:
     return (
         f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
         f'<p class="break">{escape(capfirst(event.text))}</p>'
-        f'<p class="muted small">{moment(event.at)} · {_ago(event.at, now)}{turn}</p></li>\n  '
+        f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{turn}</p></li>\n  '
     )
 
 
 @register.simple_tag
 def ago(moment: datetime | None, empty: str = "–") -> str:
     """A moment as people say it ("5 min ago"), the exact one in the user's zone as its title."""
-    return empty if moment is None else SafeString(_ago(moment, timezone.now()))
+    return empty if moment is None else SafeString(ago_at(moment, timezone.now()))
 
 
-def _ago(moment: datetime, now: datetime) -> str:
+def ago_at(moment: datetime, now: datetime) -> str:
+    """Like `ago`, for many that are seen from the same moment."""
     # Nothing to escape in it: digits, words of Fairlot's, and names of days, months and zones.
     return (
         f'<time datetime="{moment.isoformat(timespec="seconds")}"'
@@ -203,7 +215,7 @@ def moment(at: datetime | None, empty: str = "–") -> str:
     # Nothing to escape in it: digits, and names of days, months and zones.
     return SafeString(
         f'<time datetime="{at.isoformat(timespec="seconds")}" title="{wording.exact(local)}">'
-        f"{local:%-d %b %H:%M:%S}</time>"
+        f"{wording.to_the_second(local)}</time>"
     )
 
 

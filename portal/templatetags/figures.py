@@ -71,25 +71,19 @@ def _cell(gpu_seconds: float) -> str:
 
 
 @register.simple_tag
-def share_rows(points: Iterable[tuple[datetime, Amounts]]) -> SafeString:
+def share_times(times: Iterable[datetime]) -> list[str]:
+    """The first cells of `share_rows`, the same for every generation."""
+    return [f"<tr><td>{moment(time)}</td>" for time in times]
+
+
+@register.simple_tag
+def share_rows(times: Iterable[str], points: Iterable[Amounts]) -> SafeString:
     """The rows of a share's figures, a point of the chart each. There are hundreds of cells."""
     return SafeString(
         "".join(
-            f"<tr><td>{moment(time)}</td>"
-            + "".join(
-                _cell(amount)
-                for amount in (
-                    point.entitled,
-                    point.received,
-                    point.lent,
-                    point.unused,
-                    point.borrowed,
-                    point.bought,
-                    point.sold,
-                )
-            )
-            + "</tr>"
-            for time, point in points
+            f"{time}{_cell(at.entitled)}{_cell(at.received)}{_cell(at.lent)}{_cell(at.unused)}"
+            f"{_cell(at.borrowed)}{_cell(at.bought)}{_cell(at.sold)}</tr>"
+            for time, at in zip(times, points, strict=True)
         )
     )
 

@@ -16,7 +16,7 @@ from portal.share.queries import POINTS, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.amounts import Amounts
 from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
-from tests.make import cast
+from tests.make import cast, user
 from tests.portal.scene import Scene, share
 
 amounts = st.builds(Amounts, *[st.floats(0, 1e6)] * 7)
@@ -280,6 +280,11 @@ def test_who_is_in_no_team_is_told_so_and_chooses_one(scene: Scene, browser_of) 
     assert "<h1>Shares of the teams</h1>" in olga
     assert "<h1>Our share</h1>" in bob
     assert "You are in no team" not in bob
+
+
+def test_who_is_in_no_team_sees_no_trades(scene: Scene, browser_of) -> None:
+    answer = browser_of(user("nobody")).get("/trades/")
+    assert (answer.status_code, list(answer.context["page"])) == (200, [])
 
 
 def test_share_and_trades_begin_with_the_same_period(scene: Scene, browser_of) -> None:
