@@ -13,8 +13,8 @@ from django.views.decorators.http import require_safe
 from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import Tenant, User
+from accounting.models.tenants import visible_tenants
 from accounting.one_moment import one_moment
-from accounting.prepared import Prepared
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
 from accounting.visibility import tenants_seen
 from accounting.wording import to_the_minute
@@ -43,7 +43,7 @@ GROUPS = {
 @require_safe
 @one_moment()  # what is booked meanwhile is either in the figures or told as not booked yet
 def usage(request: HttpRequest) -> HttpResponse:
-    tenants = _teams(request.user)
+    tenants = visible_tenants(request.user)
     number = page_number(request.GET.get("page", ""))
     tenant, by, period, report = read_report(request, page=number)
     page = Paginator(range(report.count), ROWS_PER_PAGE).get_page(number)
@@ -83,15 +83,6 @@ def usage(request: HttpRequest) -> HttpResponse:
         ),
     }
     return render(request, "reports/usage.html", context)
-
-
-def _teams(user: User) -> list[Tenant]:
-    ids = tenants_seen(user)
-    return _every_team() if ids is None else _teams_of(ids)
-
-
-_every_team = Prepared(Tenant.objects.all)
-_teams_of = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids))
 
 
 @require_safe

@@ -64,8 +64,9 @@ def draw(series: Series, *, seconds_per_point: float) -> Chart:
         name: [amount / seconds_per_point for amount in amounts] for name, amounts in _stack(series).items()
     }
     entitled = [point.entitled / seconds_per_point for point in series.points]
-    highest = max([*entitled, *_tops(parts, ABOVE)])
-    lowest = max(_tops(parts, BELOW))
+    # Rounded, as sums of the same parts in another order differ in their last digits.
+    highest = round(max([*entitled, *_tops(parts, ABOVE)]), 9)
+    lowest = round(max(_tops(parts, BELOW)), 9)
     step = nice_step(max(highest, lowest, 1.0))
     # A trace below zero that nobody could see needs no half of the picture.
     up, down = _ceil(highest, step) or step, _ceil(lowest, step) if lowest > step / 50 else 0.0
