@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -319,3 +320,17 @@ def test_processes_are_found_by_program_and_arguments() -> None:
         assert processes.with_arguments("shim.py", ("check",), "/a", "1") == []
         assert os.getpid() not in {process.pid for process in found}
         one.kill()
+
+
+def test_a_gang_whose_folder_was_removed_ends_with_its_supervisor(rig: Rig) -> None:
+    """Nobody could order it to end, and nothing of it can be told any more."""
+    gang = running(rig, "trap '' TERM; sleep 600 & wait; sleep 600", grace_seconds=1.0)
+    supervisor = processes.look(rig.supervisor(gang))
+    assert supervisor is not None
+    below = processes.descendants(supervisor.pid)
+    assert below
+    shutil.rmtree(rig.files().folder)
+    until(
+        lambda: not any(processes.is_alive(one.pid, one.start) for one in [supervisor, *below]),
+        "the end of the supervisor and all below it",
+    )

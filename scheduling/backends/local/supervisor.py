@@ -113,6 +113,8 @@ class Supervisor:
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
+        if not self.files.folder.exists():  # nobody could order it to end any more
+            self._end(("lost", None, "its folder was removed"), self.gang["grace_seconds"])
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
@@ -153,7 +155,7 @@ class Supervisor:
         if self.killed and end in {"stopped", "lost"}:
             message += "; what had not ended within its grace was killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
-        while self.unreported:
+        while self.unreported and self.files.folder.exists():
             time.sleep(BEAT_SECONDS)
             self._beat()
 
