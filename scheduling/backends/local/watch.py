@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 IN_MOVED_TO = 0x80  # from <sys/inotify.h>
+# Gangs start and end many at a time: changes that follow each other so soon are looked at together.
+SOON, LATEST = 0.05, 0.2  # seconds
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -25,8 +28,15 @@ def renames_in(folder: Path, timeout: float) -> Iterator[None]:
         yield
         while True:
             if select.select([watch], [], [], timeout)[0]:
-                os.read(watch, 65536)
+                _read_all(watch)
             yield
     finally:
         if watch >= 0:
             os.close(watch)
+
+
+def _read_all(watch: int) -> None:
+    until = time.monotonic() + LATEST
+    os.read(watch, 65536)
+    while (left := until - time.monotonic()) > 0 and select.select([watch], [], [], min(SOON, left))[0]:
+        os.read(watch, 65536)
