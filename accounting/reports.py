@@ -180,12 +180,16 @@ def _added_up(
         parts = grouped_rows(some, scope, _groups(by, time_zone), add_sums=By.LABEL not in by)
         return adding(parts, names, largest, job_names=job_names, given=GIVEN)
 
-    # Hardly anybody asks again about the same job or user.
-    if scope.narrow or job_names is not None:
+    # Hardly anybody asks again about the same job or user, or until this very moment.
+    if scope.narrow or job_names is not None or not (_is_round(scope.begins) and _is_round(scope.ends)):
         return added(run(adding_of(sources)), names)
     about = sources.about, by, time_zone, largest and (largest.start, largest.stop)
     question = Question(about, lambda tenants: adding_of(sources.of(tenants)))
     return added(question.ask(scope.tenants), names)
+
+
+def _is_round(moment: datetime | None) -> bool:
+    return moment is None or moment.second == moment.microsecond == 0
 
 
 def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:

@@ -44,8 +44,8 @@ class Statement:
     def _prepare_on(self, known: set[int]) -> None:
         with connection.wrap_database_errors, connection.connection.cursor() as plain:
             for number in [number for number in known if number not in _in_use]:
+                known.remove(number)  # first: at worst the server keeps what nobody asks for
                 plain.execute(f"DEALLOCATE {_name(number)}")
-                known.remove(number)
             plain.execute(self._prepare)
         known.add(self._number)
 

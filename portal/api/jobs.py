@@ -37,6 +37,8 @@ MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow
 LOG_PIECE = 256 * 1024
 NO_FILTERS = schemas.JobFilters()
 AFTER_ALL = 2**63 - 1  # no job has that key
+# One row more than is shown tells whether there are others. Few lengths, as each has an SQL of its own.
+MOST_ROWS = (RowLimit(21), RowLimit(51), RowLimit(201))
 # By its name in the answer, where what a job shows is read.
 COLUMNS = {
     name: name
@@ -69,7 +71,7 @@ def list_jobs(
     request: HttpRequest, filters: Query[schemas.JobFilters], before: Key | None = None, limit: Limit = 50
 ) -> dict[str, Any]:
     """Jobs of the caller's teams, latest first."""
-    user, most = request.auth, RowLimit(limit + 1)
+    user, most = request.auth, next(some for some in MOST_ROWS if some > limit)
     if filters == NO_FILTERS and not sees_every_tenant(user):
         found = _latest(ids_with_role(user), before or AFTER_ALL, most)
     else:

@@ -16,7 +16,8 @@ SERVING = {TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS}
 class DatabaseWrapper(base.DatabaseWrapper):
     """A server that stops, restarts or ends a connection says so or closes it; either can be read at the socket.
 
-    One that is gone without a word is not noticed, but then a question would wait just as the statement does.
+    One that is gone without a word is not noticed: the first statement fails then, as a question would, and the
+    connection is replaced before the next request.
     """
 
     def is_usable(self) -> bool:

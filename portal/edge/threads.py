@@ -86,6 +86,7 @@ class Threads:
             return await asyncio.wrap_future(last)
         finally:
             self.give_back(thread, client, last=last)
+            del last  # an error that leads to itself would keep what the work held
 
     def close(self) -> None:
         """Closes the connections of all threads, and the threads, when the event loop has ended.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -526,3 +529,23 @@ def test_web_processes_together_leave_connections_to_the_others(
             one.close()
         if shared:
             places.share_places()
+
+
+def test_an_error_of_a_lent_thread_keeps_nothing_of_what_the_work_held() -> None:
+    class Held:
+        pass
+
+    def fail(held: Held) -> None:
+        raise ValueError
+
+    async def lend() -> weakref.ref[Held]:
+        held = Held()
+        with suppress(ValueError):
+            await Threads(1, "lent").run(BOB, fail, held)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert run(lend())() is None
+    finally:
+        gc.enable()

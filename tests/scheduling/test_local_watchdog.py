@@ -16,7 +16,7 @@ from scheduling.backends import opening
 from scheduling.backends.base import End, Gang, Observation, Phase
 from scheduling.backends.local import backend, processes, removal, reports, sandbox, watchdog
 from scheduling.backends.local.files import read_json
-from scheduling.backends.local.supervisor import Supervisor
+from scheduling.backends.local.supervisor import MOST_ALONE, Supervisor
 from tests.scheduling.local_rig import Rig, until
 from tests.scheduling.test_local_crashes import CLEAN, DETACHING
 
@@ -322,15 +322,46 @@ def test_processes_are_found_by_program_and_arguments() -> None:
         one.kill()
 
 
-def test_a_gang_whose_folder_was_removed_ends_with_its_supervisor(rig: Rig) -> None:
-    """Nobody could order it to end, and nothing of it can be told any more."""
+def test_gangs_end_when_the_folder_of_all_jobs_was_removed(rig: Rig) -> None:
+    """Nobody gives orders there any more."""
     gang = running(rig, "trap '' TERM; sleep 600 & wait; sleep 600", grace_seconds=1.0)
     supervisor = processes.look(rig.supervisor(gang))
     assert supervisor is not None
     below = processes.descendants(supervisor.pid)
     assert below
-    shutil.rmtree(rig.files().folder)
+    shutil.rmtree(rig.files().root)
     until(
         lambda: not any(processes.is_alive(one.pid, one.start) for one in [supervisor, *below]),
         "the end of the supervisor and all below it",
     )
+
+
+def test_a_disk_that_refuses_or_is_away_for_a_moment_ends_no_gang(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = rig.files()
+    supervisor = Supervisor(files, rig.backend._describe(rig.gang("true"), files))
+    away, stat = files.root.with_name("away"), Path.stat
+
+    def refused(path: Path, **named: bool) -> os.stat_result:
+        if path == files.root:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(path, **named)
+
+    files.make()
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "stat", refused)
+            for _ in range(MOST_ALONE + 1):
+                supervisor._beat()
+        files.root.rename(away)
+        for _ in range(MOST_ALONE - 1):
+            supervisor._beat()
+        away.rename(files.root)
+        supervisor._beat()
+    assert supervisor.verdict is None
+    files.root.rename(away)
+    for _ in range(MOST_ALONE):
+        supervisor._beat()
+    away.rename(files.root)
+    assert supervisor.verdict is not None

@@ -54,11 +54,14 @@ def claim(files: JobFiles, run_lock: int) -> dict[str, Any] | None:
 
 def is_over(files: JobFiles, run_lock: int) -> bool:
     """Whether no newer gang is to be run; gives the run lock back then, as `claim` does."""
-    with files.orders_lock(inf):
-        if _ordered(files) is not None:
-            return False
-        os.close(run_lock)
+    try:
+        with files.orders_lock(inf):
+            if _ordered(files) is not None:
+                return False
+            os.close(run_lock)
+    except FileNotFoundError:  # the job's folder was removed, and its lock with it
         return True
+    return True
 
 
 def _ordered(files: JobFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:

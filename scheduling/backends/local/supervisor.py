@@ -28,6 +28,7 @@ from scheduling.backends.local.worker import UNCONFINED, CannotStart, Worker, ex
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
+MOST_ALONE = 5  # heartbeats without the folder of all jobs, which may be away for a moment
 SOON_SECONDS = 0.02  # between looks at processes that are about to stop or to die
 LEFTOVER_GRACE_SECONDS = 2.0  # for what a program forked and left behind when it ended
 MASTER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
@@ -54,6 +55,7 @@ class Supervisor:
         self.terminated = False  # we were told to go ourselves, as when the machine shuts down
         self.orders_due = True
         self.unreported = False
+        self.alone = 0  # heartbeats in a row without the folder of all jobs
         self.complaint = ""
         self.next_beat = 0.0
         self.oom_kills = processes.oom_kills()
@@ -113,8 +115,9 @@ class Supervisor:
     def _beat(self) -> None:
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.orders_due = True
-        if not self.files.folder.exists():  # nobody could order it to end any more
-            self._end(("lost", None, "its folder was removed"), self.gang["grace_seconds"])
+        self.alone = self.alone + 1 if self._is_alone() else 0
+        if self.alone >= MOST_ALONE:  # nobody gives orders here any more, nor reads reports
+            self._end(("lost", None, "the folder of all jobs was removed"), self.gang["grace_seconds"])
         if self.unreported or self._log_troubles() != self.status.get("log_troubles", {}):
             self._report()
         self.workers[0].read_progress_file()
@@ -129,6 +132,13 @@ class Supervisor:
         }
         with suppress(OSError):  # then the last heartbeat that could be written grows old, for all to see
             write_json(self.files.beat, beat | self._steps(), durable=False)
+
+    def _is_alone(self) -> bool:
+        try:
+            self.files.root.stat()
+        except OSError as error:  # a disk that refuses has the folder all the same
+            return isinstance(error, FileNotFoundError)
+        return False
 
     def _beat_if_due(self) -> None:
         if time.monotonic() >= self.next_beat:
@@ -155,7 +165,7 @@ class Supervisor:
         if self.killed and end in {"stopped", "lost"}:
             message += "; what had not ended within its grace was killed"
         self._report(phase="ended", ended_at=processes.stamp(), end=end, exit_code=code, message=message)
-        while self.unreported and self.files.folder.exists():
+        while self.unreported and self.alone < MOST_ALONE:
             time.sleep(BEAT_SECONDS)
             self._beat()
 
