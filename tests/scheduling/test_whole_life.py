@@ -157,14 +157,14 @@ def test_frozen_processes_go_on_where_they_stopped_without_a_restart(lab: World)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
     until(lab, lambda: "step 5\n" in log_of(lab, job), "some steps")
-    before = running(job)
+    before = workers(job)
     rival = submit(lab, "charlie", up_to=2, gpus=2)
     lab.contest(job)
     reaches(lab, rival, Job.State.SUCCEEDED)
     assert lab.states([job]) == [Job.State.SUSPENDED]
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
-    assert running(job) == before
+    assert workers(job) == before
     let_go_on(lab, job)
     reaches(lab, job, Job.State.SUCCEEDED)
     steps = [line for line in log_of(lab, job).splitlines() if line.startswith("step ")]
@@ -189,7 +189,7 @@ def test_an_operation_done_twice_starts_one_gang(lab: World) -> None:
     Operation.objects.update(done_at=None, not_before=now_from_database())
     perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
     reaches(lab, job, Job.State.RUNNING)
-    assert len(running(job)) == 1
+    assert len(workers(job)) == 1
 
 
 def test_a_start_that_a_dying_worker_had_claimed_is_done_by_the_next(lab: World) -> None:
@@ -223,7 +223,7 @@ def test_killed_processes_are_closed_when_they_were_last_alive_and_the_job_goes_
     assert not running(job)
     lab.fill()
     reaches(lab, job, Job.State.RUNNING)
-    assert len(running(job)) == 1
+    assert len(workers(job)) == 1
 
 
 def test_a_new_watcher_adopts_what_still_runs(lab: World) -> None:
