@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.template import TemplateDoesNotExist
+from django.template.loader import get_template
 from django.utils.cache import patch_vary_headers
 
-NO_INCLUDES: Mapping[str, str] = MappingProxyType({})
+# Parts that several pages include, by their templates. All others are partials of their page's template.
+INCLUDED = {"job-head": "jobs/head.html"}
 
 
 def render_page(
-    request: HttpRequest,
-    template: str,
-    context: dict[str, Any],
-    *,
-    parts: tuple[str, ...] = (),
-    includes: Mapping[str, str] = NO_INCLUDES,
+    request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
     """Renders `template`; for htmx only the part whose name is the target's id.
 
-    `parts` are partials of `template`; `includes` maps parts to templates of their own.
+    Nothing where the page has no such part: a whole page would be put into the one that asks.
     """
     part = wanted_part(request)
-    if part in parts:
-        template = f"{template}#{part}"
-    response = render(request, includes.get(part, template), context)
+    response = HttpResponse(status=204)
+    try:
+        wanted = get_template(INCLUDED.get(part, f"{template}#{part}") if part else template)
+    except TemplateDoesNotExist:
+        if not part:
+            raise
+    else:
+        response = HttpResponse(wanted.render(context, request), status=status)
     patch_vary_headers(response, ["HX-Request", "HX-Target"])
     response["Cache-Control"] = "no-store"
     return response

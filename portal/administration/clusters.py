@@ -17,7 +17,6 @@ from accounting.errors import Refused
 from accounting.models import Tenant
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
-from portal.fragments import render_page
 from scheduling import actions
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
 from scheduling.backends.kubernetes.metrics import USUAL_QUERY
@@ -49,10 +48,7 @@ def _clusters(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRe
         "clusters": found,
         "topics": " ".join(f"cluster:{one.pk}" for one in found),
     }
-    template = "administration/clusters.html"
-    if refusal is not None:  # which a refresh would wipe out
-        return show(request, template, context, refusal=refusal)
-    return render_page(request, template, context, parts=("clusters-body",))
+    return show(request, "administration/clusters.html", context, refusal=refusal)
 
 
 @operators_only
@@ -125,10 +121,7 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
         "teams": Tenant.objects.active(),
         "topics": f"cluster:{found.pk}",
     }
-    template = "administration/cluster.html"
-    if refusal is not None:
-        return show(request, template, context, refusal=refusal)
-    return render_page(request, template, context, parts=("cluster-body",))
+    return show(request, "administration/cluster.html", context, refusal=refusal)
 
 
 def rights_of(access: ClusterAccess) -> list[Row]:

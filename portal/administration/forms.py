@@ -11,12 +11,13 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 
 from accounting import actions
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership
+from portal.fragments import render_page
 from scheduling.timetable.walls import when_shown
 
 WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -75,7 +76,7 @@ def show(
 ) -> HttpResponse:
     """A page with forms; 422 where one of them was refused, which is then told beside its field."""
     told = {"refusal": refusal, "kept": kept}
-    return render(request, template, context | told, status=422 if refusal else 200)
+    return render_page(request, template, context | told, status=422 if refusal else 200)
 
 
 def change_membership(request: HttpRequest, membership: Membership) -> Callable[[QueryDict], object]:

@@ -12,7 +12,6 @@ from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
-from portal.fragments import render_page
 from scheduling.actions import clusters
 from scheduling.actions.idle_gpus import IdleRules
 from scheduling.models import Cluster, Node
@@ -35,10 +34,7 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
         "generations": Generation.objects.all(),
         "topics": " ".join(f"cluster:{one.pk}" for one in found),
     }
-    template = "administration/nodes.html"
-    if refusal is not None:  # which a refresh would wipe out
-        return show(request, template, context, refusal=refusal)
-    return render_page(request, template, context, parts=("nodes-body",))
+    return show(request, "administration/nodes.html", context, refusal=refusal)
 
 
 @operators_only

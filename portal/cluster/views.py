@@ -24,7 +24,7 @@ def cluster(request: HttpRequest) -> HttpResponse:
         "topics": " ".join(f"cluster:{one.pk}" for one in clusters) + f" {topics_of_jobs(request.user)}",
         "shows_tenants": request.user.is_operator,
     }
-    return render_page(request, "cluster/cluster.html", context, parts=("cluster-floor",))
+    return render_page(request, "cluster/cluster.html", context)
 
 
 _attached = Prepared(lambda: Cluster.objects.attached().select_related("access").order_by("name"))

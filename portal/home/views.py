@@ -53,7 +53,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "machines": glance.machines_now(floor),
         "topics": f"{topics_of_jobs(user)} " + " ".join(f"cluster:{c.pk}" for c in clusters),
     }
-    return render_page(request, "home/home.html", context, parts=("home-body",))
+    return render_page(request, "home/home.html", context)
 
 
 def _states(jobs: QuerySet[Job]) -> QuerySet[Job, tuple[str, int]]:

@@ -27,7 +27,7 @@ from accounting.models import User
 from portal.edge.turns import Full
 from portal.fragments import render_page
 from portal.jobs.logs import READ, BadPattern, LogEnd, LogFile, Search, log_end, split
-from portal.jobs.views import HEAD, frame, visible_job
+from portal.jobs.views import frame, visible_job
 from portal.live.streams import (
     COMMENT,
     HEARTBEAT,
@@ -60,7 +60,7 @@ def log(request: HttpRequest, pk: int) -> HttpResponse:
         ranks = []
     ranks = ranks or [0]
     context = frame(request, job, "log") | {"ranks": ranks, "rank": _rank(request)}
-    return render_page(request, "jobs/log.html", context, includes=HEAD)
+    return render_page(request, "jobs/log.html", context)
 
 
 async def log_stream(request: HttpRequest, pk: int) -> HttpResponse:

@@ -17,7 +17,7 @@ from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
 from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, moment, perform, show
-from portal.fragments import render_page, wanted_part
+from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import story
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
@@ -30,7 +30,6 @@ from scheduling.models.jobs import job_in_sight
 
 EVENTS_PER_PAGE = 100
 LEASES_PER_PAGE = 25
-HEAD = {"job-head": "jobs/head.html"}
 
 
 @require_safe
@@ -55,7 +54,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         ),
         "topics": topics_of_jobs(request.user),
     }
-    return render_page(request, "jobs/list.html", context, parts=("jobs-table",))
+    return render_page(request, "jobs/list.html", context)
 
 
 _tenants = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).order_by("name"))
@@ -75,8 +74,8 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
 def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -> HttpResponse:
     shown = visible_job(request, pk)
     head = frame(request, shown, "overview")
-    if refusal is None and wanted_part(request) in HEAD:
-        return render_page(request, "jobs/overview.html", head, includes=HEAD)
+    if refusal is None and wanted_part(request) in INCLUDED:  # which needs nothing of the rest
+        return render_page(request, "jobs/overview.html", head)
     few = story.few_leases(shown)
     leases = Paginator(story.leases_of(shown) if few is None else few, LEASES_PER_PAGE)
     context = head | {
@@ -88,9 +87,7 @@ def overview(request: HttpRequest, pk: int, *, refusal: Refusal | None = None) -
         "generation_names": story.generation_names(shown),
         "labels": _labels(pk) if shown.spec.get("labels") else (),
     }
-    if refusal is not None:
-        return show(request, "jobs/overview.html", context, refusal=refusal)
-    return render_page(request, "jobs/overview.html", context, parts=("job-body",), includes=HEAD)
+    return show(request, "jobs/overview.html", context, refusal=refusal)
 
 
 _recent = Prepared(lambda job: JobEvent.objects.filter(job=job).order_by("-id")[:6])
@@ -103,7 +100,7 @@ def events(request: HttpRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)
     page = Paginator(shown.events.order_by("-id"), EVENTS_PER_PAGE).get_page(request.GET.get("page"))
     context = frame(request, shown, "events") | {"page": page}
-    return render_page(request, "jobs/events.html", context, parts=("job-events",), includes=HEAD)
+    return render_page(request, "jobs/events.html", context)
 
 
 @require_safe
@@ -111,7 +108,7 @@ def spec(request: HttpRequest, pk: int) -> HttpResponse:
     """What was asked for, as YAML."""
     shown = visible_job(request, pk)
     context = frame(request, shown, "spec") | {"yaml": story.yaml_of(shown)}
-    return render_page(request, "jobs/spec.html", context, includes=HEAD)
+    return render_page(request, "jobs/spec.html", context)
 
 
 @require_POST

@@ -80,4 +80,4 @@ def idle(request: HttpRequest) -> HttpResponse:
         "topics": topics_of_jobs(request.user),
         **by_mail(request.user, ReportSubscription.Report.IDLE, tenant),
     }
-    return render_page(request, "reports/idle.html", context, parts=("idle-now",))
+    return render_page(request, "reports/idle.html", context)

@@ -52,7 +52,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }
-    return render_page(request, "schedules/list.html", context, parts=("schedules-table",))
+    return render_page(request, "schedules/list.html", context)
 
 
 @require_safe
@@ -68,7 +68,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
         "preview": _preview(shown),
         "request_key": uuid.uuid4().hex,
     }
-    return render_page(request, "schedules/schedule.html", context, parts=("schedule-body",))
+    return render_page(request, "schedules/schedule.html", context)
 
 
 def _preview(shown: Schedule) -> dict[str, Any] | None:

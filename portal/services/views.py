@@ -42,7 +42,7 @@ def services(request: HttpRequest) -> HttpResponse:
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }
-    return render_page(request, "services/list.html", context, parts=("services-table",))
+    return render_page(request, "services/list.html", context)
 
 
 @require_safe
@@ -63,7 +63,7 @@ def service(request: HttpRequest, pk: int) -> HttpResponse:
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
     }
-    return render_page(request, "services/service.html", context, parts=("service-body",))
+    return render_page(request, "services/service.html", context)
 
 
 @require_POST

@@ -45,7 +45,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }
-    return render_page(request, "sessions/list.html", context, parts=("sessions-table",))
+    return render_page(request, "sessions/list.html", context)
 
 
 @require_safe
@@ -59,7 +59,7 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
         "has_host": bool(hosts.origin_of(pk)),
         "may_change": not shown.job.has_ended and changeable.exists(),
     }
-    return render_page(request, "sessions/session.html", context, parts=("session-body",))
+    return render_page(request, "sessions/session.html", context)
 
 
 @login_not_required
