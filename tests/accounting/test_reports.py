@@ -335,12 +335,14 @@ def test_a_report_by_the_sql_of_another_one_says_what_new_sql_says(
 def test_readers_of_as_many_teams_share_the_sql_of_a_report(booked: Cast) -> None:
     def seen(viewer: User) -> set[str | None]:
         report = usage_report(
-            viewer, NOON, NOON + timedelta(days=1, seconds=11), by=[By.USER], largest=slice(0, 9)
+            viewer, NOON, NOON + timedelta(days=1, minutes=11), by=[By.USER], largest=slice(0, 9)
         )
         return {row.user for row in report.rows}
 
+    before = prepared._asked_last.cache_info().misses
     assert seen(booked.bob) == {"alice", "bob"}
     made = prepared._asked_last.cache_info().misses
+    assert made > before
     assert seen(booked.charlie) == {"charlie"}
     assert seen(booked.alice) == {"alice", "bob"}
     assert prepared._asked_last.cache_info().misses == made
