@@ -32,24 +32,6 @@ class Added:
     most: Decimal
 
 
-def add_up(
-    parts: Sequence[QuerySet[Any]],
-    names: Sequence[str],
-    largest: slice | None = None,
-    *,
-    job_names: QuerySet[Any] | None = None,
-    given: Sequence[str] = (),
-) -> Added:
-    """One row for each group of all `parts`, which name the group by_NAME, and gpu_seconds_sum and so on its sums.
-
-    Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
-    GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
-    some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs. `given` are
-    those names that are alike in all rows of a group.
-    """
-    return added(run(adding(parts, names, largest, job_names=job_names, given=given)), names)
-
-
 def adding(
     parts: Sequence[QuerySet[Any]],
     names: Sequence[str],
@@ -58,7 +40,14 @@ def adding(
     job_names: QuerySet[Any] | None = None,
     given: Sequence[str] = (),
 ) -> Sql | None:
-    """Returns the statement of add_up; None where it is clear that there is nothing."""
+    """Returns the statement that adds up; None where it is clear that there is nothing.
+
+    It has one row for each group of all `parts`, which name the group by_NAME, and gpu_seconds_sum and so on its sums.
+    Groups of which corrections have left no segment are left out. With `largest` some of them, in order of
+    GPU-seconds; the first of it must be one that there is, else nothing is known. `job_names` has a name for each of
+    some jobs (job_id, name); the group "label" is made of the parts' jobs by it, None being the other jobs. `given` are
+    those names that are alike in all rows of a group.
+    """
     compiled = list(filter(None, map(_compiled, parts)))
     if not compiled:
         return None

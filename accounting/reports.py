@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
-from accounting.adding import Added, add_up, added, adding, run
+from accounting.adding import Added, added, adding, run
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
 from accounting.one_moment import one_moment
@@ -49,7 +49,7 @@ COLUMNS = {
     By.USER: {"user_id": F("user__pk"), "user": F("user__username")},
     By.JOB: {"job_id": F("job_id"), "job": F("job_name")},
     By.GENERATION: {"generation_id": F("generation__pk"), "generation": F("generation__name")},
-    By.LABEL: {"label": F("job_id")},  # which add_up replaces by its label
+    By.LABEL: {"label": F("job_id")},  # which `adding` replaces by its label
 }
 
 # Columns that are no part of what a group is: all of its rows have the same. Comparing them would take its time.
@@ -171,7 +171,7 @@ def _added_up(
     largest: slice | None = None,
     job_names: QuerySet[Any] | None = None,
 ) -> Added:
-    """Adds up what is in the scope, as add_up does; readers of the same period and time zone share its SQL."""
+    """Adds up what is in the scope; readers of the same period and time zone share its SQL."""
     names = [name for one in by for name in (["begins"] if one in (By.DAY, By.HOUR) else COLUMNS[one])]
     names.append("currency")
 
@@ -193,14 +193,15 @@ def _is_round(moment: datetime | None) -> bool:
 
 
 def _largest_jobs(sources: Sources, scope: Scope, wanted: slice) -> Added:
-    """As add_up by job, but only what is wanted is added up."""
+    """As _added_up by job, but only what is wanted is added up."""
     by_job = Groups({"job_id": F("job_id")}, (), None, "UTC")
     ranked = largest_jobs(read_rows(sources, scope, by_job, ["gpu_seconds"]), wanted)
     if not ranked.jobs:
         return Added((), ranked.count, ranked.most)
     only = Q(job_id__in={job for job, _ in ranked.jobs})
     parts = grouped_rows(sources, scope, _groups((By.JOB,), "UTC"), only=only)
-    rows = add_up(parts, [*COLUMNS[By.JOB], "currency"], given=GIVEN).rows
+    names = [*COLUMNS[By.JOB], "currency"]
+    rows = added(run(adding(parts, names, given=GIVEN)), names).rows
     found = {(row["job_id"], row["currency"]): row for row in rows}
     # In a caller's transaction that sees what others write meanwhile, one may be taken back by now.
     return Added([found[key] for key in ranked.jobs if key in found], ranked.count, ranked.most)

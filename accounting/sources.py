@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any, TypeAlias
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
@@ -115,9 +115,9 @@ def _within(moment: str, begins: datetime, ends: datetime) -> dict[str, datetime
 class Sources:
     """The sources of one report; together they have all of its time, and none of it twice."""
 
-    def __init__(self, scope: Scope, row: Row, *, by_job: bool, books: Books | None = None) -> None:
+    def __init__(self, scope: Scope, row: Row, *, by_job: bool) -> None:
         self._scope, self._row = scope, row
-        closed, self._unopened = books or read_books()
+        closed, self._unopened = _read_books()
         self._closed = closed
         levels: list[tuple[Any, str]] = (
             [(JobDay, "day")] if by_job else [(UsageDay, "day"), (UsageHour, "hour")]
@@ -136,10 +136,14 @@ class Sources:
         levels = [(one.model, one.unit) for one in self._levels]
         return (*bounds, self._row, *levels, *self._closed, *self._unopened)
 
-    def of(self, tenants: list[int] | None) -> Sources:
-        """Returns the same sources for the usage of other tenants, by their ids; None means all tenants."""
+    def of(self, tenants: list[int] | None, **narrow: Any) -> Sources:
+        """Returns the same sources for the usage of other tenants, by their ids; None means all tenants.
+
+        `narrow` are further filters.
+        """
+        narrow = {**self._scope.narrow, **narrow}
         others = copy(self)
-        others._scope = replace(self._scope, viewer=None, tenant=None, only=tenants)
+        others._scope = replace(self._scope, viewer=None, tenant=None, only=tenants, narrow=narrow)
         return others
 
     def lacks_before(self) -> datetime | None:
@@ -283,7 +287,7 @@ def closed_sums(begins: datetime, ends: datetime, *, book: int | None = None) ->
 
 def bills_since() -> datetime | None:
     """Of what was held before it bills are archived; None: nowhere. No query where a report reads the books anyway."""
-    closed, _ = read_books()
+    closed, _ = _read_books()
     return _bills_since(closed)
 
 
@@ -301,8 +305,6 @@ class _Book:
     details_since: datetime | None
 
 
-Books: TypeAlias = tuple[tuple[_Book, ...], tuple[int, ...]]
-
 # All books in which something was booked are found from each one to the next, by an index.
 _books = Statement("""
     WITH RECURSIVE booked (book) AS (
@@ -317,10 +319,7 @@ _books = Statement("""
 
 
 @read_once
-def read_books() -> Books:
+def _read_books() -> tuple[list[_Book], list[int]]:
     """Books of which hours may be closed, and all others in which something was booked."""
     rows = _books.ask()
-    return (
-        tuple(_Book(*row) for row in rows if row[1] is not None),
-        tuple(row[0] for row in rows if row[1] is None),
-    )
+    return [_Book(*row) for row in rows if row[1] is not None], [row[0] for row in rows if row[1] is None]

@@ -14,6 +14,8 @@ from django.http.response import HttpResponseBase
 
 from portal.addresses import App, Receive, Scope, Send
 
+View = Callable[[HttpRequest], HttpResponseBase]
+
 # What the portal's pages never ask a browser for. Chromium writes to the console of names that it does not know.
 _FEATURES = (
     "accelerometer", "autoplay", "browsing-topics", "camera", "display-capture", "encrypted-media",
@@ -51,18 +53,14 @@ def with_security_headers(app: App) -> App:
     return hardened
 
 
-class PagePolicyMiddleware:
-    """Says what pages may load, unless they say so themselves."""
+def with_page_policy(get_response: View) -> View:
+    """A middleware: says what pages may load, unless they say so themselves."""
 
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
         # Django's own pages about errors have styles in them.
         if not (settings.DEBUG and response.status_code in {404, 500}):
             response.headers.setdefault("Content-Security-Policy", settings.CONTENT_SECURITY_POLICY)
         return response
+
+    return answer

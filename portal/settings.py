@@ -109,7 +109,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "portal.response_headers.PagePolicyMiddleware",
+    "portal.response_headers.with_page_policy",
     "portal.api.problems.ApiProblemsMiddleware",
     "portal.known_hosts.KnownHostMiddleware",
     "portal.middleware.LoopbackOnlyMiddleware",

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from itertools import groupby
-from typing import Any
 
 from django.db.models import F, OuterRef, Prefetch, Q, QuerySet, Subquery, Sum
 
+from accounting.adding import union_all
 from accounting.clock import now_from_database
 from accounting.models import Generation, User
-from accounting.prepared import Prepared
-from accounting.sources import Books, Row, Scope, Sources, read_books
+from accounting.prepared import Prepared, Question, Sql
+from accounting.sources import Row, Scope, Sources
 from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
 from accounting.visibility import tenants_seen
@@ -180,10 +179,8 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
         row.gpu_seconds += seconds
         row.cost += cost
 
-    seen = tenants_seen(user)  # a correction may have charged a team that the user does not see
-    for ask in _booked(read_books()):
-        for row in ask(job.pk) if seen is None else ask(job.pk, seen):
-            add(*row)
+    for row in _booked(job, user):
+        add(*row)
     unbooked = Decimal(0)
     for lease, seconds, cost, currency in unbooked_of(job.leases.all() if leases is None else leases):
         add(lease.generation.name, currency, seconds, cost)
@@ -196,23 +193,28 @@ def cost_of(job: Job, user: User, leases: Sequence[Lease] | None = None) -> Cost
     return Cost(total, unbooked, sorted(amounts.items()), rows)
 
 
-@lru_cache(maxsize=2)
-def _booked(books: Books) -> list[Prepared[Any]]:
-    """Ask what a job was booked by generation and currency; they serve until more of these books is closed.
+def _booked(job: Job, user: User) -> list[tuple[str, str, Decimal, Decimal]]:
+    """(generation, currency, GPU-seconds, cost) as booked, in parts.
 
-    Their values are the job and, unless all are meant, the tenants.
+    Of the teams that `user` sees, as a correction may have charged another one.
     """
+    sources = Sources(Scope(user, None, None), Row(None, "UTC"), by_job=True)
+    seen = tenants_seen(user)
 
-    def parts(job: int, tenants: Sequence[int] | None = None) -> list[QuerySet[Any, Any]]:
-        narrow = {"job_id": job} | ({} if tenants is None else {"tenant__in": tenants})
-        booked = Sources(Scope(None, None, None, narrow), Row(None, "UTC"), by_job=True, books=books)
+    def asking(keys: list[int] | None) -> Sql | None:
+        pk, *teams = keys or ()
+        booked = sources.of(None if seen is None else teams, job_id=pk)
         # Of old months there are only sums.
-        found = [(some, "cost") for some in booked.sums()]
-        found += [(some, "full_cost") for some in booked.segments()]
+        parts = [(some, "cost") for some in booked.sums()] + [
+            (some, "full_cost") for some in booked.segments()
+        ]
         names = "generation__name", "currency"
-        return [rows.values_list(*names).annotate(Sum("gpu_seconds"), Sum(cost)) for rows, cost in found]
+        summed = [
+            rows.values(*names).annotate(seconds=Sum("gpu_seconds"), money=Sum(cost)) for rows, cost in parts
+        ]
+        return union_all(summed, [*names, "seconds", "money"])
 
-    return [Prepared(lambda *values, nth=nth: parts(*values)[nth]) for nth in range(len(parts(0)))]
+    return Question(("a job", seen is None, sources.about), asking).ask([job.pk, *(seen or ())])
 
 
 def unbooked_of(leases: QuerySet[Lease] | Sequence[Lease]) -> list[tuple[Lease, Decimal, Decimal, str]]:

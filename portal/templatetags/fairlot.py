@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, lru_cache
-from html import escape
 from typing import Any
 
 from django import template
@@ -17,7 +16,6 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
 
 from fairshare.model import Reason
 from portal import wording
@@ -27,7 +25,7 @@ from portal.jobs.story import why_ended
 from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
 from scheduling.explain import SHORT
-from scheduling.models import Cluster, Job, JobEvent, Lease
+from scheduling.models import Cluster, Job, Lease
 
 register = template.Library()
 
@@ -102,7 +100,7 @@ def _href(name: str) -> str:
 
 
 @register.simple_tag
-def state_chip(job: Job) -> SafeString:
+def state_chip(job: Job | ListedJob) -> SafeString:
     """A job's state as icon, word and colour."""
     return _state_chip(job.state)
 
@@ -114,7 +112,7 @@ def _state_chip(state: str) -> SafeString:
 
 
 @register.simple_tag
-def reason_chip(job: Job) -> SafeString:
+def reason_chip(job: Job | ListedJob) -> SafeString:
     """Why a waiting job waits, in two or three words; nothing for others."""
     return _reason_chip(job.reason) if job.state in Job.WAITING else SafeString("")
 
@@ -136,47 +134,6 @@ def chip(text: object, tone: str = "neutral", icon: str = "") -> SafeString:
         return SafeString("")
     symbol = show_icon(icon) if icon else ""
     return format_html('<span class="chip chip-{}">{}{}</span>', tone, symbol, text)
-
-
-@register.simple_tag
-def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
-    """The rows of the list of jobs, of which there are fifty: a template takes several times as long for them."""
-    now, address = timezone.now(), reverse("job", args=[0]).rpartition("0")
-    return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
-
-
-def _job_row(job: ListedJob, address: tuple[str, str, str], now: datetime, *, with_team: bool) -> str:
-    """Every text that people wrote goes through `escape`."""
-    chips = f"{_state_chip(job.state)}{_reason_chip(job.reason) if job.state in Job.WAITING else ''}"
-    only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
-    now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
-    team = f'<td data-label="Team">{escape(job.team)}</td>' if with_team else ""
-    ended = ago_at(job.ended_at, now) if job.ended_at else ""
-    return (
-        f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address[0]}{job.pk}{address[2]}">'
-        f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
-        f'<td data-label="State"><span class="row chips">{chips}{only_idle}</span></td>'
-        f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
-        f'<td data-label="Owner">{escape(job.owner)}</td>'
-        f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
-    )
-
-
-@register.simple_tag
-def event_lines(events: Iterable[JobEvent]) -> SafeString:
-    """The lines of a job's history: up to a hundred, which take a template several times as long."""
-    now = timezone.now()
-    return SafeString("".join(_event_line(event, now) for event in events))
-
-
-def _event_line(event: JobEvent, now: datetime) -> str:
-    """Every text goes through `escape`, as programs write some of them."""
-    turn = f" · turn {event.epoch}" if event.epoch else ""
-    return (
-        f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
-        f'<p class="break">{escape(capfirst(event.text))}</p>'
-        f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{turn}</p></li>\n  '
-    )
 
 
 @register.simple_tag

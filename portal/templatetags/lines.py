@@ -1,6 +1,6 @@
 """Lines of lists that have many: a template takes several times as long for each.
 
-Every text that people wrote goes through `escape`.
+Every text that people or their programs wrote goes through `escape`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from django import template
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from portal.cluster.floor import OTHER, Cell
-from portal.templatetags.fairlot import ago_at, reason_chip, state_chip
-from scheduling.models import Job
+from portal.jobs.filters import ListedJob
+from portal.templatetags.fairlot import ago_at, chip, moment, reason_chip, state_chip
+from scheduling.models import Job, JobEvent
 
 register = template.Library()
 
@@ -37,6 +39,44 @@ def _job_line(job: Job, address: str, now: datetime) -> str:
         f'<span class="muted small">{job.wanted} GPU{"" if job.wanted == 1 else "s"}{now_on} · '
         f"{ago_at(job.ended_at or job.created_at, now)}</span>\n"
         f'<span class="job-line-end job-line-why">{reason_chip(job)}</span></li>'
+    )
+
+
+@register.simple_tag
+def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
+    """The rows of the list of jobs, of which there are fifty."""
+    now, address = timezone.now(), _job_address()
+    return SafeString("".join(_job_row(job, address, now, with_team=with_team) for job in jobs))
+
+
+def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) -> str:
+    only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
+    now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
+    team = f'<td data-label="Team">{escape(job.team)}</td>' if with_team else ""
+    ended = ago_at(job.ended_at, now) if job.ended_at else ""
+    return (
+        f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address}{job.pk}/">'
+        f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
+        f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}</span></td>'
+        f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
+        f'<td data-label="Owner">{escape(job.owner)}</td>'
+        f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
+    )
+
+
+@register.simple_tag
+def event_lines(events: Iterable[JobEvent]) -> SafeString:
+    """The lines of a job's history, up to a hundred."""
+    now = timezone.now()
+    return SafeString("".join(_event_line(event, now) for event in events))
+
+
+def _event_line(event: JobEvent, now: datetime) -> str:
+    turn = f" · turn {event.epoch}" if event.epoch else ""
+    return (
+        f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
+        f'<p class="break">{escape(capfirst(event.text))}</p>'
+        f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{turn}</p></li>\n  '
     )
 
 

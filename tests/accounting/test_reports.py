@@ -145,7 +145,7 @@ def without_sums() -> Iterator[None]:
     """Reports read segments alone inside."""
     with pytest.MonkeyPatch.context() as patch:
         books = list(UsageSegment.objects.order_by("book").values_list("book", flat=True).distinct())
-        patch.setattr(sources, "read_books", lambda: ([], books))
+        patch.setattr(sources, "_read_books", lambda: ([], books))
         yield
 
 
