@@ -25,9 +25,8 @@ from accounting.ledger.checks import require_transaction
 from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTransaction, Price, UsageSegment
 from accounting.months import first_of_month
 from accounting.sums import HOUR, correct_sums, start_of_hour
-from accounting.tariff import CENTS_OF_A_CENT, gpu_seconds
+from accounting.tariff import CENTS_OF_A_CENT, MICRO, gpu_seconds
 
-MICRO = Decimal("0.000001")
 HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
 Stretch = tuple[datetime, datetime]
 

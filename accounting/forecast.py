@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from accounting.tariff import MICRO, MICROSECOND
+
 # Of less nothing can be said.
 LEAST = timedelta(days=2)
 
@@ -19,4 +21,4 @@ def forecast(spent: Decimal, *, begins: datetime, now: datetime, ends: datetime)
     elapsed = now - begins
     if elapsed < LEAST:
         return None
-    return spent * Decimal((ends - begins) / elapsed).quantize(Decimal("1e-9"))
+    return (spent * ((ends - begins) // MICROSECOND) / (elapsed // MICROSECOND)).quantize(MICRO)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.periods import period_of
@@ -52,7 +52,7 @@ class Standing:
         return limited_by(self.quota, self.tenant.pk, self.user.pk if self.user else None)
 
     def __str__(self) -> str:
-        quota, used, limit = self.quota, _figure(self.used), _figure(self.quota.limit)
+        quota, used, limit = self.quota, figure(self.used), figure(self.quota.limit)
         match quota.kind:
             case Quota.Kind.GPUS:
                 what = quota.generation.name if quota.generation else "GPUs"
@@ -106,8 +106,10 @@ def _unit(quota: Quota) -> str:
     return quota.what().partition(",")[0]
 
 
-def _figure(amount: Decimal) -> str:
-    return f"{amount:,.2f}".rstrip("0").rstrip(".")
+def figure(amount: Decimal) -> str:
+    """A limit or what is used of one, rounded down: what is not reached never reads as if it were."""
+    text = f"{amount.quantize(LEAST, ROUND_DOWN):,f}"
+    return text.rstrip("0").rstrip(".")
 
 
 def never_fits(

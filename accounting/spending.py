@@ -16,7 +16,7 @@ from accounting.models import Quota, Tenant
 from accounting.periods import period_of
 from accounting.sources import Row, Scope, Sources
 from accounting.sums import start_of_hour
-from accounting.tariff import Tariff, cost_of, gpu_seconds, tariffs_of
+from accounting.tariff import MICRO, Tariff, cost_of, gpu_seconds, tariffs_of
 
 HOUR = Decimal(3600)
 NO_TIME = timedelta(0)
@@ -133,8 +133,8 @@ class Spending:
         return self._used[quota.pk].get(account, Decimal(0))
 
     def left(self, quota: Quota, account: Account) -> Decimal:
-        """Negative when overspent."""
-        return quota.limit - self.used(quota, account)
+        """In GPU-seconds, as `left_of` counts them; negative when overspent."""
+        return left_of(quota, self.used(quota, account))
 
     def accounts(self, quota: Quota) -> Iterable[Account]:
         """Those that have used something of it; of a tenant's limit, the tenant."""
@@ -154,9 +154,12 @@ class Spending:
                 continue
             if quota.user_id not in {None, user}:
                 continue
-            more = amount.money if quota.kind == Quota.Kind.MONEY else amount.gpu_seconds / HOUR
+            more = amount.money if quota.kind == Quota.Kind.MONEY else amount.gpu_seconds
             used[limited_by(quota, tenant, user)] += more
-        return used
+        if quota.kind == Quota.Kind.MONEY:
+            return used
+        # Divided once, after all is added: a third of an hour three times is less than an hour.
+        return defaultdict(Decimal, {account: seconds / HOUR for account, seconds in used.items()})
 
     def _begins(self, quota: Quota) -> datetime:
         return period_of(quota.period, quota.days, self.now + self._ahead)[0]
@@ -170,6 +173,14 @@ class Spending:
 def limited_by(quota: Quota, tenant_id: int, user_id: int | None) -> Account:
     """The account in which a limit counts what this user of this tenant uses, which it limits."""
     return (tenant_id, user_id) if quota.is_of_users else (quota.tenant_id, None)
+
+
+def left_of(quota: Quota, used: Decimal) -> Decimal:
+    """What `used` leaves of a limit, as GPU-seconds, of money at a price of 1 an hour; negative when overspent.
+
+    Exact: GPU-seconds and money are counted in millionths, which a division to hours and back keeps.
+    """
+    return ((quota.limit - used) * HOUR).quantize(MICRO)
 
 
 def frees_at(quota: Quota, account: Account, now: datetime, held: Iterable[Held]) -> datetime | None:

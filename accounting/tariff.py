@@ -17,6 +17,7 @@ from accounting.models import Price
 HOUR = timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
 CENTS_OF_A_CENT = Decimal("0.0001")
+MICRO = Decimal("0.000001")  # of a GPU-second, or of a unit of money
 
 
 class Rate(NamedTuple):

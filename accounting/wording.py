@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from decimal import Decimal
 from functools import lru_cache
+
+from accounting.tariff import MICRO
 
 
 def exact(local: datetime) -> str:
@@ -38,3 +41,9 @@ def number(value: float) -> str:
         return f"{sign}{size:,.0f}".replace(",", " ")
     text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
     return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def in_millionths(amount: Decimal) -> Decimal:
+    """As programs get it: all that the ledger counts, and nothing of what a division leaves behind that."""
+    exponent = amount.as_tuple().exponent
+    return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount

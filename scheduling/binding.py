@@ -11,13 +11,12 @@ from functools import cached_property
 from accounting.clock import now_from_database
 from accounting.models import Quota, User
 from accounting.quotas import Standing, sight
-from accounting.spending import frees_at
+from accounting.spending import frees_at, left_of
 from accounting.tariff import prices_at
 from scheduling.limits import unbooked
 from scheduling.models import Cluster, Job
 from scheduling.standings import gpus_had, longest_run, shares_of, standings
 
-HOUR = Decimal(3600)
 AT_ONCE = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD)
 
 
@@ -133,7 +132,7 @@ class Binding:
         weights = {kind: self._weight(quota, kind) for kind in {*kinds, *had}}
         least = min((weights[kind] for kind in kinds), default=Decimal(1))
         gpus = sum((weights[kind] * some for kind, some in had.items()), job.gpus * least)
-        return (quota.limit - one.used) * HOUR >= gpus * Decimal(str(self.cluster.effective_quantum))
+        return left_of(quota, one.used) >= gpus * Decimal(str(self.cluster.effective_quantum))
 
     def _weight(self, quota: Quota, generation: int) -> Decimal:
         """What a GPU uses of the limit in an hour."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Self
 
 import numpy as np
@@ -18,7 +19,6 @@ from fairshare.tree import Tree
 from scheduling.locks import lock_limits
 from scheduling.models import Cluster, Lease
 
-HOUR = 3600.0
 IN_ROUNDS = (Quota.Kind.GPUS, *Quota.OF_A_PERIOD, Quota.Kind.BORROWED)
 
 
@@ -56,7 +56,7 @@ class Elsewhere:
     """What is held in other clusters."""
 
     gpus: int
-    hours: float  # of these GPUs until the next round there
+    seconds: Decimal  # of these GPUs until the next round there
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class RoundLimits:
     quotas: Sequence[Quota]
     spending: Spending
     paths: Mapping[int, str]  # of tenants
-    prices: Mapping[int, float]  # of a GPU-hour, by generation
+    prices: Mapping[int, Decimal]  # of a GPU-hour, by generation
     elsewhere: Mapping[tuple[int, int, int], Elsewhere]  # by tenant, user and generation
-    quantum: float
+    quantum: Decimal
 
     @classmethod
     def read(cls, cluster: Cluster, *, now: datetime, lock: bool = False) -> Self:
@@ -90,9 +90,9 @@ class RoundLimits:
             quotas=quotas,
             spending=Spending(quotas, now, unbooked() if bounded else ()),
             paths=dict(Tenant.objects.values_list("pk", "path")) if quotas else {},
-            prices={pk: float(price) for pk, price in prices_at(now).items()} if bounded else {},
+            prices=prices_at(now) if bounded else {},
             elsewhere=elsewhere,
-            quantum=cluster.effective_quantum,
+            quantum=Decimal(str(cluster.effective_quantum)),
         )
 
     def changed(self, removed: Quota | None, added: Quota | None) -> Self:
@@ -112,7 +112,7 @@ class RoundLimits:
         for quota, t, kind in self._each(keys, column):
             limit = float(quota.limit)
             if quota.kind == Quota.Kind.GPUS:
-                here = limit - self._elsewhere(quota, keys[t])
+                here = limit - float(self._elsewhere(quota, keys[t]))
                 if quota.at_limit == Quota.AtLimit.IDLE:
                     claim.lower(t, kind, here)
                 else:
@@ -130,7 +130,7 @@ class RoundLimits:
             claim=_told(claim.each),
             claim_total=_told(claim.total),
             borrow=_told(borrow.each),
-            price=np.array([self.prices.get(generation, 0.0) for generation in generations]),
+            price=np.array([float(self.prices.get(generation, 0)) for generation in generations]),
             room_cost=_told(room.cost),
             claim_cost=_told(claim.cost),
         )
@@ -142,16 +142,16 @@ class RoundLimits:
         for quota, t, kind in self._each(keys, column):
             if quota.kind not in Quota.OF_A_PERIOD or quota.at_limit != at_limit:
                 continue
-            left = float(self.spending.left(quota, keys[t])) - self._elsewhere(quota, keys[t])
-            lasts = max(left, 0.0) * HOUR / self.quantum
+            left = max(self.spending.left(quota, keys[t]) - self._elsewhere(quota, keys[t]), Decimal(0))
+            lasts = float(left / self.quantum)
             if quota.kind == Quota.Kind.GPU_HOURS:
                 caps.lower(t, kind, lasts)
                 continue
             if kind is None:  # of several generations, all of them together
                 caps.cost[t] = min(caps.cost[t], lasts)
             for k in range(len(generations)) if kind is None else [kind]:
-                price = self.prices.get(generations[k], 0.0)
-                caps.lower(t, k, lasts / price if price else np.inf if lasts > 0 else 0.0)
+                cost = self.prices.get(generations[k], Decimal(0)) * self.quantum
+                caps.lower(t, k, float(left / cost) if cost else np.inf if left else 0.0)
         return caps
 
     @staticmethod
@@ -180,19 +180,19 @@ class RoundLimits:
         whose = quota.each_user or user == quota.user_id
         return whose and self.paths[tenant].startswith(self.paths[quota.tenant_id])
 
-    def _elsewhere(self, quota: Quota, key: Account) -> float:
-        """What other clusters take of a limit: GPUs, or the hours and the money that they cost until the next round."""
+    def _elsewhere(self, quota: Quota, key: Account) -> Decimal:
+        """What other clusters take of a limit: GPUs, or what they use until the next round, as `left_of` counts it."""
         tenant, user = key
-        taken = 0.0
+        taken = Decimal(0)
         for (holder, person, generation), held in self.elsewhere.items():
             below = self.paths[holder].startswith(self.paths[tenant])
             counts = (holder, person) == key if user is not None else below
             if not counts or quota.generation_id not in {None, generation}:
                 continue
             if quota.kind == Quota.Kind.MONEY:
-                taken += held.hours * self.prices.get(generation, 0.0)
+                taken += held.seconds * self.prices.get(generation, Decimal(0))
             else:
-                taken += held.hours if quota.kind == Quota.Kind.GPU_HOURS else held.gpus
+                taken += held.seconds if quota.kind == Quota.Kind.GPU_HOURS else held.gpus
         return taken
 
 
@@ -216,12 +216,14 @@ def unbooked(tenants: Collection[int] | None = None) -> list[Held]:
 
 
 def _held_elsewhere(cluster: Cluster) -> Mapping[tuple[int, int, int], Elsewhere]:
-    quanta = {other.pk: other.effective_quantum for other in Cluster.objects.exclude(pk=cluster.pk)}
+    quanta = {
+        other.pk: Decimal(str(other.effective_quantum)) for other in Cluster.objects.exclude(pk=cluster.pk)
+    }
     leases = Lease.objects.filter(state__in=Lease.OPEN).exclude(cluster=cluster)
     names = ("cluster_id", "job__tenant_id", "job__owner_id", "generation_id")
     found: dict[tuple[int, int, int], Elsewhere] = {}
     for place, tenant, user, generation, gpus in leases.values_list(*names).annotate(Sum("gpus")).order_by():
-        before = found.get((tenant, user, generation), Elsewhere(0, 0.0))
-        hours = before.hours + gpus * quanta[place] / HOUR
-        found[tenant, user, generation] = Elsewhere(before.gpus + gpus, hours)
+        before = found.get((tenant, user, generation), Elsewhere(0, Decimal(0)))
+        seconds = before.seconds + gpus * quanta[place]
+        found[tenant, user, generation] = Elsewhere(before.gpus + gpus, seconds)
     return found

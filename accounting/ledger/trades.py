@@ -13,8 +13,7 @@ from accounting.errors import BookedOtherwise
 from accounting.ledger.checks import require_transaction
 from accounting.models import Generation, LedgerAccount, LedgerTransaction, Tenant
 from accounting.months import first_of_month
-
-MICRO = Decimal("0.000001")
+from accounting.tariff import MICRO
 
 
 def book_trade(

@@ -7,8 +7,17 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, SecretStr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SecretStr,
+    WithJsonSchema,
+)
 
+from accounting.wording import in_millionths
 from portal.api.inlining import inlined
 from scheduling.actions.submitting import MOST_AT_ONCE
 from scheduling.spec import JobSpec
@@ -52,6 +61,8 @@ Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=-(2**31), le=2**31
 Key = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=2**63 - 1)]
 Number = Annotated[float, BeforeValidator(_no_boolean), Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
 Amount = Annotated[Decimal, BeforeValidator(_no_boolean), Field(ge=-(10**12), le=10**12)]
+# What is answered is as exact as the ledger counts, without the digits that a division leaves.
+Figure = Annotated[Decimal, AfterValidator(in_millionths)]
 Line = Annotated[str, Field(max_length=500)]
 Words = Annotated[str, Field(max_length=4000)]
 
@@ -147,7 +158,7 @@ class Job(BaseModel):
     exit_code: int | None
     end_reason: str
     end_message: str
-    steps_done: Decimal | None
+    steps_done: Figure | None
 
 
 class Sharing(Schema):
@@ -620,9 +631,9 @@ class BookedTrades(Schema):
     """GPU-seconds of one generation in the ledger, exact; over all teams the sum is zero."""
 
     generation: str
-    gave: Decimal
-    got: Decimal
-    sum: Decimal
+    gave: Figure
+    got: Figure
+    sum: Figure
 
 
 class TradePage(Schema):
@@ -653,8 +664,8 @@ class Fact(Schema):
 class UsageRow(Schema):
     """One group of the report; only what it is grouped by is filled in. Amounts are exact decimals."""
 
-    gpu_seconds: Decimal
-    cost: Decimal
+    gpu_seconds: Figure
+    cost: Figure
     currency: str
     begins: datetime | None
     tenant: str | None
@@ -752,11 +763,11 @@ class Statement(Tables):
 
 class CapacityOfGeneration(Schema):
     generation: str
-    gpu_seconds: dict[str, Decimal] = Field(
+    gpu_seconds: dict[str, Figure] = Field(
         description="By class: busy, idle, assembling, free, others, drained, down; they sum to capacity."
     )
-    capacity_gpu_seconds: Decimal
-    value: Decimal = Field(description="Capacity times price.")
+    capacity_gpu_seconds: Figure
+    value: Figure = Field(description="Capacity times price.")
     currency: str
 
 
@@ -831,7 +842,7 @@ class Fairness(Schema):
 
     begins: datetime
     ends: datetime
-    weights: dict[str, Decimal]
+    weights: dict[str, Figure]
     rows: list[FairnessRow]
     compared: list[ComparedTeam]
     indices: FairnessIndices | None
@@ -842,7 +853,7 @@ class Fairness(Schema):
 
 class Bearing(Schema):
     tenant: str
-    cost: Decimal
+    cost: Figure
 
 
 class CapacityIdentity(Schema):
@@ -850,14 +861,14 @@ class CapacityIdentity(Schema):
 
     currency: str
     tenants: list[Bearing]
-    taken_back: Decimal = Field(description="By corrections, and billed to nobody else.")
-    classes: Decimal = Field(description="What prices of classes took from bills; below zero, added.")
-    unallocated: Decimal = Field(description="Free, used by others than Fairlot, and rounding.")
-    used_by_others: Decimal = Field(description="A part of unallocated.")
-    rounding: Decimal = Field(description="A part of unallocated: what many rounded bills leave.")
-    drained: Decimal
-    down: Decimal
-    value: Decimal
+    taken_back: Figure = Field(description="By corrections, and billed to nobody else.")
+    classes: Figure = Field(description="What prices of classes took from bills; below zero, added.")
+    unallocated: Figure = Field(description="Free, used by others than Fairlot, and rounding.")
+    used_by_others: Figure = Field(description="A part of unallocated.")
+    rounding: Figure = Field(description="A part of unallocated: what many rounded bills leave.")
+    drained: Figure
+    down: Figure
+    value: Figure
     closes: bool
 
 
@@ -991,7 +1002,7 @@ class NewLimit(LimitTerms):
 
 class Limit(NewLimit):
     id: int
-    used: Decimal | None = Field(
+    used: Figure | None = Field(
         description="In the period, or now; of each user's limit by who has used most. Null in what was just set."
     )
 
@@ -1035,13 +1046,13 @@ class Budget(Schema):
     id: int
     team: str
     period: Literal["month", "quarter"]
-    amount: Decimal
+    amount: Figure
     percentages: list[int]
     by_forecast: bool
     begins: datetime
     ends: datetime
-    spent: Decimal
-    forecast: Decimal | None = Field(description="By the end of the period; none in its first two days.")
+    spent: Figure
+    forecast: Figure | None = Field(description="By the end of the period; none in its first two days.")
 
 
 class GpuUse(Schema):
@@ -1079,12 +1090,12 @@ class IdleTeam(Schema):
     """What a team held without use, as booked; `processless` is a part of it, as observed where GPUs tell."""
 
     team: str
-    idle_gpu_seconds: Decimal
-    processless_gpu_seconds: Decimal
-    held_gpu_seconds: Decimal
+    idle_gpu_seconds: Figure
+    processless_gpu_seconds: Figure
+    held_gpu_seconds: Figure
     part: float = Field(description="Of what it held.")
-    idle_cost: Decimal = Field(description="Of each hour's cost as much as was idle of the hour.")
-    cost: Decimal = Field(description="Of all that it held.")
+    idle_cost: Figure = Field(description="Of each hour's cost as much as was idle of the hour.")
+    cost: Figure = Field(description="Of all that it held.")
     currency: str
 
 
@@ -1166,7 +1177,7 @@ class Preflight(Schema):
     expected_start_seconds: list[float] | None = Field(
         description="From and to, from now on; null where nobody can tell.", min_length=2, max_length=2
     )
-    cost_per_hour: dict[str, Decimal] = Field(description="Of the whole gang, by generation.")
+    cost_per_hour: dict[str, Figure] = Field(description="Of the whole gang, by generation.")
     detail: list[str]
     currencies: dict[str, str] = Field(description="Of what it costs, by generation.")
     currency: str = Field(description="In which prices are set now.")

@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from accounting.quotas import figure
 from fairshare.model import Reason
 from portal import wording
 from portal.jobs.filters import ListedJob
@@ -234,6 +235,12 @@ def money_at(digits: int, amount: Decimal, currency: str = "") -> str:
 def amount(value: float | Decimal | None) -> str:
     """A number with thousands separated and no more digits than mean something."""
     return "–" if value is None else wording.number(float(value))
+
+
+@register.filter
+def of_a_limit(value: Decimal) -> str:
+    """A limit, or what is used of one, which never reads as reached before it is."""
+    return figure(value).replace(",", " ")
 
 
 @register.simple_tag

@@ -10,8 +10,9 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting.class_prices import MICRO, HeldHow, Stretch, next_hour_to_price, price_hour
+from accounting.class_prices import HeldHow, Stretch, next_hour_to_price, price_hour
 from accounting.sums import HOUR
+from accounting.tariff import MICRO
 from scheduling.actions.gpu_use import unused_of
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, PreemptibleTime, ShareBook, ShareHour, ShareInterval

@@ -3,7 +3,7 @@ from decimal import Decimal
 
 import pytest
 from django.db import IntegrityError, transaction
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accounting.actions import take_back_usage
@@ -11,8 +11,8 @@ from accounting.actions.quotas import limit_of
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant, UsageHour
 from accounting.periods import calendar_period, period_of
-from accounting.quotas import never_fits, standing
-from accounting.spending import Held, Spending, limited_by, spent
+from accounting.quotas import is_reached, never_fits, standing
+from accounting.spending import Amount, Held, Spending, left_of, limited_by, spent
 from tests import make
 from tests.accounting.booking import NOON, book, close_hours, minutes
 from tests.make import Cast
@@ -60,7 +60,7 @@ class TestPeriods:
 class TestSpending:
     def left(self, *quotas: Quota, held: tuple[Held, ...] = ()) -> list[Decimal]:
         spending = Spending(quotas, NOON, held)
-        return [spending.left(one, (one.tenant_id, one.user_id)) for one in quotas]
+        return [spending.left(one, (one.tenant_id, one.user_id)) / 3600 for one in quotas]
 
     def test_it_counts_the_subtree_the_period_and_what_runs(self, cast: Cast) -> None:
         all_of_uni = quota(cast.uni, "100", kind=HOURS)
@@ -91,10 +91,41 @@ class TestSpending:
         book(cast, lease_id=3, user=cast.alice, gpus=2)
         spending = Spending([of_bob, of_each], NOON, ())
         astro, bio = cast.astro.pk, cast.bio.pk
-        assert [spending.left(of_bob, (team, cast.bob.pk)) for team in (astro, bio)] == [1, 1]
-        assert spending.left(of_each, (astro, cast.bob.pk)) == -1
+        assert [spending.left(of_bob, (team, cast.bob.pk)) for team in (astro, bio)] == [3600, 3600]
+        assert spending.left(of_each, (astro, cast.bob.pk)) == -3600
         assert spending.left(of_each, (astro, cast.alice.pk)) == 0
-        assert spending.left(of_each, (astro, cast.charlie.pk)) == 1
+        assert spending.left(of_each, (astro, cast.charlie.pk)) == 3600
+
+    @example(seconds=[1200 * 10**6, 4800 * 10**6, 1], more=0)
+    @given(seconds=st.lists(st.integers(1, 3599 * 10**6), min_size=1, max_size=12), more=st.integers(-2, 2))
+    def test_what_is_used_is_divided_once_it_is_added(self, seconds: list[int], more: int) -> None:
+        """Whatever it is used in, a limit of so many hours is reached at that moment and not a microsecond off."""
+        limit = Quota(pk=1, tenant_id=1, kind=HOURS, period="month", limit=Decimal(2))
+        rest = 2 * 3600 * 10**6 - sum(seconds[:-1]) + more
+        amounts = [*seconds[:-1], max(rest, 0)]
+        spending = Spending([], NOON, ())
+        spending.paths = {1: "1/"}
+        month = period_of("month", None, NOON)[0]
+        spending._read[month] = {
+            (1, user, 1): Amount(Decimal(some).scaleb(-6)) for user, some in enumerate(amounts)
+        }
+        used = spending.used(limit, (1, None))
+        assert is_reached(limit, used) == (sum(amounts) >= 7200 * 10**6)
+        assert left_of(limit, used) == 7200 - Decimal(sum(amounts)).scaleb(-6)
+
+    def test_thirds_of_an_hour_reach_a_limit_of_hours(self, cast: Cast) -> None:
+        limit = quota(cast.uni, "2", kind=HOURS)
+        for lease, (tenant, user, seconds) in enumerate(
+            [(cast.astro, cast.bob, 1200), (cast.bio, cast.charlie, 4800), (cast.astro, cast.alice, 1200)]
+        ):
+            book(cast, lease_id=lease, tenant=tenant, user=user, gpus=1,
+                 begins=NOON - timedelta(seconds=seconds), ends=NOON)  # fmt: skip
+        used = Spending([limit], NOON, ()).used(limit, (cast.uni.pk, None))
+        assert used == 2
+        assert standing(limit, used, cast.astro, cast.bob, NOON).is_reached
+        Quota.objects.filter(pk=limit.pk).update(limit="2.001")
+        limit.refresh_from_db()
+        assert not standing(limit, used, cast.astro, cast.bob, NOON).is_reached
 
     def test_rolling_days_let_go_of_what_is_older(self, cast: Cast) -> None:
         book(cast, begins=NOON - timedelta(days=8), ends=NOON - timedelta(days=8) + minutes(30))
@@ -148,6 +179,13 @@ class TestSpending:
             ("Uni has used 2 of 2 GPU-hours of A100, a calendar month (UTC)", True),
             ("bob in Astro has used 6 of 100 EUR, a calendar quarter (UTC)", False),
         ]
+
+    def test_what_is_not_reached_does_not_read_as_if_it_were(self, cast: Cast) -> None:
+        limit = quota(cast.astro, "2", kind=HOURS)
+        just_below = standing(limit, Decimal("1.9999996"), cast.astro, cast.bob, NOON)
+        assert "used 1.999 of 2 GPU-hours" in str(just_below)
+        least = quota(cast.astro, "0.004", kind=HOURS, at_limit="warn")
+        assert "used 0 of 0.004 GPU" in str(standing(least, Decimal("0.0001"), cast.astro, cast.bob, NOON))
 
 
 class TestTheDatabase:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from decimal import Decimal
+from typing import get_type_hints
 
 import pytest
 from django.test import Client
+from pydantic import BaseModel
 
+from accounting.actions import set_budget, set_quota
+from portal.api import schemas
 from portal.tokens.actions import create_token
 from scheduling.models import Job
-from tests.portal.scene import Scene
+from tests.portal.scene import Scene, book
 
 JSON = "application/json"
 SPEC = {"name": "api", "command": "true", "gpus_per_worker": 1}
@@ -275,3 +281,38 @@ def test_the_documentation_loads_nothing_from_elsewhere(db: None, settings) -> N
     assert "<script>" not in page.content.decode()
     paths = Client().get("/api/v1/openapi.json").json()["paths"]
     assert "/api/v1/jobs/{job_id}/scheduling" in paths
+
+
+def decimals_in(schema: object) -> Iterator[tuple[str, object]]:
+    """Fields of answers that hold decimals, with how each is declared."""
+    for name, one in vars(schema).items():
+        if isinstance(one, type) and issubclass(one, BaseModel) and one.__module__ == schema.__name__:  # type: ignore[attr-defined]
+            for field, declared in get_type_hints(one, include_extras=True).items():
+                if "Decimal" in repr(declared):
+                    yield f"{name}.{field}", declared
+
+
+def test_every_decimal_of_an_answer_is_declared_as_a_figure_or_an_amount() -> None:
+    found = dict(decimals_in(schemas))
+    assert {"Limit.used", "Budget.forecast", "IdleTeam.idle_cost"} <= found.keys()
+    bare = [
+        name
+        for name, declared in found.items()
+        if not re.search(r"_no_boolean|in_millionths", repr(declared))
+    ]
+    assert bare == []
+
+
+def test_no_answer_has_the_digits_that_a_division_leaves(scene: Scene, call, browser_of) -> None:
+    """Every operation that can be asked without more than a team is asked, after a third of an hour was used."""
+    book(scene.job, scene.people.bob, scene.people.v100, gpus=1, minutes=20, lease=901)
+    set_quota(actor=None, tenant=scene.people.astro, kind="gpu_hours", limit=7)
+    set_budget(actor=None, tenant=scene.people.astro, period="quarter", amount=7)
+    paths = call("get", "/openapi.json").json()["paths"]
+    ada, figures = browser_of(scene.people.ada), []
+    for path in (path for path, of in paths.items() if "get" in of and "{" not in path):
+        answer = ada.get(f"{path}?team=astro")
+        if answer.status_code == 200 and answer["Content-Type"].startswith("application/json"):
+            figures += [(path, text) for text in re.findall(r'"(-?\d+\.\d+)"', answer.content.decode())]
+    assert {"/api/v1/limits", "/api/v1/budgets", "/api/v1/usage"} <= {path for path, _ in figures}
+    assert [one for one in figures if len(one[1].partition(".")[2]) > 6] == []

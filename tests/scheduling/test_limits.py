@@ -87,6 +87,16 @@ class TestInRounds:
         cost = an_hour * Decimal(lab.cluster.effective_quantum)
         assert Decimal("0.04") * 3600 < cost <= Decimal("0.06") * 3600
 
+    @pytest.mark.parametrize("of_v100", [False, True])
+    def test_money_that_lasts_for_three_gpus_to_the_cent_starts_three(
+        self, lab: World, of_v100: bool
+    ) -> None:
+        Price.objects.update(per_gpu_hour="0.18")
+        limit(lab, "0.009", kind=Kind.MONEY, generation=lab.people.v100 if of_v100 else None)
+        lab.submit(lab.people.bob, lab.people.astro, gpus=3)
+        lab.quantum()
+        assert held(lab) == {"bob": 3}
+
     def test_money_is_spent_at_the_prices_of_its_time(self, lab: World) -> None:
         """A V100 costs 1.20 an hour."""
         job = start(lab, gpus=4)

@@ -11,6 +11,8 @@ from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
+from accounting.wording import in_millionths
+
 Number = int | float | Decimal
 Cell = str | Number | date | datetime | None
 
@@ -107,9 +109,9 @@ def in_unit(column: Column, number: Number) -> Number:
 
 
 def told(cell: Cell) -> str | int | float | None:
-    """A cell for programs: exact, decimals as text without exponents, moments and days as ISO 8601."""
+    """A cell for programs: to the millionth, decimals as text without exponents, moments and days as ISO 8601."""
     if isinstance(cell, Decimal):
-        return f"{cell:f}"
+        return f"{in_millionths(cell):f}"
     if isinstance(cell, (date, datetime)):
         return cell.isoformat()
     return cell
