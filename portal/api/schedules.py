@@ -72,10 +72,11 @@ def get_schedule(request: HttpRequest, schedule_id: int) -> dict[str, Any]:
     """One schedule, with its next ten runs as its timetable says."""
     schedule = visible_schedule(request, schedule_id)
     try:
-        coming = list(schedule.timetable.next_ones(now_from_database(), NEXT_RUNS))
-    except TimetableError:
-        coming = []
-    return show(schedule) | {"next_runs": coming}
+        table = schedule.timetable
+    except TimetableError:  # which the schedule itself tells, once it is due
+        return show(schedule) | {"words": "", "notes": [], "next_runs": []}
+    coming = list(table.next_ones(now_from_database(), NEXT_RUNS))
+    return show(schedule) | {"words": table.rule.in_words(), "notes": table.rule.notes(), "next_runs": coming}
 
 
 @router.put("/schedules/{int:schedule_id}", response=schemas.Schedule, url_name="schedule")

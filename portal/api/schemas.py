@@ -230,6 +230,8 @@ class Schedule(Schema):
 
 
 class ScheduleInFull(Schedule):
+    words: str = Field(description="The expression in words.")
+    notes: list[str] = Field(description="What its steps do that is easily overlooked.")
     next_runs: list[datetime]
 
 

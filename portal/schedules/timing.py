@@ -105,6 +105,7 @@ def preview_of(table: Timetable, now: datetime, reader: Any) -> dict[str, Any]:
     moments = list(table.next_ones(now, PREVIEWED))
     return {
         "words": table.rule.in_words(),
+        "notes": table.rule.notes(),
         "zone": table.zone.key,
         "reader": str(reader),
         "both": str(reader) != table.zone.key,

@@ -77,6 +77,8 @@ def create_schedule(
     Nothing is missed before it was made: its first run is the first one that is due from now on.
     """
     may_schedule(actor, tenant, cluster, spec)
+    timetable = terms.check()
+    written = asdict(terms) | {"expression": timetable.expression}
     schedule = Schedule(
         tenant=tenant,
         owner=actor,
@@ -84,8 +86,8 @@ def create_schedule(
         name=spec.name,
         spec=spec.to_dict(),
         request_key=request_key,
-        next_due_at=_first_due(terms.check(), now_from_database()),
-        **_written(terms),
+        next_due_at=_first_due(timetable, now_from_database()),
+        **written,
     )
     try:
         with transaction.atomic():
@@ -94,7 +96,7 @@ def create_schedule(
         if request_key is None:
             raise
         return Schedule.objects.get(owner=actor, request_key=request_key)
-    _note(actor, "schedule.create", schedule, after=_written(terms))
+    _note(actor, "schedule.create", schedule, after=written)
     return schedule
 
 
@@ -111,7 +113,7 @@ def change_schedule(
     may_schedule(actor, schedule.tenant, cluster, spec)
     timetable = terms.check()
     before = {field: getattr(schedule, field) for field in asdict(terms)}
-    changes = _written(terms)
+    changes = asdict(terms) | {"expression": timetable.expression}
     if any(changes[field] != before[field] for field in TIMETABLE):
         schedule.next_due_at = _first_due(timetable, now_from_database())
         schedule.late_because = ""
@@ -193,10 +195,6 @@ def _first_due(timetable: Timetable, now: datetime) -> datetime:
         ended = timetable.ends is not None and timetable.ends <= now
         raise Refused("From now on there is no run left in this.", "ends" if ended else "expression")
     return due
-
-
-def _written(terms: Terms) -> dict[str, Any]:
-    return asdict(terms) | {"expression": terms.expression.strip()}
 
 
 def _note(actor: User | None, verb: str, schedule: Schedule, **changes: dict[str, Any]) -> None:

@@ -97,7 +97,7 @@ class Schedule(models.Model):
 
     @cached_property
     def timetable(self) -> Timetable:
-        return Timetable.read(self.expression, self.time_zone, self.begins, self.ends)
+        return Timetable.stored(self.expression, self.time_zone, self.begins, self.ends)
 
     @property
     def window(self) -> timedelta:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from scheduling.timetable.cron import Cron
+from scheduling.timetable.normal_form import normal_form
 from scheduling.timetable.repeats import Repeats
 from scheduling.timetable.walls import YEARS
 
@@ -38,10 +40,9 @@ class Timetable:
     def read(
         cls, expression: str, time_zone: str, begins: datetime | None = None, ends: datetime | None = None
     ) -> Timetable:
-        """Raises TimetableError for what makes no sense."""
+        """As people write it, brought to its normal form. Raises TimetableError for what makes no sense."""
         expression = expression.strip()
-        if time_zone not in zone_names():
-            raise TimetableError("time_zone", "Choose a time zone of the list, such as Europe/Berlin.")
+        _check_zone(time_zone)
         if not 0 < len(expression) <= MOST_CHARACTERS:
             raise TimetableError("expression", f"Say when, in 1 to {MOST_CHARACTERS} characters.")
         for name, bound in (("begins", begins), ("ends", ends)):
@@ -49,12 +50,18 @@ class Timetable:
                 raise TimetableError(name, f"The year must be from {YEARS[0]} to {YEARS[-1]}.")
         if begins and ends and ends < begins:
             raise TimetableError("ends", "The end must not lie before the start.")
+        with _refused_expression():
+            return cls.stored(normal_form(expression), time_zone, begins, ends)
+
+    @classmethod
+    def stored(
+        cls, expression: str, time_zone: str, begins: datetime | None, ends: datetime | None
+    ) -> Timetable:
+        """One that was accepted once: later rules of what to write are no reason to stop it."""
+        _check_zone(time_zone)
         made = cls(expression, ZoneInfo(time_zone), begins, ends)
-        try:
+        with _refused_expression():
             _ = made.rule
-        except ValueError as error:
-            message = str(error)
-            raise TimetableError("expression", f"{message[:1].upper()}{message[1:]}.") from None
         return made
 
     @cached_property
@@ -89,6 +96,22 @@ class Timetable:
             else:
                 low = found
         return low
+
+
+def _check_zone(name: str) -> None:
+    if name not in zone_names():
+        raise TimetableError("time_zone", "Choose a time zone of the list, such as Europe/Berlin.")
+
+
+@contextmanager
+def _refused_expression() -> Iterator[None]:
+    try:
+        yield
+    except TimetableError:
+        raise
+    except ValueError as error:
+        message = str(error)
+        raise TimetableError("expression", f"{message[:1].upper()}{message[1:]}.") from None
 
 
 @lru_cache(maxsize=1)

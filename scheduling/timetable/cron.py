@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from scheduling.timetable.cron_fields import interval_of, uneven_steps
+from scheduling.timetable.cron_words import in_words
 from scheduling.timetable.walls import soon_set_back, wall_at, when_reached, when_shown
 
 ANY_DAY = datetime(2000, 1, 1)
@@ -27,8 +29,6 @@ class Cron:
     zone: ZoneInfo
 
     def __post_init__(self) -> None:
-        if len(self.expression.split()) != 5:
-            raise ValueError("a cron expression has five fields: minute, hour, day, month, weekday")
         try:
             walls = self._walls_after(ANY_DAY)
         except CronSimError as error:
@@ -49,7 +49,18 @@ class Cron:
         return best
 
     def in_words(self) -> str:
-        return str(CronSim(self.expression, ANY_DAY).explain())
+        return in_words(self.expression)
+
+    def notes(self) -> list[str]:
+        """What steps do that people may not expect."""
+        said = []
+        for field, step in uneven_steps(self.expression):
+            interval = interval_of(self.expression.split(" "), field, step)
+            instead = f' For every {step} {field.unit}s write "{interval}".' if interval else ""
+            said.append(
+                f"{field.name.capitalize()}s in steps of {step} begin anew with each {field.around}.{instead}"
+            )
+        return said
 
     def _moments(self, wall: datetime) -> list[datetime]:
         minutes, hours, *_ = self.expression.split()

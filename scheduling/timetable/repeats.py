@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
+from scheduling.timetable.cron_words import joined
 from scheduling.timetable.walls import YEARS, wall_at, when_reached
 
 SHAPE = re.compile(r"R(?P<times>\d{0,6})/(?P<start>[^/]+)/(?P<period>P[^/]+)", re.ASCII)
@@ -31,6 +32,7 @@ class Period:
     months: int
     days: int
     passing: timedelta
+    parts: tuple[tuple[str, int], ...] = ()  # as they were written, such as ("months", 1)
 
     @classmethod
     def read(cls, text: str) -> Period:
@@ -42,10 +44,19 @@ class Period:
             months=12 * part["years"] + part["months"],
             days=7 * part["weeks"] + part["days"],
             passing=timedelta(hours=part["hours"], minutes=part["minutes"], seconds=part["seconds"]),
+            parts=tuple((unit, number) for unit, number in part.items() if number),
         )
         if not (period.months or period.days) and period.passing < SHORTEST:
             raise ValueError("the period must be a minute at least")
         return period
+
+    def in_words(self) -> str:
+        """Such as "month" or "2 weeks and 3 days"."""
+        if len(self.parts) == 1 and self.parts[0][1] == 1:
+            return self.parts[0][0].removesuffix("s")
+        return joined(
+            [f"{number} {unit if number > 1 else unit.removesuffix('s')}" for unit, number in self.parts]
+        )
 
 
 @dataclass(frozen=True)
@@ -106,8 +117,14 @@ class Repeats:
         return self._at(low)
 
     def in_words(self) -> str:
-        how_often = f"{self.times} times" if self.times else "for ever"
-        return f"Every {self._parts['period'].removeprefix('P')} from its start, {how_often}"
+        start = wall_at(self.start, self.zone)
+        since = f"{start.day} {start:%B %Y, %H:%M}{f':{start:%S}' if start.second else ''}"
+        if self.times == 1:
+            return f"Once, on {since}"
+        return f"Every {self.period.in_words()} from {since}, {f'{self.times} times' if self.times else 'without end'}"
+
+    def notes(self) -> list[str]:
+        return []
 
     def _is_later(self, number: int, moment: datetime) -> bool:
         due = self._at(number)

@@ -105,6 +105,11 @@ def test_the_next_runs_are_shown_in_both_zones_while_one_types(scene: Scene, bob
     assert "<time" not in wrong
     assert "five fields" in problem_of(wrong, "expression")
     assert problem_of(wrong, "time_zone") == ""
+    uneven = text_of(bob.post("/schedules/preview/", posted(expression="*/45 * * * *")))
+    assert "At minutes 0 and 45 of every hour." in uneven
+    assert "begin anew with each hour" in uneven
+    foreign = text_of(bob.post("/schedules/preview/", posted(expression="0 */10 * * * *")))
+    assert "*/10 * * * *" in problem_of(foreign, "expression")
 
 
 def test_without_a_script_the_page_itself_shows_the_next_runs(bob: Client) -> None:
@@ -266,7 +271,8 @@ def test_the_api_does_all_that_the_pages_do(scene: Scene, api) -> None:
     assert (status, made["owner"], made["team"]) == (201, "bob", "astro")
     assert api("POST", "/schedules", NEW, **key)[1]["id"] == made["id"]
     one = f"/schedules/{made['id']}"
-    assert len(api("GET", one)[1]["next_runs"]) == 10
+    shown = api("GET", one)[1]
+    assert (len(shown["next_runs"]), shown["words"], shown["notes"]) == (10, "At 12:00 every day", [])
     assert [item["id"] for item in api("GET", "/schedules?limit=1")[1]["items"]] == [made["id"]]
     status, changed = api("PUT", one, NEW | {"expression": "R3/2096-01-31T09:00/P1M"})
     assert (status, changed["next_due_at"]) == (200, "2096-01-31T08:00:00Z")

@@ -1,0 +1,195 @@
+"""What the five fields of a cron expression accept. A fault says what is wrong and, where it can, what to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cronsim.cronsim import Field as Parsed
+
+MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MOST_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # of each month
+START = "2026-01-01T"  # of intervals that are suggested
+NUMBER = re.compile(r"\d{1,4}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, and what to write instead; "" where that is not known."""
+
+    message: str
+    instead: str = ""
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    first: int
+    last: int
+    place: str
+    around: str  # within which it starts over
+    unit: str
+    period: str  # of ISO 8601, for steps that do not fit
+    names: tuple[str, ...] = ()
+
+    @property
+    def top(self) -> int:
+        """The last value that is not another name of the first, as 7 is for Sunday."""
+        return self.first + len(self.names) - 1 if self.names else self.last
+
+    def number(self, text: str) -> int | None:
+        """The value that `text` means here; None for what is none."""
+        if text in self.names:
+            return self.names.index(text) + self.first
+        return int(text) if NUMBER.fullmatch(text) and self.first <= int(text) <= self.last else None
+
+    def label(self, number: int, *, as_name: bool) -> str:
+        return self.names[number - self.first] if as_name else str(number)
+
+    @property
+    def accepted(self) -> str:
+        names = f" or {self.names[0]} to {self.names[-1]}" if self.names else ""
+        return f"{self.first} to {self.last}{names}"
+
+
+MINUTE = Field("minute", 0, 59, "first", "hour", "minute", "PT{}M")
+HOUR = Field("hour", 0, 23, "second", "day", "hour", "PT{}H")
+DAY = Field("day", 1, 31, "third", "month", "day", "P{}D")
+MONTH = Field("month", 1, 12, "fourth", "year", "month", "P{}M", MONTHS)
+WEEKDAY = Field("weekday", 0, 7, "fifth", "week", "day", "P{}D", WEEKDAYS)
+FIELDS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+
+_NAME = "|".join(WEEKDAYS)
+# What else than numbers, names, ranges and steps is right.
+LETTERS = {DAY: re.compile("L|LW"), WEEKDAY: re.compile(rf"[0-7]L|([0-7]|{_NAME})#[1-5]")}
+# What other programs read: for which field, its form, what is wrong with it, and what to write.
+Write = Callable[[re.Match[str], Field], str]
+FOREIGN: tuple[tuple[Field | None, str, str, Write], ...] = (
+    (None, r"H(?:\((.+)\))?/(\d+)", "H is Jenkins' choice of a time", lambda m, _: f"{m[1] or '*'}/{m[2]}"),
+    (None, r"H(?:\((\w+)-.+\))?", "H is Jenkins' choice of a time", lambda m, field: m[1] or str(field.first)),
+    (None, r"\?", '"?" is Quartz\'s word for any value', lambda m, _: "*"),
+    (DAY, r"(LW?)/.*", "one day has no steps", lambda m, _: m[1]),
+    (DAY, r"L-\d+", "days are not counted from a month's end; L is its last day", lambda m, _: ""),
+    (DAY, r"(\d+)W", "the weekday nearest to a day is not known; LW is the last of a month", lambda m, _: m[1]),
+    (WEEKDAY, r"L", "L needs a weekday, as in 5L for the last Friday; Quartz means Saturday", lambda m, _: "SAT"),
+    (WEEKDAY, rf"({_NAME})L", "the last one is written as a number", lambda m, f: f"{f.number(m[1])}L"),
+    (WEEKDAY, r".*#.*", "# takes a weekday and 1 to 5, as in MON#1 for the first Monday", lambda m, _: ""),
+    (None, r"LW?(-.*)?|\d+L", "L is for days and weekdays only", lambda m, _: ""),
+    (None, r".*#.*", "# is for weekdays only", lambda m, _: ""),
+    (MINUTE, r"60", "60 is no minute; accepted are 0 to 59", lambda m, _: "0"),
+    (HOUR, r"24", "24 is no hour; accepted are 0 to 23", lambda m, _: "0"),
+)  # fmt: skip
+
+
+def fault_of_fields(expression: str) -> Fault | None:
+    """The first fault of five fields that are written in capitals."""
+    parts = expression.split(" ")
+    for at, field in enumerate(FIELDS):
+        terms = parts[at].split(",")
+        for index, term in enumerate(terms):
+            fault = _fault_of_term(field, term, parts)
+            if fault is None:
+                continue
+            instead = fault.instead
+            if instead and not instead.startswith("R"):
+                mended = ",".join([*terms[:index], instead, *terms[index + 1 :]])
+                instead = " ".join([*parts[:at], mended, *parts[at + 1 :]])
+            return Fault(f"{field.name} {term[:20]}: {fault.message}", instead)
+    return _fault_of_days(parts)
+
+
+def uneven_steps(expression: str) -> Iterator[tuple[Field, int]]:
+    """Fields such as */45, whose steps do not fill what they start over in: 15 minutes pass after minute 45."""
+    for field, part in zip(FIELDS, expression.split(" "), strict=True):
+        base, _, step = part.partition("/")
+        if base not in ("*", f"{field.first}", f"{field.first}-{field.last}") or not NUMBER.fullmatch(step):
+            continue
+        if int(step) == 1:
+            continue
+        if field in (DAY, WEEKDAY) or (field.top + 1 - field.first) % int(step):
+            yield field, int(step)
+
+
+def interval_of(parts: list[str], field: Field, step: int) -> str:
+    """The repeating interval that steps of a field mean; "" where the other fields say more than that."""
+    at = FIELDS.index(field)
+    finer = parts[: min(at, 2)]
+    others = [part for part in parts[2:] if part != parts[at]] if at > 1 else parts[at + 1 :]
+    if not all(NUMBER.fullmatch(part) for part in finer) or any(part not in ("*", "1") for part in others):
+        return ""
+    minute, hour, *_ = [*map(int, finer), 0, 0]
+    return f"R/{START}{hour:02}:{minute:02}/{field.period.format(step)}"
+
+
+def _fault_of_term(field: Field, term: str, parts: list[str]) -> Fault | None:
+    if field in LETTERS and LETTERS[field].fullmatch(term):
+        return None
+    for of, form, message, write in FOREIGN:
+        if (match := re.fullmatch(form, term)) and of in (None, field):
+            return Fault(message, write(match, field))
+    base, slash, step = term.partition("/")
+    first, last = field.first, field.top
+    if base != "*":
+        low, dash, high = base.partition("-")
+        for value in (low, high) if dash else (low,):
+            if field.number(value) is None:
+                return _fault_of_value(field, value, term)
+        first, last = field.number(low) or 0, field.number(high if dash else low) or 0
+        if last < first:
+            return _backwards(field, base, step)
+        last = last if dash or not slash else field.last
+    if not slash:
+        return None
+    if not NUMBER.fullmatch(step) or int(step) == 0:
+        return Fault("a step is a whole number from 1", base)
+    if 1 < int(step) > last - first:
+        interval = interval_of(parts, field, int(step)) if base == "*" else ""
+        return Fault(
+            f"within {'an' if field is MINUTE else 'a'} {field.around} it comes at {field.name} {first} only",
+            interval or str(first),
+        )
+    return None
+
+
+def _fault_of_value(field: Field, value: str, term: str) -> Fault:
+    wrong = f"{value[:20] or 'an empty entry'} is no {field.name}; accepted are {field.accepted}"
+    for named in (MONTH, WEEKDAY):
+        if value.isalpha() and value[:3] in named.names:
+            if named is not field:
+                return Fault(f"{value[:20]} is a {named.name}, which stands in the {named.place} field")
+            if value != value[:3]:
+                return Fault("names have three letters", re.sub("[A-Z]{4,}", lambda name: name[0][:3], term))
+    return Fault(wrong)
+
+
+def _backwards(field: Field, base: str, step: str) -> Fault:
+    """A range that goes on over the end, such as hours 22-5."""
+    as_name = not base[0].isdecimal()
+    low, _, high = base.partition("-")
+    over = (
+        [*range(field.number(low) or 0, field.top + 1)],
+        [*range(field.first, (field.number(high) or 0) + 1)],
+    )
+    if NUMBER.fullmatch(step) and int(step):
+        instead = ",".join(
+            field.label(value, as_name=as_name) for value in [*over[0], *over[1]][:: int(step)]
+        )
+    else:
+        ends = [dict.fromkeys((values[0], values[-1])) for values in over]
+        instead = ",".join("-".join(field.label(value, as_name=as_name) for value in pair) for pair in ends)
+    return Fault("a range goes from the smaller value to the larger", instead)
+
+
+def _fault_of_days(parts: list[str]) -> Fault | None:
+    """Days that none of the months has, such as 31 February."""
+    months = sorted({month for month in Parsed.MONTH.parse(parts[3]) if isinstance(month, int)})
+    most = max(MOST_DAYS[month - 1] for month in months)
+    terms = parts[2].split(",")
+    never = [term for term in terms if (day := re.match(r"\d+", term)) and int(day[0]) > most]
+    if not never:
+        return None
+    kept = ",".join(dict.fromkeys("L" if term in never else term for term in terms))
+    said = f"{', '.join(MONTHS[month - 1] for month in months)} never {'has' if len(months) == 1 else 'have'}"
+    return Fault(f"{said} day {never[0]}; L is the last one", " ".join([*parts[:2], kept, *parts[3:]]))

@@ -1,0 +1,175 @@
+"""From what people write to one of the two forms that are kept: five fields of cron, or an ISO 8601 interval.
+
+What crontab(5) knows besides is accepted: @daily and its like, names in any case. Forms of other programs
+are refused with what to write instead, as far as that is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from scheduling.timetable.cron_fields import FIELDS, MONTHS, START, WEEKDAYS, Fault, fault_of_fields
+
+MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+EXAMPLES = '"30 2 * * MON-FRI" (cron) and "R/2026-01-31T09:00/P1M" (a repeating interval of ISO 8601)'
+# Of systemd.time(7), and as people say it.
+CALENDARS = {
+    "minutely": "* * * * *", "hourly": "0 * * * *", "daily": "0 0 * * *", "midnight": "0 0 * * *",
+    "nightly": "0 0 * * *", "weekly": "0 0 * * MON", "monthly": "0 0 1 * *", "quarterly": "0 0 1 1,4,7,10 *",
+    "semiannually": "0 0 1 1,7 *", "yearly": "0 0 1 1 *", "annually": "0 0 1 1 *", "weekdays": "0 0 * * MON-FRI",
+}  # fmt: skip
+UNITS = {"s": "T{}S", "m": "T{}M", "h": "T{}H", "d": "{}D", "w": "{}W", "mo": "{}M", "y": "{}Y"}
+AMOUNT = re.compile(
+    r"(\d{0,5})\s*(months?|mo|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?|y(?:ears?)?)"
+    r"(?![a-z])\s*",
+    re.IGNORECASE | re.ASCII,
+)
+CALENDAR = re.compile(
+    r"(?:(?P<weekdays>[a-z]{3,}(?:(?:,|\.\.|-)[a-z]{3,})*)\s+)?"
+    r"(?:(?:\d{4}|\*)-(?P<month>[\d*/,.]+)-(?P<day>[\d*/,.]+)(?:[\sT]+|$))?"
+    r"(?:(?P<hour>[\d*/,.]+):(?P<minute>[\d*/,.]+)(?::00)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+DURATION = re.compile(r"P(?=.)(?:\d+[YMWD])*(?:T(?:\d+[HMS])+)?", re.ASCII)
+FRACTION = re.compile(r"(?P<whole>\d+)[.,](?P<part>\d{1,4})(?P<unit>[HM])", re.ASCII)
+
+
+def normal_form(expression: str) -> str:
+    """Raises ValueError, with what is wrong in plain words and what to write instead."""
+    tidy = _tidy(expression)
+    fault = first = _fault_of(tidy)
+    if first is None:
+        return tidy
+    for _ in range(20):  # what is to be written must be right as a whole
+        if fault is None or not fault.instead:
+            break
+        instead = _tidy(fault.instead)
+        fault = _fault_of(instead)
+    if fault is None:
+        raise ValueError(f'{first.message}. Write "{instead}" instead')
+    raise ValueError(f"{first.message}. Accepted forms: {EXAMPLES}")
+
+
+def _tidy(expression: str) -> str:
+    """The same with one space between fields, and in capitals where case says nothing."""
+    text = " ".join(expression.split())
+    text = MACROS.get(text.lower(), text)
+    is_kept = text[:1].isdecimal() or text[:1] in "*RrPp"
+    return text.upper() if is_kept or len(text.split()) == len(FIELDS) else text
+
+
+def _fault_of(text: str) -> Fault | None:
+    for form, mend in FORMS:
+        if match := re.fullmatch(form, text, re.IGNORECASE):
+            return mend(match)
+    if re.match(r"R[\d/-]|P\d|PT", text):
+        return _fault_of_interval(text)
+    parts = text.split(" ")
+    if not any(char.isdecimal() or char in "*?" for char in text) or ":" in text:
+        return Fault(f"{text[:40]} is not known as a time")
+    if len(parts) == len(FIELDS):
+        return fault_of_fields(text)
+    return _fault_of_count(parts)
+
+
+def _fault_of_count(parts: list[str]) -> Fault:
+    """More or fewer fields than five: seconds in front, a year or a command behind."""
+    if len(parts) < len(FIELDS):
+        return Fault(f"cron has five fields, not {len(parts)}: minute, hour, day, month, weekday")
+    if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5]):
+        return Fault(
+            "the command is that of the job's spec, and only its five fields stand here", " ".join(parts[:5])
+        )
+    has_year = len(parts) == 6 and (re.match(r"(19|20)\d\d", parts[5]) or "?" in (parts[2], parts[4]))
+    fields = parts[:5] if has_year else parts[1:6]
+    if "?" in parts:  # Quartz counts weekdays from 1 for Sunday
+        fields[4] = re.sub(r"(?<![#/\d])[1-7](?!\d)", lambda day: WEEKDAYS[int(day[0]) - 1], fields[4])
+        fields[4] = re.sub(f"({'|'.join(WEEKDAYS)})L", lambda day: f"{WEEKDAYS.index(day[1])}L", fields[4])
+    extra = "year, which Not before and Not after bound" if has_year else "seconds"
+    return Fault(f"cron has five fields, not {len(parts)}; there is none of {extra}", " ".join(fields))
+
+
+def _fault_of_interval(text: str) -> Fault | None:
+    """ISO 8601's repeating intervals in other forms than R[n]/start/period."""
+    times, *rest = [part for part in text.split("/") if part] if text[0] == "R" else ["R", *text.split("/")]
+    period = next((part for part in rest if part[0] == "P"), "")
+    starts = [part for part in rest if part[0] != "P"]
+    if fraction := FRACTION.search(period):
+        smaller = {"H": "M", "M": "S"}[fraction["unit"]]
+        amount = round(60 * float(f"{fraction['whole']}.{fraction['part']}"))
+        mended = f"{period[: fraction.start()]}{amount}{smaller}{period[fraction.end() :]}"
+        return Fault("a period has whole numbers", text.replace(period, mended))
+    if times.startswith("R-"):
+        return Fault("R without a number has no end", text.replace(times, "R", 1))
+    if not period or not DURATION.fullmatch(period) or len(rest) > 2 or len(starts) > 1:
+        return None if text[0] == "R" and text.count("/") == 2 and period else Fault(
+            "a repeating interval is R[n]/start/period"
+        )  # fmt: skip
+    if not starts:
+        return Fault("the start is missing", f"{times}/{START}00:00/{period}")
+    if rest[0] == period:
+        return Fault("the start comes before the period", f"{times}/{starts[0]}/{period}")
+    return None
+
+
+def _every(text: str) -> str:
+    """ "1h30m" or "2 weeks" as a repeating interval; "" for anything else."""
+    amounts, at = [], 0
+    while match := AMOUNT.match(text, at):
+        at = match.end()
+        unit = match[2].lower()
+        unit = "mo" if unit.startswith("mo") else unit[0]
+        amounts.append(UNITS[unit].format(match[1] or 1))
+    if not amounts or at < len(text):
+        day = text[:3].upper()
+        return f"0 0 * * {day}" if day in WEEKDAYS else ""
+    days, times = [one for one in amounts if one[0] != "T"], [one[1:] for one in amounts if one[0] == "T"]
+    return f"R/{START}00:00/P{''.join(days)}{'T' if times else ''}{''.join(times)}"
+
+
+def _word(text: str) -> str:
+    return CALENDARS.get(text.lower().replace("-", ""), "")
+
+
+def _calendar(match: re.Match[str]) -> Fault:
+    """A calendar of systemd, such as Mon..Fri *-*-* 02:30."""
+    said = {
+        name: re.sub(r"\b0+(?=\d)", "", text.replace("..", "-")) for name, text in match.groupdict("").items()
+    }
+    weekdays = re.sub(r"[a-z]{4,}", lambda day: day[0][:3], said["weekdays"].lower()).upper()
+    time = f"{said['minute'] or '0'} {said['hour'] or '0'}"
+    return Fault(
+        "times of day and systemd's calendars are written in another way",
+        f"{time} {said['day'] or '*'} {said['month'] or '*'} {weekdays or '*'}",
+    )
+
+
+def _rule(match: re.Match[str]) -> Fault:
+    """A recurrence rule of iCalendar; with more than how often it is for people to write anew."""
+    parts = dict(part.upper().partition("=")[::2] for part in match[1].split(";"))
+    unit = {"MINUTELY": "m", "HOURLY": "h", "DAILY": "d", "WEEKLY": "w", "MONTHLY": "mo", "YEARLY": "y"}
+    known = unit.get(parts.pop("FREQ", "")), parts.pop("INTERVAL", "1")
+    instead = _every(f"{known[1]}{known[0]}") if known[0] and not parts and known[1].isdecimal() else ""
+    return Fault("rules of iCalendar are not known", instead)
+
+
+# Whole expressions of other programs; none of them can be meant as five fields.
+FORMS: tuple[tuple[str, Callable[[re.Match[str]], Fault]], ...] = (
+    (r"(?:CRON_)?TZ=\S+ (.+)", lambda m: Fault("the time zone has a field of its own", m[1])),
+    (r"cron\((.+)\)", lambda m: Fault("the fields stand here alone", m[1])),
+    (r"@reboot", lambda m: Fault("@reboot names no time")),
+    (r"(?:@every |every |rate\()(.+?)\)?", lambda m: Fault("intervals are written in another way", _every(m[1]))),
+    (r"@(.+)", lambda m: Fault(f"@{m[1][:20]} is not known; accepted are {', '.join(MACROS)}")),
+    (r"(?:RRULE:)?(FREQ=.+)", _rule),
+    (r"([a-z-]+)", lambda m: Fault(f"{m[1][:40]} is not known as a time", _word(m[1]))),
+    (CALENDAR.pattern, _calendar),
+)  # fmt: skip
