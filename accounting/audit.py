@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,8 @@ from accounting.bulk import insert_rows
 from accounting.models import AuditEvent, Tenant, User
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+# Called with the verb and the target of each event, in its transaction. Rooms above this one add theirs.
+listeners: list[Callable[[str, models.Model], None]] = []
 
 
 def record(
@@ -32,6 +34,8 @@ def record(
     """
     event = _event(actor, verb, target, tenant, before=before, after=after)
     event.save(force_insert=True)
+    for listen in listeners:
+        listen(verb, target)
     return event
 
 

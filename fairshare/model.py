@@ -28,6 +28,7 @@ class Cluster:
     node_generation: Ints  # (N,) index of a generation
     capacity: Ints  # (N,) GPUs that may be given out; 0 when drained or down
     installed: Ints  # (N,) GPUs that are there, drained and down ones too
+    closed: Bools | None = None  # (N,) whose capacity is for the gangs that run there alone; None: no node
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class Reason(IntEnum):
     BORROWED_ENOUGH = 19  # the account has its entitlement, and may not borrow more
     ONLY_IDLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
     TEAM_ARCHIVED = 21  # the account is of a team that takes no part any more, unless it is restored
+    PLACE_LOST = 22  # picked, but GPUs that the decision gave it could not be had when it was carried out
 
     @property
     def is_never(self) -> bool:

@@ -64,7 +64,7 @@ class Packing:
         elsewhere = np.concatenate([[0], np.cumsum(self._spots < 0)])[jobs.place_start]
         is_whole = (np.diff(jobs.place_start) == jobs.workers) & (np.diff(elsewhere) == 0)
         self._is_whole: list[bool] = is_whole.tolist()
-        self._pinned: set[int] = set()
+        self.pinned: set[int] = set()  # gangs that stay where they are
         here = np.flatnonzero(holds & (jobs.running_on == generation)).tolist()
         self._running = {job for job in here if self._home(job) is not None}
         self._held = np.zeros_like(self.free)  # by running gangs that were not picked yet
@@ -78,8 +78,15 @@ class Packing:
         if home is None or not self._fits(job, home, self.free):
             return False
         self._give(job, home)
-        self._pinned.add(job)
+        self.pinned.add(job)
         return True
+
+    def close(self, closed: Bools) -> None:
+        """Leave of the nodes marked in `closed` (N,) only what the gangs have that stay there."""
+        here = closed[self.nodes]
+        self._capacity[here] -= self.free[here]
+        self.free[here] = 0
+        self.free_gpus = int(self.free.sum())
 
     def place(self, job: int, *, may_move: bool = True) -> bool:
         """Give the gang GPUs, and with `may_move` move other picked ones if it must be; False if in vain.
@@ -113,7 +120,7 @@ class Packing:
         stay = {job: home for job, home in homes.items() if home is not None}
         if all(np.array_equal(self.places[job], home) for job, home in stay.items()):
             return
-        stay |= {job: self.places[job] for job in self._pinned}
+        stay |= {job: self.places[job] for job in self.pinned}
         resumed = {job: spot for job, spot in self.places.items() if self._is_home(job, spot)}
         _ = self._pack(resumed | stay, list(self.places)) or self._pack(stay, list(self.places))
 
@@ -125,7 +132,7 @@ class Packing:
         """Pack anew with `job` among them, moving only gangs below a size, as small a size as will do."""
         size = {other: self._gpus(other) for other in self.places}
         for largest in sorted(set(size.values())):
-            keep = {o: at for o, at in self.places.items() if size[o] > largest or o in self._pinned}
+            keep = {o: at for o, at in self.places.items() if size[o] > largest or o in self.pinned}
             if len(keep) < len(self.places) and self._pack(keep, [*self.places, job]):
                 return True
         return False

@@ -27,7 +27,10 @@ def swap_for_samples(
     `able` (J, K) says where jobs may run, `generation` (J,) where they were picked. One of a pair has been
     measured where it runs and not where the other is; the other may run here, too.
     """
-    picked = np.flatnonzero(generation != NOWHERE)
+    movable = generation != NOWHERE
+    for packing in packings:
+        movable[list(packing.pinned)] = False
+    picked = np.flatnonzero(movable)
     picked = picked[np.argsort(jobs.account[picked], kind="stable")]
     curious = _curious(jobs, able, generation, picked, settings)
     bounds = np.flatnonzero(np.diff(jobs.account[picked], prepend=-1, append=-1)).tolist()

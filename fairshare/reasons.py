@@ -21,7 +21,9 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
         total <= tree.least_on_path(accounts.cap_total)[jobs.account, None]
     )
     allowed = gang_fits & in_quota
-    now = allowed & (worker_slots(cluster, cluster.capacity, jobs.gpus) >= jobs.workers[:, None])
+    now = allowed & (worker_slots(cluster, open_to_all(cluster), jobs.gpus) >= jobs.workers[:, None])
+    if cluster.closed is not None:
+        now |= allowed & (jobs.running_on[:, None] == np.arange(len(cluster.generations)))
     reason = np.select(
         [
             ~exists.any(axis=1),
@@ -42,6 +44,11 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
         default=Reason.NONE,
     ).astype(np.int64)
     return now & (reason == Reason.NONE)[:, None], reason
+
+
+def open_to_all(cluster: Cluster) -> Ints:
+    """(N,) the GPUs that any gang may be given."""
+    return cluster.capacity if cluster.closed is None else np.where(cluster.closed, 0, cluster.capacity)
 
 
 def worker_slots(cluster: Cluster, gpus_of_node: Ints, gpus: Ints) -> Ints:

@@ -51,7 +51,7 @@ class Selection:
         # What an account would run next stays the same until one of its gangs is picked or dropped.
         self._changes = [0] * len(snapshot.accounts.parent)
         self._best: dict[tuple[int, int, int], tuple[int, Group | None]] = {}
-        self._keep(holds)
+        self._keep(holds, snapshot.cluster.closed)
         self._asleep = suspended_on(snapshot.jobs, snapshot.cluster.node_generation)
         sharing = snapshot.jobs.sharing(able)
         self._queues = queues_of(snapshot.jobs, sharing & ~self.picked[:, None], order, self._asleep)
@@ -104,19 +104,23 @@ class Selection:
         """Whether anybody is left who could be given what is left."""
         return any(packing.free_gpus for packing in self.packings) and 0 in self._taken
 
-    def _keep(self, holds: Bools) -> None:
-        """Gangs that no one may stop now: all, or those that got their GPUs only lately."""
+    def _keep(self, holds: Bools, closed: Bools | None) -> None:
+        """Gangs that no one may stop now: all, or those that got their GPUs only lately or on a closed node."""
         jobs, settings = self._jobs, self._settings
         if settings.may_preempt:
-            holds = holds & (jobs.resident < settings.residence)
+            lately = jobs.resident < settings.residence
             if jobs.only_idle is not None:
-                holds = holds & ~jobs.only_idle
+                lately &= ~jobs.only_idle
+            holds = holds & (lately | _on_any(closed, jobs))
         for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
             account, k = int(jobs.account[job]), int(jobs.running_on[job])
             size = int(jobs.workers[job] * jobs.gpus[job])
             in_quota = not settings.may_preempt or self._allow(job, account, k, size)
             if in_quota and self.packings[k].stay(job):
                 self._pick(job, account, k, size)
+        if closed is not None:
+            for packing in self.packings:
+                packing.close(closed)
 
     def _pick(self, job: int, account: int, generation: int, size: int) -> None:
         self.generation[job] = generation
@@ -238,6 +242,15 @@ def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
     if may_preempt and len(jobs) and able.shape[1]:
         holds = holds & able[np.arange(len(jobs)), jobs.running_on]
     return holds
+
+
+def _on_any(nodes: Bools | None, jobs: Jobs) -> Bools:
+    """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
+    found = np.zeros(len(jobs), dtype=bool)
+    if nodes is not None:
+        gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
+        found[gang[nodes[jobs.place_node]]] = True
+    return found
 
 
 def _room_for_all(snapshot: Snapshot, able: Bools) -> Bools:

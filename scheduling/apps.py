@@ -4,3 +4,9 @@ from django.apps import AppConfig
 class SchedulingConfig(AppConfig):
     name = "scheduling"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from accounting import audit  # noqa: PLC0415 - both import models
+        from scheduling.wake import want_rounds_after  # noqa: PLC0415
+
+        audit.listeners.append(want_rounds_after)

@@ -12,7 +12,7 @@ from accounting.models import Quota, User
 from accounting.quotas import Standing, never_fits
 from fairshare.model import Reason
 from scheduling.binding import AT_ONCE, Binding
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, ShareBalance
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
 
 SHORT: Mapping[int, str] = {
     Reason.NONE: "next round",
@@ -32,6 +32,7 @@ SHORT: Mapping[int, str] = {
     Reason.BORROWED_ENOUGH: "borrowed as much as it may",
     Reason.ONLY_IDLE: "no idle GPUs",
     Reason.TEAM_ARCHIVED: "team archived",
+    Reason.PLACE_LOST: "its GPUs were lost",
 }
 
 
@@ -98,10 +99,13 @@ class Explainer:
         if reason.is_never:
             return self._never(job, reason)
         binding = self._binding(job, reason)
-        if reason is Reason.TEAM_ARCHIVED:
-            sentence = f"{job.tenant.name} is archived; its jobs do not run."
-        else:
-            sentence = self._not_now(job, reason, self._limits.told(job, binding))
+        match reason:
+            case Reason.TEAM_ARCHIVED:
+                sentence = f"{job.tenant.name} is archived; its jobs do not run."
+            case Reason.PLACE_LOST:
+                sentence = self._place_lost(job)
+            case _:
+                sentence = self._not_now(job, reason, self._limits.told(job, binding))
         helps = self._limits.when(job, binding) or _UNBLOCK.get(reason, ())
         if reason is Reason.ONLY_IDLE and job.only_idle:
             helps = ("It starts when GPUs are idle, or when it is let take part again.",)
@@ -221,6 +225,12 @@ class Explainer:
                 )
             case _:
                 return "Waiting for the next round, which will look at it."
+
+    @staticmethod
+    def _place_lost(job: Job) -> str:
+        told = job.events.filter(kind=JobEvent.PLACE_LOST).last()
+        said = told.text if told else "Picked, but its GPUs could not be had"
+        return f"{said}. The next round chooses others."
 
     @staticmethod
     def _only_idle(job: Job) -> str:

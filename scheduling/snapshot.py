@@ -172,11 +172,13 @@ def _hardware(
     ).order_by()
     kept = Counter(held.values_list("node_id", flat=True)) if stays else Counter()
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
+    closed = np.array([node.pk in kept for node in nodes], dtype=bool)
     return fs.Cluster(
         generations=tuple(names[generation] for generation in column),
         node_generation=np.array([column[node.generation_id] for node in nodes], dtype=np.int64),
         capacity=np.array([kept[node.pk] or node.usable_gpus for node in nodes], dtype=np.int64),
         installed=installed,
+        closed=closed if kept else None,
     )
 
 

@@ -6,9 +6,11 @@ import logging
 from typing import Any
 
 from celery import current_app
-from django.db import transaction
+from django.db import models, transaction
 from kombu.exceptions import OperationalError
 
+from accounting.clock import now_from_database
+from scheduling.models import Cluster
 from scheduling.outgoing import outgoing
 
 logger = logging.getLogger(__name__)
@@ -16,6 +18,37 @@ logger = logging.getLogger(__name__)
 # What lies in the queue for longer, because no worker is there, beat asks for anew.
 EXPIRES_SECONDS = 30
 RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
+
+# After which audit events the next round may decide otherwise than the last: on every attached cluster, for teams,
+# limits and prices are the same on all, or on the cluster of the event's target. tests/scheduling/test_wake.py says
+# of all other verbs why not.
+CHANGES_EVERY_CLUSTER = {
+    "ledger.correct", "member.add", "member.change", "member.remove", "price.set", "quota.remove", "quota.set",
+    "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets", "tenant.set_trade_limits",
+    "user.deactivate", "user.reactivate",
+}  # fmt: skip
+CHANGES_ITS_CLUSTER = {
+    "cluster.attach", "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",
+    "cluster.update", "job.cancel", "job.only_idle", "node.declare", "node.drain", "node.remove", "node.return",
+}  # fmt: skip
+
+
+def want_rounds_after(verb: str, target: models.Model) -> None:
+    """Asks for rounds soon where the change that an audit event tells of matters to them; in its transaction."""
+    if verb in CHANGES_EVERY_CLUSTER:
+        want_rounds(Cluster.objects.attached())
+    elif verb in CHANGES_ITS_CLUSTER:
+        its: int = getattr(target, "cluster_id", target.pk)
+        want_rounds(Cluster.objects.filter(pk=its))
+
+
+def want_rounds(clusters: models.QuerySet[Cluster]) -> None:
+    """Notes in the caller's transaction that `clusters` need a round before their quantum is over, and asks for it."""
+    # In one order, so that two who change something at once wait for each other and no more.
+    held = list(clusters.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+    Cluster.objects.filter(pk__in=held).update(round_wanted_at=now_from_database())
+    for pk in held:
+        wake_rounds(pk)
 
 
 def wake_rounds(cluster_id: int) -> None:

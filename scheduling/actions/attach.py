@@ -22,7 +22,6 @@ from scheduling.actions.shares import end_shares
 from scheduling.locks import lock_attachment, lock_schedule
 from scheduling.models import Cluster, ClusterAccess, Job, Lease
 from scheduling.sealing import SealError, seal, unseal
-from scheduling.wake import wake_rounds
 from scheduling.whereabouts import read_ranges
 
 if TYPE_CHECKING:  # the client takes a second to import, which few processes need
@@ -94,7 +93,7 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
     after = {field: getattr(access, field) or None for field in told}
     verb = "cluster.attach" if is_new else "cluster.attach_again"
     audit.record(actor=actor, verb=verb, target=cluster, after=after)
-    _changed(cluster)
+    live.publish(f"cluster:{cluster.pk}")
     return cluster
 
 
@@ -121,7 +120,7 @@ def _replace(actor: User | None, cluster: Cluster, parsed: Kubeconfig, found: Fi
         access.save()
     after = {"server": access.server, "user": access.user, "trouble": access.trouble or None}
     audit.record(actor=actor, verb="cluster.replace_kubeconfig", target=cluster, before=before, after=after)
-    _changed(cluster)
+    live.publish(f"cluster:{cluster.pk}")
     return access
 
 
@@ -304,12 +303,6 @@ def _counted(cluster: Cluster, jobs: int, leases: int) -> str:
     some_jobs = f"{jobs} job{' has' if jobs == 1 else 's have'} not ended"
     some_leases = f"{leases} {'holds' if leases == 1 else 'hold'} GPUs"
     return f"{some_jobs} on {cluster.name}, and {some_leases}"
-
-
-def _changed(cluster: Cluster) -> None:
-    Cluster.objects.filter(pk=cluster.pk).update(round_wanted_at=now_from_database())
-    live.publish(f"cluster:{cluster.pk}")
-    wake_rounds(cluster.pk)
 
 
 _ANOTHER = "Another cluster answers at its address than the one that was attached: replace the kubeconfig."

@@ -21,7 +21,7 @@ from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Node, Operation
-from scheduling.wake import wake_operations, wake_rounds
+from scheduling.wake import wake_operations
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "draw": lambda value: value in Cluster.Draw.values,
@@ -105,12 +105,11 @@ def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
     now = now_from_database()
     paused = reason is not None
     Cluster.objects.filter(pk=cluster.pk).update(
-        paused_at=now if paused else None, paused_reason=(reason or "")[:200], round_wanted_at=now
+        paused_at=now if paused else None, paused_reason=(reason or "")[:200]
     )
     verb = "cluster.pause" if paused else "cluster.resume"
     audit.record(actor=actor, verb=verb, target=cluster, after={"reason": reason} if paused else {})
     live.publish(f"cluster:{cluster.pk}")
-    wake_rounds(cluster.pk)
 
 
 @transaction.atomic(durable=True)
@@ -146,7 +145,7 @@ def declare_node(
         raise Refused(f"{cluster.name} has a node {name} already.", field="name") from None
     after = {"generation": generation.name, "gpus": gpus, "virtual_speed": virtual_speed}
     audit.record(actor=actor, verb="node.declare", target=node, after=after)
-    _changed(cluster.pk)
+    live.publish(f"cluster:{cluster.pk}")
     return node
 
 
@@ -161,7 +160,7 @@ def remove_node(*, actor: User, node: Node) -> None:
             node.delete()
     except ProtectedError:
         raise Refused(f"{node.name} has held leases, which keep its name; drain it instead.") from None
-    _changed(node.cluster_id)
+    live.publish(f"cluster:{node.cluster_id}")
 
 
 @transaction.atomic(durable=True)
@@ -175,7 +174,7 @@ def drain_node(*, actor: User, node: Node, reason: str) -> None:
     )
     audit.record(actor=actor, verb="node.drain", target=node, after={"reason": reason})
     leave_node(node, text=f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}", now=now)
-    _changed(node.cluster_id)
+    live.publish(f"cluster:{node.cluster_id}")
 
 
 @transaction.atomic(durable=True)
@@ -186,7 +185,7 @@ def return_node(*, actor: User, node: Node) -> None:
     now = now_from_database()
     Node.objects.filter(pk=node.pk).update(state=Node.State.READY, state_reason="", state_since=now)
     audit.record(actor=actor, verb="node.return", target=node)
-    _changed(node.cluster_id)
+    live.publish(f"cluster:{node.cluster_id}")
 
 
 def leave_node(node: Node, *, text: str, now: datetime) -> None:
@@ -207,12 +206,6 @@ def leave_node(node: Node, *, text: str, now: datetime) -> None:
         history.change(lease.job, frozen=False)
         history.note(lease.job, "unfrozen", f"{text}; {STARTS_AGAIN}", at=now, turn=lease.epoch)
     history.save()
-
-
-def _changed(cluster_id: int) -> None:
-    Cluster.objects.filter(pk=cluster_id).update(round_wanted_at=now_from_database())
-    live.publish(f"cluster:{cluster_id}")
-    wake_rounds(cluster_id)
 
 
 def _admins_only(actor: User | None) -> None:

@@ -15,8 +15,8 @@ from scheduling.actions.promises import withdraw
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, Job, Lease, Operation
-from scheduling.wake import wake_operations, wake_rounds
+from scheduling.models import Job, Lease, Operation
+from scheduling.wake import wake_operations
 
 
 @transaction.atomic(durable=True)
@@ -40,12 +40,7 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "") -> Job:
     history = History()
     text = why or f"Cancelled by {actor.get_username() if actor else 'Fairlot'}"
     if job.state in Job.WAITING:
-        promised = list(job.leases.filter(state=Lease.State.PROMISED))
-        if promised:
-            withdraw(promised, why="cancelled")
-            # Others may have the GPUs that were kept for it.
-            Cluster.objects.filter(pk=job.cluster_id).update(round_wanted_at=now)
-            wake_rounds(job.cluster_id)
+        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
         if job.frozen:
             end_frozen(job, verb=Operation.Verb.KILL)
         outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}

@@ -26,7 +26,7 @@ from scheduling.locks import lock_schedule
 from scheduling.lost_work import write_lost_work
 from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
 from scheduling.models.leases import FROZEN, LeaseQuerySet
-from scheduling.wake import wake_operations, wake_rounds
+from scheduling.wake import wake_operations, want_rounds
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -459,8 +459,7 @@ class _Desk:
             self.history.save()
             _withdraw_promises([lease.job for lease in closed], now=self.now)
             advance(self.cluster_id, now=self.now, history=self.history)
-            Cluster.objects.filter(pk=self.cluster_id).update(round_wanted_at=self.now)
-            wake_rounds(self.cluster_id)
+            want_rounds(Cluster.objects.filter(pk=self.cluster_id))
         self.history.save()
 
     def moment(self, lease: Lease, age: float) -> datetime:

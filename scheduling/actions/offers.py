@@ -19,7 +19,7 @@ from scheduling.actions.promises import withdraw
 from scheduling.backends.base import Offer
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, HeldGpu, Lease, Node
-from scheduling.wake import wake_rounds
+from scheduling.wake import want_rounds
 
 GONE = "it is no longer in the cluster"
 
@@ -62,9 +62,8 @@ def _apply(cluster_id: int, offers: dict[str, Offer], generations: dict[str, Gen
     for name in nodes.keys() - offers.keys():
         changed |= _lose(nodes[name], now)
     if changed:
-        Cluster.objects.filter(pk=cluster_id).update(round_wanted_at=now)
         live.publish(f"cluster:{cluster_id}")
-        wake_rounds(cluster_id)
+        want_rounds(Cluster.objects.filter(pk=cluster_id))
     return changed
 
 

@@ -11,7 +11,6 @@ from accounting.models import User
 from scheduling.history import History
 from scheduling.locks import lock_schedule
 from scheduling.models import Job, JobEvent
-from scheduling.wake import wake_rounds
 
 
 @transaction.atomic(durable=True)
@@ -47,7 +46,6 @@ def set_only_idle_within(*, actor: User | None, job: Job, only_idle: bool, why: 
     history.change(job, only_idle=only_idle, reason=0)
     history.note(job, JobEvent.SHARING, why, at=now)
     history.save()
-    wake_rounds(job.cluster_id)  # of who waits a round has to look again
     audit.record(
         actor=actor,
         verb="job.only_idle",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import secrets
 import time
 from collections import defaultdict
@@ -13,6 +14,8 @@ from datetime import datetime
 
 import numpy as np
 from django.db import connection, transaction
+from django.db.models import DateTimeField, Value
+from django.db.models.functions import NullIf
 
 from accounting.bulk import array
 from accounting.clock import now_from_database
@@ -28,8 +31,11 @@ from scheduling.actions.shares import describe_shares, end_shares, save_shares, 
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
-from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round, RoundRecord, Trade
+from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord, Trade
 from scheduling.snapshot import Legend, read_snapshot
+from scheduling.wake import want_rounds
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -63,13 +69,15 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
     cluster.last_round_at = now
     if kind == Round.Kind.QUANTUM:
         cluster.last_quantum_at = now
-    cluster.round_wanted_at = None
+    wanted = cluster.round_wanted_at
     if _anyone_there(cluster):
         settle_shares(cluster, since=previous, now=now)
         round_ = _decide_and_commit(cluster, kind, now)
     else:
         round_ = None
         end_shares(cluster, since=previous, now=now)
+    # What was asked for since it was read stays: this round need not have seen what changed meanwhile.
+    cluster.round_wanted_at = NullIf("round_wanted_at", Value(wanted, DateTimeField()))
     cluster.save(update_fields=["last_round_at", "last_quantum_at", "round_wanted_at", "round_number"])
     live.publish(f"cluster:{cluster.pk}")
     return round_
@@ -183,6 +191,7 @@ class _Commit:
         self.cluster, self.legend, self.decision, self.now = cluster, legend, decision, now
         self.history = History()
         self.open = _read_open(cluster)  # by id
+        self.place_lost: dict[Job, str] = {}  # picked ones that GPUs could not be found for, and why
 
     def apply(self) -> tuple[int, int]:
         """Writes everything; returns how many gangs were promised GPUs and how many must stop."""
@@ -263,8 +272,10 @@ class _Commit:
         new = []
         for job_id, (generation, nodes) in newcomers.items():
             job = jobs[job_id]
-            places = numbers.take(job, nodes)
-            if places is None:
+            try:
+                places = numbers.take(job, nodes)
+            except _PlaceLost as lost:
+                self.place_lost[job] = str(lost)
                 continue
             self.history.change(job, epoch=job.epoch + 1)
             lease = Lease(
@@ -280,9 +291,11 @@ class _Commit:
         return len(new)
 
     def _write_reasons(self) -> None:
-        """Stores why each job waits, where that changed; picked ones that still wait have a promise."""
+        """Stores why each job waits, where that changed; picked ones that still wait have a promise, or lost it."""
         reasons = self.decision.reason.copy()
         reasons[self.decision.run] = fs.Reason.GPUS_DRAINING
+        if self.place_lost:
+            self._note_lost_places(reasons)
         changed = np.flatnonzero(reasons != self.legend.reasons)
         jobs = [self.legend.jobs[i] for i in changed.tolist()]
         with connection.cursor() as cursor:
@@ -294,6 +307,19 @@ class _Commit:
                 """,
                 [array(jobs), array(reasons[changed].tolist()), list(Job.WAITING)],
             )
+
+    def _note_lost_places(self, reasons: fs.Ints) -> None:
+        """Tells of picked jobs for which GPUs could not be found, and asks once for another round at once."""
+        row = {job: i for i, job in enumerate(self.legend.jobs)}
+        for job, why in self.place_lost.items():
+            i = row[job.pk]
+            reasons[i] = fs.Reason.PLACE_LOST
+            logger.warning("job %s was picked in vain: %s", job.pk, why)
+            if self.legend.reasons[i] != fs.Reason.PLACE_LOST:
+                self.history.note(job, JobEvent.PLACE_LOST, f"Picked, but {why}", at=self.now)
+                # The same again would help nobody: after that the next quantum is early enough.
+                want_rounds(Cluster.objects.filter(pk=self.cluster.pk))
+        self.history.save()
 
 
 def _read_open(cluster: Cluster) -> dict[int, _Open]:
@@ -308,14 +334,20 @@ def _read_open(cluster: Cluster) -> dict[int, _Open]:
     return found
 
 
+class _PlaceLost(Exception):
+    """GPUs that a decision gave a job are not to be had; says which, and why."""
+
+
 class _GpuNumbers:
     """Chooses GPU numbers on the nodes that a decision named: own former ones first, then free ones."""
 
     def __init__(self, cluster: Cluster, leases: Iterable[_Open]) -> None:
         """`leases`: all open ones of the cluster."""
-        nodes = Node.objects.filter(cluster=cluster).values_list("id", "gpus", "state")
+        nodes = Node.objects.filter(cluster=cluster).only("name", "gpus", "state", "state_reason")
+        self.nodes = {node.pk: node for node in nodes}
         self.open = {
-            node: set(range(gpus)) if state == Node.State.READY else set() for node, gpus, state in nodes
+            node.pk: set(range(node.gpus)) if node.state == Node.State.READY else set()
+            for node in self.nodes.values()
         }
         self.busy: set[tuple[int, int]] = set()  # (node, number) that are still held, but will be free
         for lease in leases:
@@ -330,8 +362,8 @@ class _GpuNumbers:
         for job, node, number in places.values_list("lease__job_id", "node_id", "gpu_index"):
             self.former[job].add((node, number))
 
-    def take(self, job: Job, nodes: list[int]) -> list[Place] | None:
-        """A place for each GPU; None when the nodes' GPUs are not to be had after all."""
+    def take(self, job: Job, nodes: list[int]) -> list[Place]:
+        """A place for each GPU; _PlaceLost when the nodes' GPUs are not to be had after all."""
         places: list[Place] = []
         former = self.former.get(job.pk, set())
         for rank, node in enumerate(nodes):
@@ -339,10 +371,21 @@ class _GpuNumbers:
             if len(numbers) < job.gpus_per_worker:
                 for place in places:
                     self.open[place.node].add(place.gpu)
-                return None
+                raise _PlaceLost(
+                    self._why_lost(self.nodes.get(node), nodes.count(node) * job.gpus_per_worker)
+                )
             self.open[node] -= set(numbers)
             places += [Place(rank, node, number) for number in numbers]
         return places
+
+    def _why_lost(self, node: Node | None, wanted: int) -> str:
+        if node is None:
+            return "a node that was chosen for it is no longer there"
+        its = f"{wanted} GPU{'s' if wanted != 1 else ''} of {node.name} that it was to have"
+        if node.state != Node.State.READY:
+            why = f" ({node.state_reason})" if node.state_reason else ""
+            return f"the {its} could not be had: the node is {node.get_state_display().lower()}{why}"
+        return f"the {its} could not be had: others hold all but {len(self.open[node.pk])} of its GPUs"
 
     def _preferred(self, node: int, former: set[tuple[int, int]]) -> list[int]:
         """Open numbers of a node: where the gang was, then free ones, then those that must be waited for."""

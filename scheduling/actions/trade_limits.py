@@ -11,13 +11,10 @@ from django.db import transaction
 
 from accounting import audit
 from accounting.actions.checks import check_fields
-from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Generation, Tenant, User
 from accounting.permissions import require_manager
-from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, TradeLimit
-from scheduling.wake import wake_rounds
+from scheduling.models import TradeLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,6 @@ def set_trade_limits(
     or an amount is none.
     """
     require_manager(actor, tenant)
-    clusters = _held_clusters()
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()
     if held is None:
         raise Refused(f"{tenant} does not exist any more.")
@@ -64,9 +60,6 @@ def set_trade_limits(
             before=_told(before),
             after=_told(after),
         )
-        Cluster.objects.filter(pk__in=clusters).update(round_wanted_at=now_from_database())
-        for cluster_id in clusters:
-            wake_rounds(cluster_id)
     return after
 
 
@@ -90,13 +83,3 @@ def _limit(tenant: Tenant, asked: Allowance) -> TradeLimit:
 
 def _told(limits: Sequence[TradeLimit]) -> dict[str, Any]:
     return {str(limit.generation or "other GPUs"): limit.terms for limit in limits}
-
-
-def _held_clusters() -> list[int]:
-    """The clusters that trade, none in a round: one that runs now would forget that we ask for the next."""
-    clusters = list(
-        Cluster.objects.attached().filter(trading=True).order_by("pk").values_list("pk", flat=True)
-    )
-    for cluster_id in clusters:
-        lock_schedule(cluster_id)
-    return clusters

@@ -208,6 +208,7 @@ class JobEvent(models.Model):
     """A line of a job's history, in plain words."""
 
     SHARING = "sharing"  # the kind of one that tells that it takes no part in the sharing any more, or again
+    PLACE_LOST = "place_lost"  # of one that tells for which picked job no GPUs could be had, and why
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(db_default=Now())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -93,6 +93,18 @@ def snapshot(
         ),
         settings=Settings(**settings),  # type: ignore[arg-type]
     )
+
+
+def with_closed(given: Snapshot, closed: set[int]) -> Snapshot:
+    """`given` with nodes where what runs goes on and nothing new starts."""
+    jobs, nodes = given.jobs, len(given.cluster.capacity)
+    holds = np.repeat(jobs.running_on != NOWHERE, np.diff(jobs.place_start))
+    gpus = np.repeat(jobs.gpus, np.diff(jobs.place_start))
+    held = np.zeros(nodes, dtype=np.int64)
+    np.add.at(held, jobs.place_node[holds], gpus[holds])
+    marked = np.isin(np.arange(nodes), list(closed))
+    capacity = np.where(marked, held, given.cluster.capacity)
+    return replace(given, cluster=replace(given.cluster, capacity=capacity, closed=marked))
 
 
 def used_on_nodes(given: Snapshot, decision: Decision) -> Floats:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairshare.codec import encode
 from fairshare.model import NOWHERE, Decision, Reason, Snapshot
 from fairshare.policy import decide
 from fairshare.synthetic import synthetic_snapshot
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, snapshot, snapshots, used_on_nodes
+from tests.fairshare.build import Account, Job, snapshot, snapshots, used_on_nodes, with_closed
 
 EXAMPLES = settings(max_examples=80, deadline=None)
 
@@ -82,6 +83,20 @@ def test_nobody_is_stopped_where_nobody_may_be(given):
         p = decision.run.tolist().index(job)
         now = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
         assert now.tolist() == given.jobs.place_node[start:end].tolist()
+
+
+@EXAMPLES
+@given(snapshots(), st.sets(st.integers(0, 8)))
+def test_nothing_comes_to_a_closed_node(given, closed):
+    given = with_closed(given, closed)
+    decision, jobs = decide(given, seed=1), given.jobs
+    assert (used_on_nodes(given, decision) <= given.cluster.capacity).all()
+    for p, job in enumerate(decision.run.tolist()):
+        place = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
+        home = jobs.place_node[jobs.place_start[job] : jobs.place_start[job + 1]]
+        if given.cluster.closed[place].any():
+            assert jobs.running_on[job] == decision.generation[p]
+            assert place.tolist() == home.tolist()
 
 
 @EXAMPLES

@@ -7,7 +7,7 @@ import numpy as np
 from fairshare.model import Reason
 from fairshare.placement import fit
 from fairshare.policy import decide
-from tests.fairshare.build import Account, Job, place_of, snapshot, used_on_nodes
+from tests.fairshare.build import Account, Job, place_of, snapshot, used_on_nodes, with_closed
 
 
 def test_fit_uses_the_fewest_nodes_and_leaves_the_least():
@@ -104,6 +104,14 @@ def test_what_may_not_move_is_not_moved_for_a_large_gang():
 def test_a_gang_leaves_a_drained_node():
     given = snapshot([(0, 4), (0, 4)], [Account()], [Job(0, gpus=4, on=(0,))], away=(0,), may_preempt=False)
     assert place_of(decide(given, seed=0), 0) == [1]
+
+
+def test_a_gang_on_a_closed_node_does_not_stop_for_one_that_could_not_start_there():
+    jobs = [Job(0, gpus=4, on=(0,)), Job(1, gpus=4)]
+    given = snapshot([(0, 4), (0, 4)], [Account(), Account()], jobs, away=(1,), owed={(1, 0): 600.0})
+    assert decide(given, seed=0).run.tolist() == [1]
+    decision = decide(with_closed(given, {0}), seed=0)
+    assert (decision.run.tolist(), decision.reason.tolist()) == ([0], [Reason.NONE, Reason.NODES_AWAY])
 
 
 def test_free_gpus_are_filled_without_stopping_anyone():

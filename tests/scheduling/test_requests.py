@@ -368,7 +368,8 @@ def test_whatever_comes_between_an_end_takes_back_only_what_its_grant_has_set(
 ) -> None:
     Request.objects.all().delete()
     Quota.objects.all().delete()
-    Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100)
+    # An example that hypothesis gives up in the middle leaves it archived.
+    Tenant.objects.filter(pk=cast.astro.pk).update(tickets=100, archived_at=None)
     ends = Ends(cast, kind)
     values = st.integers(1, 3)  # few, so that different hands set the same
     for verb in data.draw(
