@@ -13,9 +13,9 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
+from django.db.models import F, Max, Min, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from accounting.archived import archived_hours, has_all
@@ -24,7 +24,7 @@ from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, Us
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.reports import By, UsageRow, usage_report
 from accounting.tariff import CENTS_OF_A_CENT
-from accounting.visibility import tenants_seen
+from accounting.visibility import ANOTHER, tenants_seen
 
 FREE = Decimal(0)
 Hours: TypeAlias = QuerySet[ArchivedHour] | None
@@ -47,11 +47,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What a correction took back of a period; below zero what it billed instead, which stands among the lines."""
+    """What a correction took back of a period of one job; below zero what it billed instead, which is among the lines.
 
+    Of archived time it has no job, no counterpart and nothing that it corrects.
+    """
+
+    correction: int  # the transaction's number
     at: datetime
     reason: str
     actor: str
+    job_id: int | None
+    job: str | None
+    generation: str
+    # Numbers of the first and the last transaction that booked what was taken back.
+    corrects: tuple[int, int] | None
+    team: str
+    # Who was billed instead, or before; None: nobody.
+    counterpart: str | None
     gpu_seconds: Decimal
     cost: Decimal
     currency: str
@@ -187,49 +199,97 @@ def _of_each_piece(
 def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -> list[TakenBack]:
     """What corrections took from `tenant` and those below it of [begins, ends), or billed them, latest first.
 
-    Three queries; one or two more where something is archived.
+    A reversal and what was billed instead match row by row, whatever was settled since. Four queries; one or two more
+    where something is archived.
     """
     whose = _of(viewer, tenant)
     hours = _archived(viewer, begins, ends, tenant)
-    sums: list[tuple[int, str, Decimal, Decimal]] = []
-    for sign, corrected, by, archived_by in (
-        (1, whose.exclude(taken_back=None), "taken_back__transaction_id", "correction_id"),
-        (-1, whose.filter(version__gt=0).annotate(anew_by=_anew_by()), "anew_by", "anew_by_id"),
-    ):
-        rows = list(
-            _within(corrected, begins, ends)
-            .values_list(by, "currency")
-            .annotate(gpu_seconds_sum=_gpu_seconds(begins, ends), cost_sum=_cost(begins, ends))
-        )
-        if hours is not None:
-            back = hours.filter(**{f"{archived_by}__isnull": False}).values_list(archived_by, "currency")
-            kept = back.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
-            rows += [(*row, _as_booked(cost)) for *row, cost in kept]
-        sums += [(number, currency, sign * seconds, sign * cost) for number, currency, seconds, cost in rows]
-    ids = {number for number, *_ in sums}
-    told = LedgerTransaction.objects.filter(pk__in=ids).select_related("actor").in_bulk() if ids else {}
+    back = whose.exclude(taken_back=None).annotate(
+        correction=F("taken_back__transaction_id"), corrected=F("transaction_id"), other=_version(1, "tenant_id")
+    )
+    anew = whose.filter(version__gt=0).annotate(
+        correction=_version(-1, "taken_back__transaction_id"),
+        corrected=_version(-1, "transaction_id"),
+        other=_version(-1, "tenant_id"),
+    )
+    rows = [
+        *_corrected(back, begins, ends, 1, cost="full_cost"),
+        *_corrected(anew, begins, ends, -1, cost="booked_cost"),
+    ]
+    if hours is not None:
+        rows += _corrected_hours(hours, "correction_id", 1, charged="charged")
+        rows += _corrected_hours(hours, "anew_by_id", -1, charged="brought")
+    if not rows:
+        return []
+    numbers = {row["correction"] for row in rows}
+    corrections = LedgerTransaction.objects.filter(pk__in=numbers).select_related("actor").in_bulk()
+    teams = Tenant.objects.in_bulk({pk for row in rows for pk in (row["tenant"], row["other"]) if pk})
+    seen = tenants_seen(viewer)
     return [
         TakenBack(
-            at=told[number].recorded_at,
-            reason=told[number].description,
-            actor=actor.get_username() if (actor := told[number].actor) else "Fairlot",
-            gpu_seconds=gpu_seconds,
-            cost=cost,
-            currency=currency,
+            correction=row["correction"],
+            at=(correction := corrections[row["correction"]]).recorded_at,
+            reason=correction.description,
+            actor=correction.actor.get_username() if correction.actor else "Fairlot",
+            job_id=row["job_id"],
+            job=row["job"],
+            generation=row["generation__name"],
+            corrects=row["corrects"],
+            team=teams[row["tenant"]].name,
+            counterpart=None
+            if row["other"] is None
+            else teams[row["other"]].name
+            if seen is None or row["other"] in seen
+            else ANOTHER,
+            gpu_seconds=row["sign"] * row["seconds"],
+            cost=row["sign"] * row["total"],
+            currency=row["currency"],
         )
-        for number, currency, gpu_seconds, cost in sorted(sums, key=lambda row: (-row[0], row[1], -row[2]))
+        for row in sorted(
+            rows,
+            key=lambda row: (-row["correction"], row["job_id"] or 0, row["generation__name"], row["currency"], -row["sign"]),
+        )
     ]
 
 
-def _anew_by() -> Subquery:
-    """Of what was booked anew the correction after which it was: that of the version before it."""
-    before = UsageSegment.objects.filter(
+def _corrected(
+    segments: UsageSegmentQuerySet, begins: datetime, ends: datetime, sign: int, *, cost: str
+) -> list[dict[str, Any]]:
+    rows = (
+        _within(segments, begins, ends)
+        .values("correction", "job_id", "generation__name", "currency", "tenant", "other")
+        .annotate(
+            job=Max("job_name"),
+            first=Min("corrected"),
+            last=Max("corrected"),
+            seconds=_gpu_seconds(begins, ends),
+            total=_cost(begins, ends, of=cost),
+        )
+    )
+    return [row | {"corrects": (row["first"], row["last"]), "sign": sign} for row in rows]
+
+
+def _corrected_hours(
+    hours: QuerySet[ArchivedHour], by: str, sign: int, *, charged: str
+) -> list[dict[str, Any]]:
+    rows = (
+        hours.filter(**{f"{by}__isnull": False})
+        .values("generation__name", "currency", "tenant", correction=F(by))
+        .annotate(seconds=Sum("gpu_seconds"), total=Sum(F("cost") + F(charged)))
+    )
+    unknown = {"job_id": None, "job": None, "other": None, "corrects": None, "sign": sign}
+    return [row | unknown | {"total": _as_booked(row["total"])} for row in rows]
+
+
+def _version(step: int, field: str) -> Subquery:
+    """A field of the version of the same time that is so many after it."""
+    found = UsageSegment.objects.filter(
         month=OuterRef("month"),
         lease_id=OuterRef("lease_id"),
         period=OuterRef("period"),
-        version=OuterRef("version") - 1,
+        version=OuterRef("version") + step,
     )
-    return Subquery(before.values("taken_back__transaction_id")[:1])
+    return Subquery(found.values(field)[:1])
 
 
 def _archived(

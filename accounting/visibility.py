@@ -6,6 +6,8 @@ from accounting.models import Tenant, User
 from accounting.models.tenants import ids_with_role
 from accounting.one_moment import read_once
 
+ANOTHER = "another team"  # the name of one that a reader may not see
+
 
 def sees_all(viewer: User | None, tenant: Tenant | None = None) -> bool:
     """Whether these are all teams that there are; None: Fairlot itself looks."""

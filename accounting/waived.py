@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import F, Q, Sum
+from django.db.models import Q, Sum
 
 from accounting.models import ClosedBook, CorrectedSegment, UsageSegment
 
@@ -32,9 +32,7 @@ def waived(
     taken_back = segments.filter(pk__in=CorrectedSegment.objects.values("segment"))
     for *key, cost in taken_back.order_by().values_list(*names).annotate(Sum("full_cost")):
         found[tuple(key)] += cost
-    # What was booked anew brought its charge along, unless its hour was priced only later.
-    brought = Sum("charge__amount", filter=Q(charge__transaction=F("transaction")), default=Decimal(0))
     anew = segments.filter(version__gt=0).order_by().values_list(*names)
-    for *key, cost, charged in anew.annotate(Sum("cost"), brought=brought):
-        found[tuple(key)] -= cost + charged
+    for *key, cost in anew.annotate(Sum("booked_cost")):
+        found[tuple(key)] -= cost
     return dict(found)

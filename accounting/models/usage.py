@@ -28,14 +28,22 @@ class UsageSegmentQuerySet(models.QuerySet["UsageSegment"]):
         return self.filter(taken_back=None)
 
     def with_charges(self) -> Self:
-        """With `full_cost` to be used in queries: the cost at the prices of the classes, where these are settled."""
+        """With costs to be used in queries.
+
+        `full_cost` is at the prices of the classes, where these are settled; `booked_cost` is what the segment's own
+        transaction booked: with the charge that it brought along from who was billed before, if there was one then.
+        """
         same_month = models.Q(class_charge__month=models.F("month"))
         charged = self.alias(charge=models.FilteredRelation("class_charge", condition=same_month))
-        amount = Coalesce(models.F("charge__amount"), models.Value(Decimal(0)))
-        full = models.ExpressionWrapper(
-            models.F("cost") + amount, models.DecimalField(max_digits=24, decimal_places=6)
+        nothing, money = models.Value(Decimal(0)), models.DecimalField(max_digits=24, decimal_places=6)
+        amount = Coalesce(models.F("charge__amount"), nothing)
+        brought = models.Case(
+            models.When(charge__transaction=models.F("transaction"), then=amount), default=nothing
         )
-        return charged.alias(full_cost=full)
+        return charged.alias(
+            full_cost=models.ExpressionWrapper(models.F("cost") + amount, money),
+            booked_cost=models.ExpressionWrapper(models.F("cost") + brought, money),
+        )
 
     def overlapping(self, begins: datetime | None, ends: datetime | None) -> Self:
         """Segments of which a part lies in [begins, ends); None is no bound."""

@@ -16,10 +16,11 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.sums import start_of_hour
+from accounting.visibility import ANOTHER
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
 from portal.reports.by_mail import by_mail
-from portal.share.trades import ANOTHER, visible_ids
+from portal.share.trades import visible_ids
 from portal.share.views import chosen_cluster, chosen_tenant
 from scheduling import actions
 from scheduling.actions.anomalies import LONGEST, is_tried_again

@@ -11,8 +11,8 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from accounting.models import Generation, Tenant
+from accounting.visibility import ANOTHER
 from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
-from portal.share.trades import ANOTHER
 from scheduling.models import Trade
 
 # A round ends the trades of the last one and makes its own a moment later.

@@ -11,11 +11,10 @@ from django.db.models.expressions import ExpressionWrapper
 from django.db.models.functions import Coalesce, Extract, Now
 
 from accounting.models import Tenant, User
+from accounting.visibility import ANOTHER
 from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
 from portal.share.periods import Period
 from scheduling.models import Trade
-
-ANOTHER = "another team"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from accounting.capacity_report import capacity_report
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.errors import BookedOtherwise
+from accounting.invoice import lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
-from accounting.models import ClassCharge, LedgerTransaction, Price, UsageSegment
+from accounting.models import ClassCharge, LedgerEntry, LedgerTransaction, Price, UsageSegment
 from accounting.reports import By, usage_report
 from accounting.seals import first_broken, seal_book
 from accounting.spending import spent
@@ -246,6 +247,55 @@ def test_it_is_the_same_whether_a_correction_comes_before_its_hour_is_settled_or
             found.append([(row.tenant, row.job_id, row.gpu_seconds, row.cost) for row in report.rows])
             transaction.set_rollback(True)
     assert found[0] == found[1]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["rebill", "take back"]), st.integers(0, 4)),
+        st.tuples(st.just("settle"), st.just(0)),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(pasts, steps)
+def test_in_whatever_order_it_is_billed_anew_settled_and_taken_back_each_reversal_cancels_what_was_booked(
+    cast: Cast, past: Past, steps: list[tuple[str, int]]
+) -> None:
+    with transaction.atomic():
+        how = play(cast, past)
+        for step, number in steps:
+            if step == "settle":
+                price_all(how)
+            else:
+                bill_instead(cast, number, nobody=step == "take back")
+        whole = NOON - 24 * HOUR, NOON + 24 * HOUR
+        pairs: dict[Any, list[Decimal]] = defaultdict(list)
+        for one in taken_back(cast.olga, *whole, cast.uni):
+            pairs[one.correction].append(one.cost)
+        assert all(sum(costs) == 0 for costs in pairs.values() if len(costs) > 1)
+        for team in (cast.astro, cast.bio):
+            of_team = UsageSegment.objects.filter(tenant=team)
+            billed = sum((one.cost for one in of_team.filter(version=0)), Decimal(0))
+            settled = ClassCharge.objects.filter(segment__in=of_team, transaction__kind="pricing")
+            billed += sum((one.amount for one in settled), Decimal(0))
+            told = sum((one.cost for one in taken_back(cast.olga, *whole, team)), Decimal(0))
+            assert sum(line.cost for line in lines_of(cast.olga, *whole, team)) == billed - told
+        for number in range(5):
+            bill_instead(cast, number, nobody=True)
+        left = LedgerEntry.objects.filter(account__kind__in=["usage", "cost"]).order_by()
+        assert {amount for _, amount in left.values_list("account").annotate(Sum("amount"))} <= {0}
+        transaction.set_rollback(True)
+
+
+def bill_instead(cast: Cast, lease: int, *, nobody: bool) -> None:
+    """Takes back what stands of the lease, and bills the other team instead, or nobody."""
+    stands = UsageSegment.objects.uncorrected().filter(lease_id=lease).select_related("generation")
+    if not stands:
+        return
+    other = Payer(cast.bio, cast.charlie) if stands[0].tenant == cast.astro else Payer(cast.astro, cast.bob)
+    correct_usage(actor=None, segments=list(stands), reason="a test", payer=None if nobody else other)
 
 
 def play(cast: Cast, past: Past) -> HeldHow:

@@ -193,3 +193,29 @@ def test_the_team_that_a_correction_bills_reads_of_it(cast: Cast) -> None:
     assert (half.cost, half.currency) == (-3, "EUR")
     of_both = taken_back(cast.olga, NOON, NOON + HOUR, cast.uni)
     assert [one.cost for one in of_both] == [6, -6]
+
+
+def test_a_correction_names_the_job_what_it_corrects_and_who_was_billed_instead(cast: Cast) -> None:
+    wrong = book(cast, gpus=2) + book(cast, lease_id=2, job_id=8, job_name="sweep", generation=cast.v100)
+    payer = Payer(cast.bio, cast.charlie)
+    first, _ = actions.take_back_usage(actor=cast.ada, segments=wrong, reason="it was Bio's", payer=payer)
+    of_both = taken_back(cast.olga, NOON, NOON + HOUR, cast.uni)
+    booked_by = [(one.transaction_id, one.transaction_id) for one in wrong]
+    assert [
+        (one.correction, one.job_id, one.job, one.generation, one.corrects, one.team, one.counterpart)
+        for one in of_both
+    ] == [
+        (first.pk, 7, "train", "A100", booked_by[0], "Astro", "Bio"),
+        (first.pk, 7, "train", "A100", booked_by[0], "Bio", "Astro"),
+        (first.pk, 8, "sweep", "V100", booked_by[1], "Astro", "Bio"),
+        (first.pk, 8, "sweep", "V100", booked_by[1], "Bio", "Astro"),
+    ]
+    assert [one.cost for one in of_both] == [3, -3, Decimal("2.4"), Decimal("-2.4")]
+    # Whoever sees one side alone reads that there is another one, and not which.
+    assert {one.counterpart for one in taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)} == {
+        "another team"
+    }
+    again = UsageSegment.objects.uncorrected().filter(job_id=8).select_related("generation")
+    actions.take_back_usage(actor=cast.ada, segments=list(again), reason="a broken node")
+    (latest, *_) = taken_back(cast.charlie, NOON, NOON + HOUR, cast.bio)
+    assert (latest.reason, latest.counterpart, latest.cost) == ("a broken node", None, Decimal("2.4"))

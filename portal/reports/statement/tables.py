@@ -121,19 +121,41 @@ def _taken_back(statement: Statement) -> Table:
         "corrections",
         "Corrections",
         [
+            Column("correction", "Number", Kind.ID),
             Column("at", "Corrected at", Kind.MOMENT),
             Column("by", "By"),
             Column("reason", "Why"),
+            Column("job_id", "Job"),
+            Column("job", "Name"),
+            Column("generation", "GPU"),
+            Column("team", "Team"),
+            Column("counterpart", "Billed instead"),
+            Column("corrects", "Transactions"),
             TIME,
             AMOUNT,
             CURRENCY,
         ],
         [
-            (one.at, one.actor, one.reason, -one.gpu_seconds, -one.cost, one.currency)
+            (
+                one.correction,
+                one.at,
+                one.actor,
+                one.reason,
+                None if one.job_id is None else str(one.job_id),
+                one.job,
+                one.generation,
+                one.team,
+                one.counterpart,
+                one.corrects and "–".join(str(number) for number in dict.fromkeys(one.corrects)),
+                -one.gpu_seconds,
+                -one.cost,
+                one.currency,
+            )
             for one in statement.taken_back
         ],
-        note="Of this period. Below zero is what was taken back: the lines above are without it. Above zero is what "
-        "was taken back from others and billed here instead, and is in them.",
+        note="Of this period. Below zero is what was taken back from the team: the lines above are without it. Above "
+        "zero is what was billed to the team instead, and is in them. Both have the number of the correction, and the "
+        "transactions that had booked it. What classes of it cost is settled later, for who pays then.",
     )
 
 
