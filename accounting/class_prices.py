@@ -10,14 +10,16 @@ much as it would have cost who held it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
+from functools import reduce
+from operator import or_
 
 from django.db import IntegrityError
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
-from django.db.models import Min, Q
+from django.db.models import Exists, Min, OuterRef, Q
 
 from accounting.entries import Booking, entries_of_charges, insert
 from accounting.errors import BookedOtherwise
@@ -59,14 +61,32 @@ def next_hour_to_price(*, book: int) -> datetime | None:
     return None if first is None else hour
 
 
-def is_priced(begins: datetime, ends: datetime, *, book: int | None = None) -> bool:
-    """Whether all is settled that classes of the time in [begins, ends) may cost otherwise, in one book or in all."""
-    books = ClosedBook.objects.all() if book is None else ClosedBook.objects.filter(book=book)
-    waiting = books.filter(priced_until__lt=ends).aggregate(first=Min("priced_until"))["first"]
-    if waiting is None:
-        return True
-    left = DateTimeTZRange(max(waiting, begins), ends)
-    return not Price.objects.filter(HAS_CLASSES, valid__overlap=left).exists()
+def unsettled(
+    begins: datetime, ends: datetime, *, tenants: Collection[int] | None = None, book: int | None = None
+) -> dict[int, datetime]:
+    """By book, the first moment in [begins, ends) whose bill prices of classes may still change.
+
+    Only books on which one of `tenants` (None: any) was billed for such time. Two queries at most.
+    """
+    books = ClosedBook.objects.filter(*[] if book is None else [Q(book=book)], priced_until__lt=ends)
+    waiting = [
+        Q(book=number, period__startswith__gte=until)
+        for number, until in books.values_list("book", "priced_until")
+    ]
+    if not waiting:
+        return {}
+    has_classes = Price.objects.filter(
+        HAS_CLASSES, generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
+    )
+    billed = (
+        UsageSegment.objects.uncorrected()
+        .overlapping(begins, ends)
+        .filter(reduce(or_, waiting), Exists(has_classes))
+    )
+    if tenants is not None:
+        billed = billed.filter(tenant__in=tenants)
+    firsts = billed.order_by().values_list("book").annotate(Min("period__startswith"))
+    return {number: max(first, begins) for number, first in firsts}
 
 
 def price_hour(*, book: int, hour: datetime, how: HeldHow) -> list[LedgerTransaction]:

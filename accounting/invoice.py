@@ -205,7 +205,9 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
     whose = _of(viewer, tenant)
     hours = _archived(viewer, begins, ends, tenant)
     back = whose.exclude(taken_back=None).annotate(
-        correction=F("taken_back__transaction_id"), corrected=F("transaction_id"), other=_version(1, "tenant_id")
+        correction=F("taken_back__transaction_id"),
+        corrected=F("transaction_id"),
+        other=_version(1, "tenant_id"),
     )
     anew = whose.filter(version__gt=0).annotate(
         correction=_version(-1, "taken_back__transaction_id"),
@@ -247,7 +249,13 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
         )
         for row in sorted(
             rows,
-            key=lambda row: (-row["correction"], row["job_id"] or 0, row["generation__name"], row["currency"], -row["sign"]),
+            key=lambda row: (
+                -row["correction"],
+                row["job_id"] or 0,
+                row["generation__name"],
+                row["currency"],
+                -row["sign"],
+            ),
         )
     ]
 
@@ -255,16 +263,13 @@ def taken_back(viewer: User, begins: datetime, ends: datetime, tenant: Tenant) -
 def _corrected(
     segments: UsageSegmentQuerySet, begins: datetime, ends: datetime, sign: int, *, cost: str
 ) -> list[dict[str, Any]]:
-    rows = (
-        _within(segments, begins, ends)
-        .values("correction", "job_id", "generation__name", "currency", "tenant", "other")
-        .annotate(
-            job=Max("job_name"),
-            first=Min("corrected"),
-            last=Max("corrected"),
-            seconds=_gpu_seconds(begins, ends),
-            total=_cost(begins, ends, of=cost),
-        )
+    within: Any = _within(segments, begins, ends)
+    rows = within.values("correction", "job_id", "generation__name", "currency", "tenant", "other").annotate(
+        job=Max("job_name"),
+        first=Min("corrected"),
+        last=Max("corrected"),
+        seconds=_gpu_seconds(begins, ends),
+        total=_cost(begins, ends, of=cost),
     )
     return [row | {"corrects": (row["first"], row["last"]), "sign": sign} for row in rows]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -16,7 +16,7 @@ from accounting.models import Quota, Tenant
 from accounting.periods import period_of
 from accounting.sources import Row, Scope, Sources
 from accounting.sums import start_of_hour
-from accounting.tariff import MICRO, Tariff, cost_of, gpu_seconds, tariffs_of
+from accounting.tariff import MICRO, Rate, Tariff, cost_of, gpu_seconds, tariffs_of
 
 HOUR = Decimal(3600)
 NO_TIME = timedelta(0)
@@ -89,27 +89,34 @@ def money_spent(
     return sum((one.money for one in spent(begins, now, held, tenants, ends=ends).values()), Decimal(0))
 
 
-def money_held(begins: datetime, now: datetime, held: Sequence[Held]) -> Decimal:
-    """What that costs which is held since `begins` and not booked yet."""
-    found: dict[Holder, Amount] = defaultdict(Amount)
-    _add_held(found, held, begins, now)
-    return sum((one.money for one in found.values()), Decimal(0))
+def money_held(begins: datetime, now: datetime, held: Sequence[Held]) -> Mapping[str, Decimal]:
+    """What that costs, by currency, which is held since `begins` and not booked yet."""
+    found: dict[str, Decimal] = defaultdict(Decimal)
+    for _, seconds, rate in _pieces_held(held, begins, now):
+        found[rate.currency] += cost_of(seconds, rate.per_gpu_hour)
+    return found
 
 
 def _add_held(found: dict[Holder, Amount], held: Sequence[Held], begins: datetime, now: datetime) -> None:
-    """What is not booked yet, at the prices of its time; money where these are in Fairlot's currency."""
+    """What is not booked yet; money where its price is in Fairlot's currency."""
+    for one, seconds, rate in _pieces_held(held, begins, now):
+        amount = found[one.tenant_id, one.user_id, one.generation_id]
+        amount.gpu_seconds += seconds
+        if rate.currency == settings.FAIRLOT_CURRENCY:
+            amount.money += cost_of(seconds, rate.per_gpu_hour)
+
+
+def _pieces_held(
+    held: Sequence[Held], begins: datetime, now: datetime
+) -> Iterator[tuple[Held, Decimal, Rate]]:
+    """GPU-seconds that are not booked yet, at the prices of their time."""
     first = min([one.since for one in held], default=now)
     tariffs = tariffs_of({one.generation_id for one in held}, first, now) if first < now else {}
     for one in held:
         since = max(one.since, begins)
-        if since >= now:
-            continue
-        amount = found[one.tenant_id, one.user_id, one.generation_id]
-        for start, end, rate in tariffs.get(one.generation_id, Tariff()).cut(since, now):
-            seconds = gpu_seconds(one.gpus, start, end)
-            amount.gpu_seconds += seconds
-            if rate.currency == settings.FAIRLOT_CURRENCY:
-                amount.money += cost_of(seconds, rate.per_gpu_hour)
+        if since < now:
+            for start, end, rate in tariffs.get(one.generation_id, Tariff()).cut(since, now):
+                yield one, gpu_seconds(one.gpus, start, end), rate
 
 
 class Spending:

@@ -740,11 +740,11 @@ class Subscription(NewSubscription):
 
 
 class StatementTable(Schema):
-    """Amounts are exact decimals, as text."""
+    """Amounts are exact decimals, as text. Of money there is a total a currency; currencies are never added up."""
 
     title: str
     rows: list[dict[str, Any]]
-    totals: dict[str, Any] | None
+    totals: list[dict[str, Any]]
 
 
 class Tables(Schema):

@@ -10,7 +10,6 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
-from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import ReportSubscription
 from accounting.sums import HOUR
@@ -19,7 +18,7 @@ from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
-from portal.reports.statement.tables import PROVISIONAL
+from portal.reports.unsettled import state_of, unsettled_of
 from scheduling.actions.closing import keeping_open, may_be_closed_until
 from scheduling.models import Cluster, Lease
 
@@ -45,7 +44,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
         "period": period,
         "periods": LABELS,
         "report": report,
-        "provisional": PROVISIONAL if is_provisional(cluster, period, report) else "",
+        "state": _state(cluster, period, report),
         "words": WORDS,
         "rows": [(row, list(_parts(row, most))) for row in report.rows],
         "identities": [(one, list(_lines(one))) for one in report.identities],
@@ -133,7 +132,7 @@ def capacity_facts(
         ("Period", period.in_words),
         ("Cluster", cluster.name if cluster else "All"),
         ("Closed until", until),
-        *([("State", PROVISIONAL)] if is_provisional(cluster, period, report) else []),
+        *_state(cluster, period, report),
         *(
             (f"Identity, {one.currency}", "closes" if one.closes else "does not close")
             for one in report.identities
@@ -141,10 +140,11 @@ def capacity_facts(
     ]
 
 
-def is_provisional(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> bool:
-    """Whether hours of the period are not closed, or what prices of classes change in them is not settled."""
+def _state(cluster: Cluster | None, period: ReportPeriod, report: CapacityReport) -> list[tuple[str, str]]:
+    """Nothing where all hours of the period are closed, and what prices of classes change in them is settled."""
     is_closed = report.until is not None and report.until >= period.ends
-    return not is_closed or not is_priced(period.begins, period.ends, book=cluster and cluster.pk)
+    waiting = unsettled_of(None, period.begins, period.ends, book=cluster and cluster.pk)
+    return state_of(waiting, period.zone, is_over=is_closed)
 
 
 def _parts(row: CapacityRow, most: Decimal) -> Iterator[tuple[str, str, Decimal, float, float]]:

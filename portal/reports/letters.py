@@ -21,8 +21,9 @@ from portal.reports.idle_tables import idle_document
 from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
-from portal.reports.statement.tables import PROVISIONAL, document_of
+from portal.reports.statement.tables import document_of
 from portal.reports.statement.views import file_name, is_whole
+from portal.reports.unsettled import PROVISIONAL
 from portal.reports.views import file_name as usage_file_name
 from portal.reports.views import largest_first, usage_by, usage_document
 from portal.share.anomaly_tables import analyses_ended_in, document_of_analyses

@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.models import Tenant, User
 from accounting.models.tenants import visible_tenants
@@ -22,8 +21,8 @@ from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Cell, Column, Document, Kind, Table, answer
 from portal.reports.labels import label_keys, label_name
 from portal.reports.periods import LABELS, ReportPeriod, WrongQuestion, asked_period
-from portal.reports.statement.tables import PROVISIONAL
 from portal.reports.unbooked import unbooked
+from portal.reports.unsettled import PROVISIONAL, unsettled_of
 from portal.wording import money_digits
 from scheduling.exports import may_export
 from scheduling.exports.reading import exportable_tenants
@@ -116,9 +115,8 @@ def file_name(by: By, period: ReportPeriod) -> str:
 def usage_document(
     user: User, tenant: Tenant | None, by: By, period: ReportPeriod, report: UsageReport, *, key: str = ""
 ) -> Document:
-    """The rows of the report, and their sum where all are in one currency; `key` is that of labels."""
+    """The rows of the report, and their sum in each currency; `key` is that of labels."""
     names = NAMES.get(by, [Column(by, key or GROUPS[by])])
-    total = report.totals[0] if len(report.totals) == 1 else None
     return Document(
         title=f"Usage by {GROUPS[by] if by == By.GENERATION else GROUPS[by].lower()}",
         facts=usage_facts(user, tenant, by, period, report, key=key),
@@ -128,7 +126,7 @@ def usage_document(
                 "Usage",
                 [*names, *AMOUNTS],
                 [(*_names(row, by), *_amounts(row)) for row in report.rows],
-                totals=total and ("Total", *[None] * (len(names) - 1), *_amounts(total)),
+                totals=[("Total", *[None] * (len(names) - 1), *_amounts(one)) for one in report.totals],
             )
         ],
         zone=period.zone,
@@ -150,10 +148,13 @@ def usage_facts(
         facts.append(("Archived", f"What was held before {until}; some figures lack parts of it."))
     left = unbooked(user, period.begins, period.ends, tenant=tenant)
     is_over = now_from_database() >= period.ends
-    if left.jobs or not is_over or not is_priced(period.begins, period.ends):
+    waiting = unsettled_of(tenants_seen(user, tenant), period.begins, period.ends)
+    if left.jobs or not is_over or waiting:
         facts.append(("State", PROVISIONAL))
     if told := left.in_words(period.zone):
         facts.append(("Not booked yet", told))
+    if told := waiting.in_words(period.zone):
+        facts.append(("Not settled yet", told))
     return facts
 
 

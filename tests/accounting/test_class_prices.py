@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.capacity_report import capacity_report
-from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
+from accounting.class_prices import HeldHow, next_hour_to_price, price_hour, unsettled
 from accounting.errors import BookedOtherwise
 from accounting.invoice import lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
@@ -168,6 +168,23 @@ def test_who_pays_instead_pays_what_the_other_would_have_paid(cast: Cast) -> Non
         correct_usage(actor=None, segments=wrong, reason="a test", payer=Payer(cast.bio, cast.charlie))
     price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     assert (cost(cast, tenant=cast.astro), cost(cast, tenant=cast.bio)) == (0, 12 + 6)
+
+
+def test_only_who_held_time_where_it_is_unsettled_waits_for_what_classes_cost(cast: Cast) -> None:
+    set_prices(cast, borrowed=1)
+    book(cast, lease_id=1)
+    book(cast, lease_id=2, generation=cast.v100, tenant=cast.bio, user=cast.charlie)  # it has no such price
+    book(cast, lease_id=3, book=2, tenant=cast.bio, user=cast.charlie)
+    for number in (1, 2):
+        close_hours(cast, NOON, NOON + HOUR, book=number)
+    price_all(NOTHING, book=2)
+    day = NOON - 12 * HOUR, NOON + 12 * HOUR
+    assert unsettled(*day, tenants=[cast.astro.pk]) == unsettled(*day) == {1: NOON}
+    assert unsettled(*day, tenants=[cast.bio.pk]) == unsettled(*day, book=2) == {}
+    assert unsettled(NOON + minutes(10), NOON + HOUR) == {1: NOON + minutes(10)}
+    assert unsettled(NOON + minutes(31), day[1]) == unsettled(day[0], NOON) == {}
+    price_all(NOTHING)
+    assert unsettled(*day) == {}
 
 
 moments = st.integers(0, 3 * 3600 * 10**6)

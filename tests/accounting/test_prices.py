@@ -14,7 +14,7 @@ from accounting.errors import BookedOtherwise, Refused
 from accounting.ledger import Usage, book_usage
 from accounting.models import AuditEvent, LedgerTransaction, Price, UsageSegment
 from accounting.price_history import price_history
-from accounting.spending import Held, money_held
+from accounting.spending import Held, money_held, money_spent
 from accounting.tariff import HOUR, prices_at
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, usage
@@ -79,9 +79,10 @@ def test_a_price_stays_in_the_currency_in_which_it_was_set(cast: Cast, settings)
 
 def test_what_runs_in_another_currency_counts_for_no_limit(cast: Cast, settings) -> None:
     held = [Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 4, NOON)]
-    assert money_held(NOON, NOON + minutes(30), held) == 6
+    assert money_spent(NOON, NOON + minutes(30), held, None) == 6
     settings.FAIRLOT_CURRENCY = "USD"
-    assert money_held(NOON, NOON + minutes(30), held) == 0
+    assert money_spent(NOON, NOON + minutes(30), held, None) == 0
+    assert money_held(NOON, NOON + minutes(30), held) == {"EUR": 6}
 
 
 def test_a_price_begins_now_unless_told_otherwise(cast: Cast) -> None:

@@ -48,7 +48,7 @@ ROW = (
 
 
 def document(*rows: tuple, title: str = "Lines", totals: tuple | None = None) -> Document:
-    table = Table("lines", title, COLUMNS, rows, totals=totals)
+    table = Table("lines", title, COLUMNS, rows, totals=[totals] if totals else ())
     return Document("Statement", [table], [("Team", "Astro")], ZoneInfo("Europe/Berlin"))
 
 
@@ -62,7 +62,7 @@ def test_a_csv_has_exact_figures_under_the_columns_keys():
 
 def test_a_csv_of_several_tables_names_each():
     one = document(ROW).tables[0]
-    both = Document("Two", [one, Table("more", "More", COLUMNS[:1], [["x"]], totals=["Total"])])
+    both = Document("Two", [one, Table("more", "More", COLUMNS[:1], [["x"]], totals=[["Total"]])])
     text = "".join(csv_of(both)).splitlines()
     assert text[0] == "lines"
     assert text[3:] == ["", "more", "name", "x", "Total"]
@@ -176,7 +176,7 @@ WIDE = [
 def test_a_wide_table_with_a_long_text_is_a_pdf_whose_numbers_are_whole(reason: str, others: str):
     numbers = [12_345_678 + n for n in range(12)]
     rows = [[others] * 4 + [reason] + numbers] * 3
-    content = pdf_of(Document("Nodes", [Table("nodes", "Nodes", WIDE, rows, totals=rows[0])]))
+    content = pdf_of(Document("Nodes", [Table("nodes", "Nodes", WIDE, rows, totals=rows[:1])]))
     pages = PdfReader(io.BytesIO(content)).pages
     assert pages[0].mediabox.width > pages[0].mediabox.height
     words = text_of(content).replace("\N{NO-BREAK SPACE}", " ")

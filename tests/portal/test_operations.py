@@ -23,10 +23,12 @@ from portal.reports.formats import Kind, shown
 from portal.reports.formats.document import told
 from portal.reports.operations.tables import SUBJECTS, Asked
 from portal.reports.periods import GIVEN, ReportPeriod
+from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.figures import gpu_hours
 from portal.wording import duration
 from scheduling import node_health
 from scheduling.models import Cluster, HeldGpu, Node
+from tests.accounting.booking import book as book_usage_of
 from tests.accounting.booking import close_hours
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets, text_of
@@ -135,19 +137,24 @@ def facts_of_the_chargeback(scene: Scene, browser_of, query: str) -> dict[str, s
     return dict(page.context["document"].facts)
 
 
-def test_what_is_not_priced_in_one_cluster_keeps_no_other_ones_chargeback_provisional(
+def test_what_is_not_settled_in_one_cluster_keeps_no_other_ones_chargeback_provisional(
     closed: Scene, browser_of
 ) -> None:
-    """Nor does it stay so when no cluster is attached any more."""
+    """Nor does a cluster on which nobody held anything, nor one that is no more."""
     book = closed.world.cluster.pk
     ClosedBook.objects.filter(book=book).update(until=LATE, priced_until=LATE)
+    held = {"book": book + 1, "lease_id": 9600, "begins": LATE - HOUR, "ends": LATE}
+    wrong = book_usage_of(closed.people, **held)
     ClosedBook.objects.create(book=book + 1, since=LATE - HOUR, until=LATE, priced_until=LATE - HOUR)
     other = Cluster.objects.create(pk=book + 1, name="other", backend="local")
     Price.objects.update(preemptible=1)
     past = "period=dates&from=2026-01-01&to=2199-12-31"
-    assert "State" in facts_of_the_chargeback(closed, browser_of, past)
+    facts = facts_of_the_chargeback(closed, browser_of, past)
+    assert (facts["State"], "other from" in facts["Not settled yet"]) == (PROVISIONAL, True)
     own = facts_of_the_chargeback(closed, browser_of, f"{past}&cluster={closed.world.cluster.name}")
     assert "State" not in own
+    take_back_usage(actor=closed.people.ada, segments=wrong, reason="a test")
+    assert "State" not in facts_of_the_chargeback(closed, browser_of, past)
     other.delete()
     ClosedBook.objects.filter(book=book + 1).delete()
     Cluster.objects.update(detached_at=now_from_database())

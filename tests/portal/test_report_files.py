@@ -118,7 +118,7 @@ def document_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, str], Docu
 
 
 def rows_of(table: Table) -> list[Any]:
-    return [*table.rows, *([table.totals] if table.totals else [])]
+    return [*table.rows, *table.totals]
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report[2])
@@ -139,7 +139,7 @@ def test_every_format_says_the_same(
     for table in document.tables:
         totals = of_json[table.key]["totals"]
         keys = [column.key for column in table.columns]
-        told_rows = [*of_json[table.key]["rows"], *([totals] if totals else [])]
+        told_rows = [*of_json[table.key]["rows"], *totals]
         assert told_rows == [dict(zip(keys, map(told, row), strict=True)) for row in rows_of(table)]
     assert_in_csv(document, of_csv, ALONE.get(api))
     for form in ("csv", "xlsx", "pdf"):
@@ -420,7 +420,9 @@ def test_what_teams_bear_is_for_operators(full: Scene, browser_of) -> None:
 
 def test_a_pdf_lists_so_many_rows_and_says_that_there_are_more(full: Scene) -> None:
     column = Column("n", "Number")
-    some = Table("some", "Some", [column], ([f"{n}."] for n in range(1500)), totals=["Total"], note="A note.")
+    some = Table(
+        "some", "Some", [column], ([f"{n}."] for n in range(1500)), totals=[["Total"]], note="A note."
+    )
     text = text_of(answers.in_format(Document("Numbers", [some]), "pdf"))
     assert " 999. " in text
     assert "1000." not in text

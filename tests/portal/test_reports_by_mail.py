@@ -35,7 +35,7 @@ from portal import tasks
 from portal.reports import posting
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement.figures import statement_of
-from portal.reports.statement.tables import PROVISIONAL
+from portal.reports.unsettled import PROVISIONAL
 from scheduling.locks import Lock
 from scheduling.models import SharingAnalysis, SharingPart
 from tests.accounting.test_at_once import at_once

@@ -11,11 +11,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
+from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounting import actions
-from accounting.models import Budget, BudgetChange, UsageSegment, User
+from accounting.models import Budget, BudgetChange, ClosedBook, Generation, Price, UsageSegment, User
 from accounting.reports import UsageRow, usage_report
 from accounting.spending import Held
 from portal.reports.formats.document import Kind, in_unit, shown
@@ -24,8 +26,11 @@ from portal.reports.statement import figures
 from portal.reports.statement.chart import draw_days
 from portal.reports.statement.figures import period_name, statement_of
 from portal.reports.statement.tables import document_of
+from portal.reports.unsettled import PROVISIONAL
+from scheduling.models import Cluster
 from tests.accounting.booking import book as book_usage_of
 from tests.accounting.test_at_once import at_once
+from tests.make import LONG_AGO
 from tests.portal.reading import sheets, tables_on, text_of
 from tests.portal.scene import SECRETS, Scene, book
 from tests.portal.scene import scene as new_scene
@@ -77,8 +82,8 @@ def test_every_format_says_the_same_figures(rich: Scene, browser_of) -> None:
     assert set(in_xlsx) == {table.title for table in document.tables} | {"Summary"}
     compared = 0
     for table in document.tables:
-        rows = [*table.rows, *([table.totals] if table.totals else [])]
-        of_json = [*told["tables"][table.key]["rows"], told["tables"][table.key]["totals"]]
+        rows = [*table.rows, *table.totals]
+        of_json = [*told["tables"][table.key]["rows"], *told["tables"][table.key]["totals"]]
         for at, row in enumerate(rows):
             cells = [cell for cell in in_xlsx[table.title][at + 1] if cell != ("n", "")]
             known = [pair for pair in zip(table.columns, row, strict=True) if pair[1] is not None]
@@ -115,7 +120,7 @@ def test_the_page_has_each_table_as_the_files_have_it_cell_by_cell(rich: Scene, 
         "waste",
     } <= {table.key for table in document.tables}
     for table in document.tables:
-        rows = [*table.rows, *([table.totals] if table.totals else [])]
+        rows = [*table.rows, *table.totals]
         if not table.rows:
             assert table.title not in on_page
             continue
@@ -178,7 +183,7 @@ def test_files_have_all_rows_and_the_page_and_the_pdf_say_how_many_more_there_ar
         "labels": "By label",
         "days": "By day",
     }.items():
-        told = len(tables[key]["rows"]) + (tables[key]["totals"] is not None)
+        told = len(tables[key]["rows"]) + len(tables[key]["totals"])
         assert len(in_csv[key]) == told
         assert len(in_xlsx[title]) >= 1 + told
     for text in (
@@ -285,6 +290,85 @@ def test_a_day_of_two_currencies_has_the_gpu_hours_of_both() -> None:
     assert [bar.label for bar in chart.bars] == ["Mon, 4 May 2026: 5.0 GPU-h"]
 
 
+@pytest.fixture
+def dollars(rich: Scene) -> Scene:
+    """In May 2020 Astro had four A100 for half an hour, and for an hour two H100, which cost 5 dollars an hour."""
+    cast = rich.people
+    h100 = Generation.objects.create(name="H100")
+    Price.objects.create(
+        generation=h100, per_gpu_hour=5, currency="USD", valid=DateTimeTZRange(LONG_AGO, None)
+    )
+    at = datetime(2020, 5, 4, 12, tzinfo=UTC)
+    book_usage_of(cast, lease_id=1, begins=at, ends=at + timedelta(minutes=30))
+    wrong = book_usage_of(cast, lease_id=2, begins=at, ends=at + timedelta(hours=1), generation=h100, gpus=3)
+    actions.take_back_usage(actor=cast.ada, segments=wrong, reason="a broken node")
+    book_usage_of(cast, lease_id=3, begins=at, ends=at + timedelta(hours=1), generation=h100, gpus=2)
+    return rich
+
+
+IN_MAY = "period=dates&from=2020-05-01&to=2020-05-31"
+
+
+def test_there_is_a_total_in_each_currency_in_every_format(dollars: Scene, browser_of) -> None:
+    alice = browser_of(dollars.people.alice)
+    totals = [("EUR", Decimal(6)), ("USD", Decimal(10))]
+
+    def amounts(rows: list[dict[str, str]], key: str = "amount") -> list[tuple[str, Decimal]]:
+        return [(row["currency"], Decimal(row[key])) for row in rows]
+
+    told = alice.get(f"/api/v1/statement?team=astro&{IN_MAY}").json()["tables"]
+    in_csv = tables_of_csv(alice.get(f"/usage/statement.csv?team=astro&{IN_MAY}").content.decode())
+    in_xlsx = sheets(alice.get(f"/usage/statement.xlsx?team=astro&{IN_MAY}").content)
+    on_page = tables_on(alice.get(f"/usage/statement/?team=astro&{IN_MAY}").content.decode())
+    in_pdf = " ".join(text_of(alice.get(f"/usage/statement.pdf?team=astro&{IN_MAY}").content).split())
+    titles = {"lines": "GPU time", "generations": "By generation", "users": "By user", "days": "By day"}
+    for key, title in titles.items():
+        assert amounts(told[key]["totals"]) == amounts(in_csv[key][-2:]) == totals
+        sums = [row for row in in_xlsx[title] if row[-1][1] in ("EUR", "USD")][-2:]
+        assert [(row[-1][1], Decimal(row[-2][1])) for row in sums] == totals
+        if title in on_page:
+            assert [(row[-1], Decimal(row[-2])) for row in on_page[title][-2:]] == totals
+    assert "GPU time" in on_page
+    assert amounts(told["corrections"]["totals"]) == [("USD", -15)]
+    assert in_pdf.count("6.0000 EUR") >= 4
+    assert in_pdf.count("10.0000 USD") >= 4
+    usage = alice.get(f"/api/v1/usage?team=astro&{IN_MAY}").json()
+    of_file = alice.get(f"/usage.json?team=astro&{IN_MAY}").json()["tables"]["usage"]
+    assert amounts(usage["totals"], "cost") == amounts(of_file["totals"], "cost") == totals
+
+
+def test_the_forecast_has_a_line_for_each_currency(dollars: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2020, 5, 11, tzinfo=UTC))
+    monkeypatch.setattr(figures, "not_booked", lambda tenants: [])
+    BudgetChange.objects.create(tenant_id=dollars.people.astro.pk, period="month", amount=70)
+    may = statement_of(dollars.people.alice, dollars.people.astro, period("2020-05-01", "2020-05-31"))
+    assert [(one.spent, round(one.forecast or 0, 2), one.currency) for one in may.ahead] == [
+        (6, Decimal("18.60"), "EUR"),
+        (10, Decimal("31.00"), "USD"),
+    ]
+    [budgets] = [one for one in document_of(may).tables if one.key == "budgets"]
+    assert "Budgets are in EUR: what costs USD is in none of them." in budgets.note
+
+
+def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisional(dollars: Scene) -> None:
+    cast = dollars.people
+    at = datetime(2020, 5, 4, 12, tzinfo=UTC)
+    for name in ("lyra", "vega"):
+        pk = Cluster.objects.create(name=name, backend="local").pk
+        who = {"tenant": cast.bio, "user": cast.charlie} if name == "vega" else {}
+        book_usage_of(cast, book=pk, lease_id=100 + pk, begins=at, ends=at + timedelta(minutes=30), **who)
+        ClosedBook.objects.create(book=pk, since=at, until=at + timedelta(hours=1), priced_until=at)
+    Price.objects.filter(generation=cast.a100).update(borrowed=1)
+    for viewer, team, cluster in ((cast.alice, cast.astro, "lyra"), (cast.charlie, cast.bio, "vega")):
+        facts = dict(document_of(statement_of(viewer, team, period("2020-05-01", "2020-05-31"))).facts)
+        assert facts["State"] == PROVISIONAL
+        assert facts["Not settled yet"].endswith(f": {cluster} from 4 May 2020, 12:00 UTC on.")
+        ClosedBook.objects.filter(book=Cluster.objects.get(name=cluster).pk).update(priced_until=F("until"))
+        settled = statement_of(viewer, team, period("2020-05-01", "2020-05-31"))
+        assert not settled.is_provisional
+        assert "Not settled yet" not in dict(document_of(settled).facts)
+
+
 def test_members_see_no_budget(rich: Scene, browser_of) -> None:
     assert Budget.objects.exists()
     for who, seen in ((rich.people.bob, False), (rich.people.alice, True), (rich.people.olga, True)):
@@ -303,7 +387,7 @@ def test_mays_statement_has_mays_budget_whenever_it_is_read(
         may = statement_of(cast.alice, cast.astro, period("2026-05-01", "2026-05-31", zone))
         [budget] = may.budgets
         assert (budget.amount, budget.begins.month, budget.is_over, budget.forecast) == (70, 5, True, None)
-        assert may.ahead is None
+        assert may.ahead == []
 
 
 def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
@@ -321,14 +405,13 @@ def test_whoever_sees_a_team_is_told_what_this_month_will_cost(
     for first in ("2026-06-01", "2026-05-20", "2026-06-10"):
         june = statement_of(cast.bob, cast.astro, period(first, "2026-06-11"))
         assert june.budgets == []
-        assert june.ahead is not None
-        assert (june.ahead.spent, june.ahead.forecast) == (60, 180)  # at 3.00 an hour
+        [ahead] = june.ahead
+        assert (ahead.spent, ahead.forecast, ahead.currency) == (60, 180, "EUR")  # at 3.00 an hour
         [table] = [one for one in document_of(june).tables if one.key == "forecast"]
         assert next(iter(table.rows))[2:4] == (60, 180)
     monkeypatch.setattr(figures, "now_from_database", lambda: datetime(2026, 6, 2, 23, tzinfo=UTC))
     early = statement_of(cast.bob, cast.astro, period("2026-06-01", "2026-06-02"))
-    assert early.ahead is not None
-    assert early.ahead.forecast is None
+    assert [one.forecast for one in early.ahead] == [None]
 
 
 def test_whoever_is_in_no_team_is_told_so(rich: Scene, browser_of) -> None:

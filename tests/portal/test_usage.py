@@ -15,8 +15,8 @@ from django.http import QueryDict
 from accounting.clock import now_from_database
 from accounting.ledger import Usage, book_usage
 from portal.reports.periods import read_report_period
-from portal.reports.statement.tables import PROVISIONAL
 from portal.reports.unbooked import unbooked
+from portal.reports.unsettled import PROVISIONAL
 from portal.templatetags.fairlot import money
 from portal.templatetags.figures import gpu_hours
 from tests.portal.scene import Scene

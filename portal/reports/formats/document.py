@@ -51,13 +51,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as long as `columns`; so are `totals`, a last row for people, if there are any."""
+    """Rows as long as `columns`; so are `totals`, the last rows: one, or one a currency."""
 
     key: str
     title: str
     columns: Sequence[Column]
     rows: Iterable[Sequence[Cell]]
-    totals: Sequence[Cell] | None = None
+    totals: Sequence[Sequence[Cell]] = ()
     note: str = ""
     more: int = 0  # rows that there are beside these; what shows the table says so
 

@@ -92,7 +92,7 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
     rows = [told(row) for row in islice(there, MOST_ROWS)]
     more = table.more + sum(1 for _ in there)
     note = f"{cut_note(len(rows), more)} {table.note}".strip()
-    totals = told(table.totals) if table.totals else None
+    totals = [told(row) for row in table.totals]
     pdf.ln(5)
     if pdf.will_page_break(12 + 3 * LINE):
         pdf.add_page()  # no heading alone at the end of a page
@@ -108,7 +108,7 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
         pdf.set_font(FONT, "", SIZES[0])
         pdf.cell(0, LINE, "Nothing in this period.", new_x=XPos.LMARGIN, new_y=YPos.NEXT)
         return
-    size, widths = _fit(pdf, table.columns, [*rows, *([totals] if totals else [])])
+    size, widths = _fit(pdf, table.columns, [*rows, *totals])
 
     def cut(row: Sequence[str]) -> list[str]:
         return [
@@ -128,8 +128,8 @@ def _write_table(pdf: FPDF, table: Table, zone: tzinfo | None) -> None:
         grid.row([column.heading for column in table.columns])
         for row in rows:
             grid.row(cut(row))
-        if totals:
-            grid.row(cut(totals), style=FontFace(emphasis=TextEmphasis.B))
+        for row in totals:
+            grid.row(cut(row), style=FontFace(emphasis=TextEmphasis.B))
 
 
 def _fit(pdf: FPDF, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[float, list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -27,15 +27,19 @@ def csv_of(document: Document) -> Iterator[str]:
         if document.has_keys:
             yield csv_line([table.key])
         yield from csv_of_table(table)
-        if table.totals is not None:
-            yield csv_line([_cell(cell) for cell in table.totals])
+        for row in table.totals:
+            yield csv_line([_cell(cell) for cell in row])
 
 
 def json_of(document: Document) -> dict[str, Any]:
     """Title and facts, and of each table by its key the rows and totals as objects of the columns' keys."""
     return _head(document) | {
         "tables": {
-            table.key: {"title": table.title, "rows": list(_as_objects(table)), "totals": _totals(table)}
+            table.key: {
+                "title": table.title,
+                "rows": list(_as_objects(table, table.rows)),
+                "totals": list(_as_objects(table, table.totals)),
+            }
             for table in document.tables
         }
     }
@@ -47,10 +51,10 @@ def json_text_of(document: Document) -> Iterator[str]:
     for place, table in enumerate(document.tables):
         yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['
         before = "\n"
-        for row in _as_objects(table):
+        for row in _as_objects(table, table.rows):
             yield f"{before}{_json(row)}"
             before = ",\n"
-        yield f'], "totals": {_json(_totals(table))}}}'
+        yield f'], "totals": {_json(list(_as_objects(table, table.totals)))}}}'
     yield "}}\n"
 
 
@@ -62,15 +66,9 @@ def json_of_facts(facts: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"label": label, "text": text} for label, text in facts]
 
 
-def _as_objects(table: Table) -> Iterator[dict[str, Any]]:
+def _as_objects(table: Table, rows: Iterable[Sequence[Cell]]) -> Iterator[dict[str, Any]]:
     keys = [column.key for column in table.columns]
-    return (dict(zip(keys, map(told, row), strict=True)) for row in table.rows)
-
-
-def _totals(table: Table) -> dict[str, Any] | None:
-    if table.totals is None:
-        return None
-    return dict(zip([column.key for column in table.columns], map(told, table.totals), strict=True))
+    return (dict(zip(keys, map(told, row), strict=True)) for row in rows)
 
 
 def _json(value: object) -> str:

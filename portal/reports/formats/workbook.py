@@ -76,8 +76,8 @@ class _Writer:
     def write(self) -> None:
         for row in self._table.rows:
             self._write_row(row)
-        if self._table.totals is not None:
-            self._write_row(self._table.totals, strong=True)
+        for row in self._table.totals:
+            self._write_row(row, strong=True)
         if self._table.note and self._line + 1 < MOST_ROWS:
             self._sheet.write_string(self._line + 1, 0, self._table.note[:MOST_TEXT])
 

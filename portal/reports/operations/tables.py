@@ -13,7 +13,6 @@ from django.core.paginator import Page, Paginator
 
 from accounting.archive import archived_until
 from accounting.chargeback import Charge, chargeback
-from accounting.class_prices import is_priced
 from accounting.models import Price
 from accounting.price_history import price_history
 from accounting.utilisation import Use, closed_until, use_by_hour, use_by_hour_of_week
@@ -21,7 +20,7 @@ from accounting.wording import to_the_minute
 from portal.reports.fairness import edges
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.periods import ReportPeriod
-from portal.reports.statement.tables import PROVISIONAL
+from portal.reports.unsettled import NOTHING, Unsettled, state_of, unsettled_of
 from scheduling.demand import wanted_by_hour
 from scheduling.job_waits import expansions, waits
 from scheduling.job_waste import CAUSES, Waste, Wasted, waste
@@ -392,7 +391,7 @@ def _waste_table(
         *title,
         columns,
         [[*named(one), *cells(one)] for one in rows],
-        totals=["all", *[None] * (len(names) - 1), *cells(total)] if total else None,
+        totals=[["all", *[None] * (len(names) - 1), *cells(total)]] if total else (),
         note="Each second in one cause: failed or cancelled training jobs, lost and run again, held and not used.",
     )
 
@@ -436,16 +435,24 @@ def chargeback_document(asked: Asked) -> Document:
             Column("corrections", "Of which corrections", Kind.MONEY, digits=4), Column("currency", "Currency"),
         ],
         [
-            [one.path, one.tenant, one.slug, one.parent, one.generation, one.gpu_seconds, one.busy, one.idle,
-             one.assembling, one.cost, one.corrections, one.currency]
+            [one.path, one.tenant, one.slug, one.parent, one.generation, *_borne([one]), one.currency]
             for one in asked.charges
+        ],
+        totals=[
+            ["all", *[None] * 4, *_borne([one for one in asked.charges if one.currency == currency]), currency]
+            for currency in sorted({one.currency for one in asked.charges})
         ],
         note="Of closed hours, each team without those below it."
         " The costs sum to what the capacity report's teams bear.",
     )  # fmt: skip
     return _of_closed_hours(
-        "Chargeback", asked, [table], is_settled=is_priced(*asked.bounds, book=asked.book)
+        "Chargeback", asked, [table], waiting=unsettled_of(None, *asked.bounds, book=asked.book)
     )
+
+
+def _borne(charges: Sequence[Charge]) -> list[Decimal]:
+    names = ("gpu_seconds", "busy", "idle", "assembling", "cost", "corrections")
+    return [sum((getattr(one, name) for one in charges), Decimal(0)) for name in names]
 
 
 def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
@@ -457,15 +464,14 @@ def _document(title: str, asked: Asked, tables: Sequence[Table]) -> Document:
 
 
 def _of_closed_hours(
-    title: str, asked: Asked, tables: Sequence[Table], *, is_settled: bool = True
+    title: str, asked: Asked, tables: Sequence[Table], *, waiting: Unsettled = NOTHING
 ) -> Document:
     """The same with what tells who reads it later whether more was to come."""
     document, until = _document(title, asked, tables), asked.closed_until
     zone = asked.period.zone
     told = "nothing yet" if until is None else to_the_minute(until.astimezone(zone))
-    facts = [*document.facts, ("Closed until", told)]
-    if until is None or until < asked.period.ends or not is_settled:
-        facts.append(("State", PROVISIONAL))
+    is_over = until is not None and until >= asked.period.ends
+    facts = [*document.facts, ("Closed until", told), *state_of(waiting, zone, is_over=is_over)]
     return replace(document, facts=facts)
 
 

@@ -46,7 +46,7 @@ class ShownTable:
     title: str
     headings: list[tuple[str, bool]]
     rows: list[list[ShownCell]]
-    totals: list[ShownCell]
+    totals: list[list[ShownCell]]
     note: str
 
 
@@ -131,7 +131,7 @@ def as_shown(table: Table, document: Document, rows: slice = slice(None)) -> Sho
         table.title,
         headings,
         [_cells(table, row, document) for row in table.rows[rows]],
-        _cells(table, table.totals, document) if table.totals else [],
+        [_cells(table, row, document) for row in table.totals],
         f"{table.note} {left_out}".strip(),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,7 +11,6 @@ from decimal import Decimal
 
 from django.conf import settings
 
-from accounting.class_prices import is_priced
 from accounting.clock import now_from_database
 from accounting.forecast import forecast
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
@@ -32,6 +32,7 @@ from accounting.team_usage import (
 from accounting.visibility import tenants_seen
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.unbooked import Unbooked, unbooked
+from portal.reports.unsettled import Unsettled, unsettled_of
 from scheduling.amounts import Amounts
 from scheduling.fairness import Scope, fairness_rows
 from scheduling.job_waits import Expansion, Wait, expansions, waits
@@ -58,7 +59,7 @@ class ByLabel:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a calendar month of the reader's will have cost at its end, if it goes on as it went; in Fairlot's currency.
+    """What a calendar month of the reader's will have cost at its end in one currency, if it goes on as it went.
 
     `spent` has what is held and not booked yet; `forecast` is None in the first two days.
     """
@@ -67,6 +68,7 @@ class Ahead:
     ends: datetime
     spent: Decimal
     forecast: Decimal | None
+    currency: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Statement:
     held: Sequence[HeldTime]
     unbooked: Unbooked
     budgets: Sequence[Standing]
-    ahead: Ahead | None
+    ahead: Sequence[Ahead]  # one a currency; none where the month does not run
     users: Largest
     jobs: LargestJobs
     labels: Sequence[ByLabel]
@@ -98,7 +100,7 @@ class Statement:
     waits: Sequence[Wait]
     expansions: Sequence[Expansion]
     waste: Wasted
-    is_priced: bool  # whether what prices of classes change in the period is settled
+    unsettled: Unsettled
     is_whole: bool  # else of very many users, jobs, labels and days not all are told
     lacks_before: datetime | None  # bills until then are archived, and some figures lack parts of them
 
@@ -113,7 +115,7 @@ class Statement:
     @property
     def is_provisional(self) -> bool:
         """Whether more of the period will come."""
-        return self.at < self.period.ends or self.unbooked.jobs > 0 or not self.is_priced
+        return self.at < self.period.ends or self.unbooked.jobs > 0 or bool(self.unsettled)
 
     @property
     def latest_budgets(self) -> Sequence[Standing]:
@@ -174,7 +176,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
         waits=[one for one in waits(viewer, *bounds, tenant=tenant) if one.generation is None],
         expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
         waste=wasted_in_all(viewer, *bounds, tenant=tenant),
-        is_priced=is_priced(*bounds),
+        unsettled=unsettled_of(tenants_seen(viewer, tenant), *bounds),
         lacks_before=max(
             (before for before in (usage.lacks_before, jobs.lacks_before) if before), default=None
         ),
@@ -192,18 +194,27 @@ def _budgets(viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime) 
 
 def _ahead(
     viewer: User, tenant: Tenant, period: ReportPeriod, now: datetime, totals: Sequence[UsageRow]
-) -> Ahead | None:
+) -> list[Ahead]:
     """Of the month that runs, where the period has today; of what the viewer may see, as all else."""
     if not period.begins <= now < period.ends:
-        return None
+        return []
     first = now.astimezone(period.zone).date().replace(day=1)
     month = ReportPeriod(GIVEN, first, months_after(first, 1) - timedelta(days=1), period.zone, {})
     if period.first != first:
         totals = usage_report(viewer, month.begins, now, by=[By.GENERATION], tenant=tenant, totals=False).rows
-    booked = sum((row.cost for row in totals if row.currency == settings.FAIRLOT_CURRENCY), Decimal(0))
-    spent = booked + money_held(month.begins, now, _held_now(viewer, tenant))
-    ahead = forecast(spent, begins=month.begins, now=now, ends=month.ends)
-    return Ahead(month.begins, month.ends, spent, ahead)
+    spent = defaultdict(Decimal, money_held(month.begins, now, _held_now(viewer, tenant)))
+    for row in totals:
+        spent[row.currency] += row.cost
+    return [
+        Ahead(
+            month.begins,
+            month.ends,
+            money,
+            forecast(money, begins=month.begins, now=now, ends=month.ends),
+            currency,
+        )
+        for currency, money in sorted(spent.items()) or [(settings.FAIRLOT_CURRENCY, Decimal(0))]
+    ]
 
 
 @read_once

@@ -8,21 +8,20 @@ from decimal import Decimal
 
 from django.conf import settings
 
+from accounting.invoice import TakenBack
 from accounting.past_budgets import MOST_PERIODS
 from accounting.reports import UsageRow
 from accounting.wording import to_the_minute
 from portal.reports.formats import Cell, Column, Document, Kind, Table
 from portal.reports.labels import label_name
 from portal.reports.statement.figures import Ahead, Statement
+from portal.reports.unsettled import PROVISIONAL
 
-# Tables whose amounts are in Fairlot's currency, whatever was booked.
-OWN_CURRENCY = {"budgets", "forecast"}
 TIME = Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4)
 AMOUNT = Column("amount", "Amount", Kind.MONEY, 4)
 CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
-PROVISIONAL = "Provisional: more will be booked in this period."
 LACKS = "parts of hours of it, and by job, label and day parts of days (UTC), are not counted."
 
 
@@ -41,6 +40,8 @@ def document_of(statement: Statement) -> Document:
         facts.append(("Days", "Of so long a period the CSV, XLSX and JSON files have them."))
     if left := statement.unbooked.in_words(period.zone):
         facts.append(("Not booked yet", left))
+    if left := statement.unsettled.in_words(period.zone):
+        facts.append(("Not settled yet", left))
     if statement.lacks_before:
         until = to_the_minute(statement.lacks_before.astimezone(period.zone))
         facts.append(("Archived", f"What was held before {until}; {LACKS}"))
@@ -55,9 +56,13 @@ def document_of(statement: Statement) -> Document:
 def tables_of(statement: Statement) -> Iterator[Table]:
     """With the currency in the heads of amounts, where there is but one."""
     currencies = {one.currency for one in (*statement.totals, *statement.taken_back, *statement.lines)}
+    of_table = {
+        "budgets": {settings.FAIRLOT_CURRENCY},
+        "forecast": {one.currency for one in statement.ahead},
+    }
     for table in _tables_of(statement):
-        own = {settings.FAIRLOT_CURRENCY} if table.key in OWN_CURRENCY else currencies
-        yield replace(table, columns=[_in_currency(column, own) for column in table.columns])
+        told = of_table.get(table.key, currencies)
+        yield replace(table, columns=[_in_currency(column, told) for column in table.columns])
 
 
 def _in_currency(column: Column, currencies: Collection[str]) -> Column:
@@ -100,16 +105,13 @@ def _lines(statement: Statement) -> Table:
         else (f"{one.generation}, by class", None, None, one.cost, one.currency)
         for one in statement.lines
     ]
-    totals = statement.totals
     price = Column("price_per_gpu_hour", "Price per GPU-hour", Kind.MONEY, 6)
     return Table(
         "lines",
         "GPU time",
         [Column("generation", "GPU"), TIME, price, AMOUNT, CURRENCY],
         rows,
-        totals=("Total", totals[0].gpu_seconds, None, totals[0].cost, totals[0].currency)
-        if len(totals) == 1
-        else None,
+        totals=[("Total", one.gpu_seconds, None, one.cost, one.currency) for one in statement.totals],
         note="What the ledger has, corrections included. An amount is the sum of what single hours and jobs cost, each "
         "rounded by itself, so it may differ from GPU-hours times price in its last digits. By class: what idle, "
         "preemptible and borrowed time costs less or more.",
@@ -153,10 +155,23 @@ def _taken_back(statement: Statement) -> Table:
             )
             for one in statement.taken_back
         ],
+        totals=[
+            ("Total", *[None] * 9, -seconds, -cost, currency)
+            for currency, (seconds, cost) in _by_currency(statement.taken_back).items()
+        ],
         note="Of this period. Below zero is what was taken back from the team: the lines above are without it. Above "
         "zero is what was billed to the team instead, and is in them. Both have the number of the correction, and the "
         "transactions that had booked it. What classes of it cost is settled later, for who pays then.",
     )
+
+
+def _by_currency(corrections: Sequence[TakenBack]) -> dict[str, tuple[Decimal, Decimal]]:
+    """GPU-seconds and cost."""
+    found: dict[str, tuple[Decimal, Decimal]] = {}
+    for one in corrections:
+        seconds, cost = found.get(one.currency, (Decimal(0), Decimal(0)))
+        found[one.currency] = seconds + one.gpu_seconds, cost + one.cost
+    return dict(sorted(found.items()))
 
 
 def _held(statement: Statement) -> Table:
@@ -170,12 +185,16 @@ def _held(statement: Statement) -> Table:
         "What the GPUs did",
         [Column("generation", "GPU"), *columns],
         rows,
-        totals=("Total", *_sums(rows, range(1, 5))),
+        totals=[("Total", *_sums(rows, range(1, 5)))],
         note="Assembling: held by a gang of which not all workers ran yet. Idle: seen to be used by nobody.",
     )
 
 
 def _budgets(statement: Statement) -> Table:
+    others = sorted({one.currency for one in statement.totals} - {settings.FAIRLOT_CURRENCY})
+    left_out = (
+        f" Budgets are in {settings.FAIRLOT_CURRENCY}: what costs {' or '.join(others)} is in none of them."
+    )
     money = [
         Column(name, heading, Kind.MONEY, 2)
         for name, heading in (
@@ -212,11 +231,11 @@ def _budgets(statement: Statement) -> Table:
         ],
         note=f"Of the periods that these days are in, of each kind the latest {MOST_PERIODS}, as of their end or the "
         "end of these days, with what is held and not booked yet. The forecast is for the end of the budget's period; "
-        "in its first two days, and once it is over, there is none.",
+        f"in its first two days, and once it is over, there is none.{left_out if others else ''}",
     )
 
 
-def _ahead(ahead: Ahead) -> Table:
+def _ahead(ahead: Sequence[Ahead]) -> Table:
     return Table(
         "forecast",
         "Forecast",
@@ -227,15 +246,7 @@ def _ahead(ahead: Ahead) -> Table:
             Column("forecast", "Forecast", Kind.MONEY, 2),
             CURRENCY,
         ],
-        [
-            (
-                ahead.begins,
-                ahead.ends,
-                _rounded(ahead.spent),
-                _rounded(ahead.forecast),
-                settings.FAIRLOT_CURRENCY,
-            )
-        ],
+        [(one.begins, one.ends, _rounded(one.spent), _rounded(one.forecast), one.currency) for one in ahead],
         note="What this month costs if it goes on as until now, with what is held and not booked yet; in its first two "
         "days there is no forecast.",
     )
@@ -256,17 +267,14 @@ def _usage(
         title,
         [Column(by, heading), TIME, AMOUNT, CURRENCY],
         [(getattr(row, by), row.gpu_seconds, row.cost, row.currency) for row in rows],
-        totals=_total(statement, "Total"),
+        totals=_totals(statement, "Total"),
         note=note,
     )
 
 
-def _total(statement: Statement, name: str | None) -> Sequence[Cell] | None:
-    """Nothing where there are several currencies, which are never added up."""
-    if len(statement.totals) != 1:
-        return None
-    (total,) = statement.totals
-    return name, total.gpu_seconds, total.cost, total.currency
+def _totals(statement: Statement, name: str | None) -> list[Sequence[Cell]]:
+    """One a currency."""
+    return [(name, one.gpu_seconds, one.cost, one.currency) for one in statement.totals]
 
 
 def _people(statement: Statement) -> Table:
@@ -315,7 +323,7 @@ def _days(statement: Statement) -> Table:
             (row.begins.date() if row.begins else None, row.gpu_seconds, row.cost, row.currency)
             for row in statement.days
         ],
-        totals=_total(statement, None),
+        totals=_totals(statement, None),
     )
 
 
@@ -392,7 +400,7 @@ def _waste(statement: Statement) -> Table:
         "Held in vain",
         [Column("cause", "Cause"), TIME, part],
         rows,
-        totals=("Total", total.wasted, _percent(total.wasted, total.held)),
+        totals=[("Total", total.wasted, _percent(total.wasted, total.held))],
     )
 
 

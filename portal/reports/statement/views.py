@@ -36,7 +36,7 @@ class Shown:
 
     table: Table
     rows: Sequence[Sequence[tuple[str, bool, str]]]
-    totals: Sequence[tuple[str, bool, str]] | None
+    totals: Sequence[Sequence[tuple[str, bool, str]]]
     bars: Sequence[tuple[str, Decimal, str]]
     most: Decimal
     more: int  # rows that are no bars
@@ -127,7 +127,7 @@ def _shown(table: Table, document: Document) -> Shown:
     return Shown(
         table,
         [texts(row) for row in rows],
-        table.totals and texts(table.totals),
+        [texts(row) for row in table.totals],
         bars,
         max((size for _, size, _ in bars), default=Decimal(0)),
         len(rows) - len(bars) + table.more,

@@ -1,0 +1,48 @@
+"""GPU time whose bill may still change, as nobody has settled yet what its classes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from accounting.class_prices import unsettled
+from accounting.wording import to_the_minute
+from scheduling.models import Cluster
+
+PROVISIONAL = "Provisional: more will be booked in this period."
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """By name of a cluster, from when on it is unsettled; false where all is settled."""
+
+    since: Mapping[str, datetime]
+
+    def __bool__(self) -> bool:
+        return bool(self.since)
+
+    def in_words(self, zone: tzinfo) -> str:
+        """For the head of a report; empty where nothing is left."""
+        if not self.since:
+            return ""
+        told = [f"{name} from {to_the_minute(at.astimezone(zone))} on" for name, at in self.since.items()]
+        return f"What idle, preemptible and borrowed time costs: {'; '.join(told)}."
+
+
+NOTHING = Unsettled({})
+
+
+def state_of(waiting: Unsettled, zone: tzinfo, *, is_over: bool) -> list[tuple[str, str]]:
+    """For the head of a report: whether more is to come, and of which clusters."""
+    facts = [] if is_over and not waiting else [("State", PROVISIONAL)]
+    return facts + [("Not settled yet", waiting.in_words(zone))] * bool(waiting)
+
+
+def unsettled_of(
+    tenants: Sequence[int] | None, begins: datetime, ends: datetime, *, book: int | None = None
+) -> Unsettled:
+    """What these tenants (None: all) held in [begins, ends), on one cluster or on all."""
+    found = unsettled(begins, ends, tenants=tenants, book=book)
+    names = dict(Cluster.objects.filter(pk__in=found).values_list("pk", "name")) if found else {}
+    return Unsettled({names.get(pk, f"cluster {pk}"): at for pk, at in sorted(found.items())})
