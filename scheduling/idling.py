@@ -19,27 +19,34 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Of one session. None is what has not begun or was not said."""
+    """The clocks of one session at `now`. None is what has not begun."""
 
+    now: datetime
     idle_limit: timedelta
     longest: timedelta
-    idle_since: datetime | None  # None: it does not run, so nobody could use it
+    runs: bool
+    idle_for: timedelta  # how long it ran since its last use, all attempts together
+    idle_warned: timedelta | None  # of `idle_for`, after the warning; None: no warning stands
     first_started: datetime | None
-    warned: datetime | None = None
     end_warned: datetime | None = None
 
     @property
     def is_warned(self) -> bool:
         """Whether it was warned that it is idle, and not used since."""
-        return self.warned is not None and self.idle_since is not None and self.warned > self.idle_since
+        return self.idle_warned is not None
+
+    @property
+    def idle_left(self) -> timedelta:
+        """For how long it may still run unused: never less after the warning than was promised."""
+        left = self.idle_limit - self.idle_for
+        if self.idle_warned is not None:
+            left = max(left, notice(self.idle_limit) - self.idle_warned)
+        return max(left, timedelta(0))
 
     @property
     def idle_ends(self) -> datetime | None:
-        """When it is stopped if nobody uses it: never sooner after the warning than was promised."""
-        if self.idle_since is None:
-            return None
-        ends = self.idle_since + self.idle_limit
-        return max(ends, self.warned + notice(self.idle_limit)) if self.warned and self.is_warned else ends
+        """When it is stopped if it goes on and nobody uses it; None while it does not run, so that nobody could."""
+        return self.now + self.idle_left if self.runs else None
 
     @property
     def ends(self) -> datetime | None:
@@ -49,17 +56,17 @@ class Clocks:
         ends = self.first_started + self.longest
         return max(ends, self.end_warned + notice(self.longest)) if self.end_warned else ends
 
-    def step(self, now: datetime) -> Step:
-        """What is to be done at `now`."""
+    def step(self) -> Step:
+        """What is to be done now."""
         if self.ends is not None:
-            if self.end_warned and now >= self.ends:
+            if self.end_warned and self.now >= self.ends:
                 return Step.STOP_END
-            if not self.end_warned and now >= self.ends - notice(self.longest):
+            if not self.end_warned and self.now >= self.ends - notice(self.longest):
                 return Step.WARN_END
-        if self.idle_ends is not None:
-            if self.is_warned and now >= self.idle_ends:
+        if self.runs:
+            if self.is_warned and not self.idle_left:
                 return Step.STOP_IDLE
-            if not self.is_warned and now >= self.idle_ends - notice(self.idle_limit):
+            if not self.is_warned and self.idle_left <= notice(self.idle_limit):
                 return Step.WARN_IDLE
         return Step.NOTHING
 

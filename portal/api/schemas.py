@@ -391,7 +391,9 @@ class Session(Schema):
     reason: str = Field(description="Why it waits or does not answer; empty when it does neither.")
     idle_minutes: int
     longest_hours: int
-    idle_ends_at: datetime | None = Field(description="When it is stopped if nobody uses it.")
+    idle_ends_at: datetime | None = Field(
+        description="When it is stopped if it goes on and nobody uses it. Null while it does not run."
+    )
     ends_at: datetime | None = Field(description="When it is stopped in any case.")
     created_at: datetime
     end_message: str

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from scheduling.actions.sessions import clocks_from
+from django.utils import timezone
+
+from scheduling.actions.sessions import NO_TIMES, clocks_from
 from scheduling.explain import SHORT
 from scheduling.models import Job, Lease, Session
 
@@ -43,10 +45,12 @@ def told_of(sessions: Iterable[Session]) -> list[Told]:
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
     leases = {lease.job_id: lease for lease in holding.select_related("generation")}
+    now = timezone.now()
+    idle = Session.objects.filter(pk__in=[one.pk for one in shown]).idle_times(now)
     told = []
     for session in shown:
         lease = leases.get(session.pk)
-        clocks = clocks_from(session, session.job, lease)
+        clocks = clocks_from(session, session.job, now, idle.get(session.pk, NO_TIMES))
         over = session.job.has_ended
         told.append(
             Told(
@@ -54,7 +58,7 @@ def told_of(sessions: Iterable[Session]) -> list[Told]:
                 lease,
                 None if over else clocks.idle_ends,
                 None if over else clocks.ends,
-                clocks.is_warned and not over,
+                clocks.is_warned and clocks.runs,
             )
         )
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.actions.submitting import submit_within
 from scheduling.idling import Clocks, Step
-from scheduling.models import Cluster, Job, JobEvent, Lease, Session
+from scheduling.models import Cluster, Job, JobEvent, Session
 from scheduling.spec import JobSpec, SpecError
 
 # Beyond what users may ask for: who waits for a notebook does nothing else.
@@ -25,6 +26,7 @@ FIRST = 1000
 LIMITS = {"idle_minutes": (5, 7 * 24 * 60), "longest_hours": (1, 30 * 24)}
 # How exactly it is noted when a session was last used, to spare the disk.
 NOTED_EVERY = timedelta(seconds=20)
+NO_TIMES = timedelta(0), timedelta(0)  # of what has not run yet
 
 
 @transaction.atomic(durable=True)
@@ -113,16 +115,19 @@ def step_session(*, session_id: int) -> Step:
     if job.has_ended or job.state == Job.State.CANCELLING:
         return Step.NOTHING
     now = now_from_database()
-    step = clocks_of(session, job).step(now)
+    clocks = clocks_of(session, job, now)
+    step = clocks.step()
     match step:
         case Step.WARN_IDLE:
             session.warned_at = now
-            ends = clocks_of(session, job).idle_ends
-            _note(job, "warned", f"Nobody uses it: it is stopped {_in(ends, now)} unless somebody does", now)
+            left = _minutes(replace(clocks, idle_warned=timedelta(0)).idle_left)
+            told = f"Nobody uses it: it is stopped when it has run {left} more, unless somebody does"
+            _note(job, "warned", told, now)
         case Step.WARN_END:
             session.end_warned_at = now
-            ends = clocks_of(session, job).ends
-            _note(job, "warned", f"Its {session.longest_hours} h end {_in(ends, now)}", now)
+            ends = replace(clocks, end_warned=now).ends
+            left = _minutes(ends - now if ends else timedelta(0))
+            _note(job, "warned", f"Its {session.longest_hours} h end in {left}", now)
         case Step.STOP_IDLE:
             _stop(job, "idle", f"Stopped: nobody has used it for {session.idle_minutes} min")
         case Step.STOP_END:
@@ -131,22 +136,23 @@ def step_session(*, session_id: int) -> Step:
     return step
 
 
-def clocks_of(session: Session, job: Job) -> Clocks:
-    """Reads since when it runs."""
-    return clocks_from(session, job, Lease.objects.filter(job=job, state=Lease.State.RUNNING).first())
+def clocks_of(session: Session, job: Job, now: datetime) -> Clocks:
+    """Reads how long it has run unused."""
+    idle = Session.objects.filter(pk=session.pk).idle_times(now)
+    return clocks_from(session, job, now, idle.get(session.pk, NO_TIMES))
 
 
-def clocks_from(session: Session, job: Job, lease: Lease | None) -> Clocks:
-    """`lease` is what it holds now; a session that waits for GPUs or starts is not idle."""
-    idle_since = None
-    if lease is not None and lease.state == Lease.State.RUNNING and lease.running_from:
-        idle_since = max(lease.running_from, session.used_at or lease.running_from)
+def clocks_from(session: Session, job: Job, now: datetime, idle: tuple[timedelta, timedelta]) -> Clocks:
+    """`idle` as SessionQuerySet.idle_times has it."""
+    stands = session.warned_at and (session.used_at is None or session.warned_at > session.used_at)
     return Clocks(
+        now=now,
         idle_limit=timedelta(minutes=session.idle_minutes),
         longest=timedelta(hours=session.longest_hours),
-        idle_since=idle_since if job.state == Job.State.RUNNING else None,
+        runs=job.state == Job.State.RUNNING,
+        idle_for=idle[0],
+        idle_warned=idle[1] if stands else None,
         first_started=job.first_started_at,
-        warned=session.warned_at,
         end_warned=session.end_warned_at,
     )
 
@@ -195,6 +201,5 @@ def _note(job: Job, kind: str, text: str, at: datetime) -> None:
     live.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")
 
 
-def _in(moment: datetime | None, now: datetime) -> str:
-    minutes = max(1, round((moment - now).total_seconds() / 60)) if moment else 0
-    return f"in {minutes} min"
+def _minutes(left: timedelta) -> str:
+    return f"{max(1, round(left.total_seconds() / 60))} min"

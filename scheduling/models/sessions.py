@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Self
 
 from django.db import models
+from django.db.models import Value
+from django.db.models.functions import Greatest, Least
 
 from accounting.models import User
 from scheduling.models.jobs import Job
+from scheduling.models.leases import Lease
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
@@ -21,6 +25,26 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
     def unfinished(self) -> Self:
         return self.exclude(job__state__in=Job.ENDED)
+
+    def idle_times(self, now: datetime) -> dict[int, tuple[timedelta, timedelta]]:
+        """By session, how long it ran since it was last used, and of that since it was warned, at `now`.
+
+        All its attempts together, for their leases say when each of them ran. While it waits, starts, stops or is
+        missing nobody could use it.
+        """
+        ended = Least("stop_asked_at", "held_until", "missing_since", Value(now, models.DateTimeField()))
+
+        def ran_since(*moments: str) -> models.Sum:
+            ran = ended - Greatest("running_from", *moments)
+            none = Value(timedelta(0), models.DurationField())
+            return models.Sum(Greatest(ran, none, output_field=models.DurationField()))
+
+        used, warned = "job__session__used_at", "job__session__warned_at"
+        leases = Lease.objects.filter(job__in=self.values("pk"), running_from__isnull=False).order_by()
+        rows = leases.values_list("job").annotate(
+            unused=ran_since(used), unused_warned=ran_since(used, warned)
+        )
+        return {job: (idle, after_warning) for job, idle, after_warning in rows}
 
 
 class Session(models.Model):

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent
-from scheduling.actions import cancel_job, keep_session, note_use, start_session, step_session, stop_session
+from scheduling.actions import (
+    cancel_job,
+    drain_node,
+    keep_session,
+    note_use,
+    return_node,
+    start_session,
+    step_session,
+    stop_session,
+)
 from scheduling.actions.operations import describe_gang
+from scheduling.backends.base import End, Phase
 from scheduling.idling import Clocks, Step, notice
-from scheduling.models import Job, Lease, Session
+from scheduling.models import HeldGpu, Job, Lease, Session
 from scheduling.spec import JobSpec, SpecError
 from scheduling.tasks import step_sessions
 from tests.scheduling.world import World, world
@@ -63,10 +75,9 @@ def pass_minutes(session: Session, minutes: float) -> None:
     job = Job.objects.get(pk=session.pk)
     job.first_started_at -= earlier
     job.save()
-    lease = Lease.objects.get(job=job)
-    lease.held_from -= earlier
-    lease.running_from -= earlier
-    lease.save()
+    moments = ("held_from", "running_from", "stop_asked_at", "held_until", "missing_since")
+    Lease.objects.filter(job=job).update(**{name: F(name) - earlier for name in moments})
+    HeldGpu.objects.filter(lease__job=job, lease__state=Lease.State.CLOSED).delete()  # or they would overlap
 
 
 def step(session: Session) -> Step:
@@ -148,7 +159,9 @@ def test_who_leaves_a_session_is_warned_and_then_it_is_stopped_once(lab: World) 
     pass_minutes(session, 51)
     assert step(session) is Step.WARN_IDLE
     assert step(session) is Step.NOTHING
-    assert texts(session)[-1] == "Nobody uses it: it is stopped in 10 min unless somebody does"
+    assert texts(session)[-1] == (
+        "Nobody uses it: it is stopped when it has run 10 min more, unless somebody does"
+    )
     pass_minutes(session, 10.1)
     step_sessions()
     step_sessions()
@@ -218,8 +231,86 @@ def test_a_session_that_waits_is_not_idle_and_one_that_ended_is_left_alone(lab: 
     assert step_session(session_id=10**9) is Step.NOTHING
 
 
+def give_way(lab: World, session: Session) -> None:
+    """Its turn ends as a round takes its GPUs."""
+    lease = lab.lease(session.job)
+    Lease.objects.filter(pk=lease.pk).update(state=Lease.State.STOPPING, stop_asked_at=now_from_database())
+    Job.objects.filter(pk=session.pk).update(state=Job.State.STOPPING)
+    lab.carry_out()
+
+
+def be_drained(lab: World, session: Session) -> None:
+    node = lab.cluster.nodes.get()
+    drain_node(actor=lab.people.olga, node=node, reason="fan")
+    lab.carry_out()
+    return_node(actor=lab.people.olga, node=node)
+
+
+def move(lab: World, session: Session) -> None:
+    """It is asked to go on on another node."""
+    give_way(lab, session)
+    lab.cluster.nodes.update(state="drained")
+    lab.node(f"v100-{lab.cluster.nodes.count()}", lab.people.v100)
+
+
+def lose_its_pod(lab: World, session: Session) -> None:
+    lab.see(lab.lease(session.job), Phase.ENDED, end=End.LOST, ended_age=0.0)
+
+
+BREAKS = [give_way, be_drained, move, lose_its_pod]
+
+
+def come_back(lab: World, session: Session) -> None:
+    lab.fill()
+    lab.carry_out()
+    assert Job.objects.get(pk=session.pk).state == Job.State.RUNNING
+
+
+@pytest.mark.parametrize("leave", BREAKS)
+def test_unused_time_adds_up_over_attempts_and_is_warned_of_once(
+    lab: World, leave: Callable[[World, Session], None]
+) -> None:
+    session = run(lab)
+    for _ in range(2):
+        pass_minutes(session, 24)
+        assert step(session) is Step.NOTHING
+        leave(lab, session)
+        pass_minutes(session, 120)  # nobody could use it while it waited
+        assert step(session) is Step.NOTHING
+        come_back(lab, session)
+    pass_minutes(session, 3)
+    assert step(session) is Step.WARN_IDLE
+    leave(lab, session)
+    come_back(lab, session)
+    assert step(session) is Step.NOTHING, "it was warned of this stretch"
+    pass_minutes(session, 7)
+    assert step(session) is Step.NOTHING
+    leave(lab, session)
+    come_back(lab, session)
+    pass_minutes(session, 3.1)
+    assert step(session) is Step.STOP_IDLE
+    assert sum("Nobody uses it" in text for text in texts(session)) == 1
+
+
+@pytest.mark.parametrize("leave", BREAKS)
+def test_use_in_an_earlier_attempt_ends_what_came_before_it(
+    lab: World, leave: Callable[[World, Session], None]
+) -> None:
+    session = run(lab)
+    pass_minutes(session, 55)
+    assert step(session) is Step.WARN_IDLE
+    note_use(session_id=session.pk)
+    pass_minutes(session, 20)
+    leave(lab, session)
+    come_back(lab, session)
+    pass_minutes(session, 29)
+    assert step(session) is Step.NOTHING
+    pass_minutes(session, 1.1)
+    assert step(session) is Step.WARN_IDLE
+
+
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-MOVES = st.lists(st.tuples(st.sampled_from(["wait", "use", "look"]), st.integers(0, 90)), max_size=60)
+MOVES = st.lists(st.tuples(st.sampled_from(["wait", "use", "turn", "look"]), st.integers(0, 90)), max_size=60)
 
 
 @given(moves=MOVES, idle=st.integers(5, 120), longest=st.integers(1, 6))
@@ -228,28 +319,35 @@ def test_nobody_is_stopped_unwarned_too_early_or_while_in_use(
 ) -> None:
     """However irregularly Fairlot looks: the warning was there for as long as promised, and unheeded."""
     limit, whole = timedelta(minutes=idle), timedelta(hours=longest)
-    now = used = BEGAN
-    warned: datetime | None = None
+    now, runs, unused = BEGAN, True, timedelta(0)
+    unused_warned: timedelta | None = None
     end_warned: datetime | None = None
     for move, minutes in moves:
         now += timedelta(minutes=minutes)
-        if move == "use":
-            used = now
+        if runs:
+            unused += timedelta(minutes=minutes)
+            unused_warned = None if unused_warned is None else unused_warned + timedelta(minutes=minutes)
+        match move:
+            case "use" if runs:
+                unused, unused_warned = timedelta(0), None
+            case "turn":
+                runs = not runs
         if move != "look":
             continue
-        clocks = Clocks(limit, whole, used, BEGAN, warned, end_warned)
-        match clocks.step(now):
+        clocks = Clocks(now, limit, whole, runs, unused, unused_warned, BEGAN, end_warned)
+        match clocks.step():
             case Step.WARN_IDLE:
-                assert now - used >= limit - notice(limit)
-                warned = now
+                assert runs
+                assert unused >= limit - notice(limit)
+                unused_warned = timedelta(0)
             case Step.WARN_END:
                 assert now - BEGAN >= whole - notice(whole)
                 end_warned = now
             case Step.STOP_IDLE:
-                assert warned is not None
-                assert warned > used
-                assert now - used >= limit
-                assert now - warned >= notice(limit)
+                assert runs
+                assert unused_warned is not None
+                assert unused >= limit
+                assert unused_warned >= notice(limit)
                 return
             case Step.STOP_END:
                 assert end_warned is not None
@@ -258,6 +356,5 @@ def test_nobody_is_stopped_unwarned_too_early_or_while_in_use(
                 return
             case Step.NOTHING:
                 assert now - BEGAN < whole or end_warned is not None
-                assert now - used < limit or (warned is not None and now - warned < notice(limit)), (
-                    "it is overdue, and nothing happens"
-                )
+                heeded = unused_warned is not None and unused_warned < notice(limit)
+                assert not runs or unused < limit or heeded, "it is overdue, and nothing happens"
