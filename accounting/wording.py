@@ -47,3 +47,11 @@ def in_millionths(amount: Decimal) -> Decimal:
     """As programs get it: all that the ledger counts, and nothing of what a division leaves behind that."""
     exponent = amount.as_tuple().exponent
     return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount
+
+
+def exact_number(value: Decimal) -> str:
+    """All digits of a number, thousands separated as in `number`."""
+    digits = f"{abs(value):,f}".replace(",", " ")
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return f"−{digits}" if value < 0 and digits != "0" else digits

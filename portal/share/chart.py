@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from portal.axis import Axis, Mark, axis
 from portal.share.queries import Series
 from scheduling.amounts import Amounts
 
@@ -23,8 +24,6 @@ LABELS = {
     "sold": "sold (below zero)",
     "unused": "used by nobody (below zero)",
 }
-# Where the plot lies in the picture, in per cent of its height; the rest is for the time axis.
-TOP, BOTTOM = 5.0, 86.0
 
 
 @dataclass(frozen=True)
@@ -38,24 +37,22 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Tick:
-    label: str
-    y: float  # in the plot
-    percent: float  # of the picture's height
-
-
-@dataclass(frozen=True)
 class Chart:
     series: Series
     layers: list[Layer]
     entitled: str
-    ticks: list[Tick]
+    scale: Axis
     width: int
     height: int = HEIGHT
 
     @property
+    def ticks(self) -> list[tuple[Mark, float]]:
+        """Each mark with its place in the plot."""
+        return [(mark, height_of(mark.part)) for mark in self.scale.marks]
+
+    @property
     def zero(self) -> float:
-        return next(tick.y for tick in self.ticks if tick.label == "0")
+        return height_of(self.scale.part(0.0))
 
 
 def draw(series: Series, *, seconds_per_point: float) -> Chart:
@@ -65,24 +62,23 @@ def draw(series: Series, *, seconds_per_point: float) -> Chart:
     }
     entitled = [point.entitled / seconds_per_point for point in series.points]
     # Rounded, as sums of the same parts in another order differ in their last digits.
-    highest = round(max([*entitled, *_tops(parts, ABOVE)]), 9)
-    lowest = round(max(_tops(parts, BELOW)), 9)
-    step = nice_step(max(highest, lowest, 1.0))
+    received = round(max([*entitled, *_tops(parts, ABOVE)]), 9)
+    given = round(max(_tops(parts, BELOW)), 9)
     # A trace below zero that nobody could see needs no half of the picture.
-    up, down = _ceil(highest, step) or step, _ceil(lowest, step) if lowest > step / 50 else 0.0
+    scale = axis(-given if given > received / 200 else 0.0, received)
 
     def y(value: float) -> float:
-        return round(min((up - value) / (up + down) * HEIGHT, HEIGHT), 1)
+        return height_of(scale.part(value))
 
-    ticks = [
-        Tick(f"{abs(value):g}", y(value), round(TOP + y(value) / HEIGHT * (BOTTOM - TOP), 2))
-        for value in (step * i for i in range(-round(down / step), round(up / step) + 1))
-    ]
     layers = [
         *_layers(parts, ABOVE, sign=1, y=y),
         *_layers(parts, BELOW, sign=-1, y=y),
     ]
-    return Chart(series, layers, _line([y(value) for value in entitled]), ticks, len(series.points))
+    return Chart(series, layers, _line([y(value) for value in entitled]), scale, len(series.points))
+
+
+def height_of(part: float) -> float:
+    return round((1 - part) * HEIGHT, 1)
 
 
 def _stack(series: Series) -> dict[str, list[float]]:
@@ -133,17 +129,3 @@ def _area(base: Sequence[float], top: Sequence[float]) -> str:
     """Between two step lines: along the top to the right, along the base back."""
     back = "".join(f"V{value:g}H{x}" for x, value in reversed(list(enumerate(base))))
     return f"{_line(top)}{back}Z"
-
-
-def nice_step(highest: float) -> float:
-    """A round distance of at most four grid lines up to `highest`."""
-    power = 1.0
-    while power * 10 * 4 <= highest:
-        power *= 10
-    while power * 4 > highest * 10:
-        power /= 10
-    return next(power * factor for factor in (1, 2, 5, 10, 20, 50, 100) if power * factor * 4 >= highest)
-
-
-def _ceil(value: float, step: float) -> float:
-    return 0.0 if value <= 1e-9 else -(-value // step) * step

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accounting.clock import now_from_database
 from accounting.models import Generation
-from portal.share.chart import HEIGHT, draw, nice_step
+from portal.share.chart import HEIGHT, draw
 from portal.share.periods import Period
 from portal.share.queries import POINTS, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
@@ -145,17 +145,16 @@ def _round(scene: Scene, number: int):
 def test_the_picture_stays_inside_its_frame(points: list[Amounts]) -> None:
     chart = draw(Series(Generation(name="V100"), points, 0.0), seconds_per_point=60.0)
     assert 2 <= len(chart.ticks) <= 12
-    assert all(0 <= tick.y <= HEIGHT for tick in chart.ticks)
+    assert all(0 <= y <= HEIGHT for _, y in chart.ticks)
     paths = "".join([chart.entitled, *(layer.path for layer in chart.layers)])
     ys = [float(part.split("H")[0].rstrip("Z")) for part in paths.replace("M0,", "V").split("V")[1:]]
     assert all(-1 <= y <= HEIGHT + 1 for y in ys)
 
 
-@given(st.floats(0.01, 1e9))
-def test_grid_lines_are_few_and_round(highest: float) -> None:
-    step = nice_step(highest)
-    assert highest / step <= 4.0001
-    assert f"{step:e}"[0] in "125"
+def test_a_number_below_zero_has_its_sign() -> None:
+    lent = Amounts(entitled=60.0, received=60.0, lent=60.0)
+    chart = draw(Series(Generation(name="V100"), [lent], 0.0), seconds_per_point=60.0)
+    assert [mark.label for mark, _ in chart.ticks] == ["−1", "−0.5", "0", "0.5", "1"]
 
 
 @pytest.mark.parametrize("period", ["1h", "24h", "7d", "30d", "nonsense"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accounting.utilisation import Use
-from portal.reports.index_chart import BOTTOM, TOP, GridLine, IndexChart, draw_indices
+from portal.axis import axis
+from portal.reports.index_chart import IndexChart, draw_lines
 from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
-from portal.share.chart import nice_step
 from scheduling.job_waste import CAUSES, Wasted
 
 ROW, LABEL = 24, 8.0  # a row's height, and how much of the width its label takes
@@ -66,27 +66,11 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
     )
 
 
-@dataclass(frozen=True)
-class DemandChart:
-    lines: IndexChart
-    top: float  # GPUs at the upper edge
-
-    @property
-    def grid(self) -> Iterator[GridLine]:
-        step = nice_step(self.top)
-        for n in range(round(self.top / step) + 1):
-            y = (1 - n * step / self.top) * self.lines.height
-            yield GridLine(f"{n * step:g}", y, TOP + y / self.lines.height * (BOTTOM - TOP))
-
-
-def draw_demand(demand: Sequence[Demand]) -> DemandChart:
+def draw_demand(demand: Sequence[Demand]) -> IndexChart:
     """GPUs on average over each stretch: wanted, usable and held."""
     series = {name: [_gpus(one, name) for one in demand] for name in ("wanted", "usable", "held")}
-    most = max((value for values in series.values() for value in values if value is not None), default=1.0)
-    step = nice_step(max(most, 1.0))
-    top = -(-max(most, 1.0) // step) * step
-    scaled = {name: [None if one is None else one / top for one in values] for name, values in series.items()}
-    return DemandChart(draw_indices(scaled), top)
+    most = max((value for values in series.values() for value in values if value is not None), default=0.0)
+    return draw_lines(series, axis(0.0, round(most, 9)))
 
 
 def _gpus(one: Demand, name: str) -> float | None:

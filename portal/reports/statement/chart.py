@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from accounting.reports import UsageRow
-from portal.share.chart import nice_step
-
-# Where the plot lies in the picture, in per cent of its height; the rest is for the time axis.
-TOP, BOTTOM = 5.0, 86.0
+from portal.axis import Mark, axis
 
 
 @dataclass(frozen=True)
@@ -25,16 +22,9 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Tick:
-    label: str
-    y: str  # in per cent of the plot
-    percent: str  # in per cent of the picture's height
-
-
-@dataclass(frozen=True)
 class DayChart:
     bars: Sequence[Bar]
-    ticks: Sequence[Tick]
+    ticks: Sequence[tuple[Mark, float]]  # each with its place in per cent of the plot
     first: date
     last: date
 
@@ -49,24 +39,19 @@ def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | N
     most = max(hours.values(), default=0.0)
     if most <= 0:
         return None
-    step = nice_step(most)
-    top = -(-most // step) * step
+    scale = axis(0.0, most)
     days = (last - first).days + 1
     bars = [
         _bar(
             first + timedelta(days=number),
             number,
             days,
-            hours.get(first + timedelta(days=number), 0.0) / top,
-            top,
+            hours.get(first + timedelta(days=number), 0.0) / scale.high,
+            scale.high,
         )
         for number in range(days)
     ]
-    marks = [step * count for count in range(round(top / step) + 1)]
-    ticks = [
-        Tick(f"{mark:g}", f"{100 - mark / top * 100:.2f}%", f"{TOP + (1 - mark / top) * (BOTTOM - TOP):.2f}%")
-        for mark in marks
-    ]
+    ticks = [(mark, round(100 - mark.part * 100, 2)) for mark in scale.marks]
     return DayChart([bar for bar in bars if bar.height != "0.000%"], ticks, first, last)
 
 

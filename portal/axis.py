@@ -1,0 +1,69 @@
+"""The scale beside a chart: round, equal steps from the lowest to the highest value, and a label for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+
+from accounting.wording import exact_number
+
+MOST_STEPS = 4  # on the longer side of zero
+# Where every chart's plot lies in its picture, in per cent of the height; the rest is for the time axis.
+TOP, BOTTOM = 5.0, 86.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """`part` is the place from the lower edge of the plot (0) to the upper one (1)."""
+
+    label: str
+    part: float
+
+    @property
+    def percent(self) -> float:
+        """The place from the upper edge of the picture."""
+        return round(TOP + (1 - self.part) * (BOTTOM - TOP), 2)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Its steps are decimal numbers, so that labels are exact: 0.1 × 3 is 0.3."""
+
+    step: Decimal
+    below: int  # steps below zero
+    above: int
+
+    @property
+    def high(self) -> float:
+        return float(self.above * self.step)
+
+    def part(self, value: float) -> float:
+        """The place of `value`; what lies outside is put on the edge."""
+        steps = value / float(self.step)
+        return min(max((steps + self.below) / (self.below + self.above), 0.0), 1.0)
+
+    @property
+    def marks(self) -> Iterator[Mark]:
+        for number in range(-self.below, self.above + 1):
+            place = (number + self.below) / (self.below + self.above)
+            yield Mark(exact_number(number * self.step), place)
+
+
+def axis(lowest: float, highest: float) -> Axis:
+    """From `lowest` to `highest` with zero between; from 0 to 1 where both are zero."""
+    below, above = max(-Decimal(lowest), Decimal(0)), max(Decimal(highest), Decimal(0))
+    if not (below or above):
+        above = Decimal(1)
+    step = nice_step(max(below, above))
+    return Axis(step, _steps(below, step), _steps(above, step))
+
+
+def nice_step(most: Decimal) -> Decimal:
+    """The smallest of 1, 2 or 5 times a power of ten of which `MOST_STEPS` reach `most`."""
+    power = Decimal(1).scaleb((most / MOST_STEPS).adjusted())
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor * MOST_STEPS >= most)
+
+
+def _steps(size: Decimal, step: Decimal) -> int:
+    return int((size / step).to_integral_value(ROUND_CEILING))

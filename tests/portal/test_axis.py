@@ -1,0 +1,31 @@
+"""The scale beside charts: what its labels say is where they stand."""
+
+from decimal import Decimal
+from itertools import pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from portal.axis import axis
+
+sizes = st.just(0.0) | st.floats(1e-9, 1e12)
+
+
+@given(sizes, sizes)
+@example(0.0, 0.0)
+@example(1.0, 1.0)
+@example(0.000123, 0.0)
+@example(0.0, 4_000_001.0)
+def test_labels_are_distinct_in_order_and_exact(below: float, above: float) -> None:
+    scale = axis(-below, above)
+    marks = list(scale.marks)
+    numbers = [Decimal(mark.label.replace("−", "-").replace(" ", "")) for mark in marks]
+    assert numbers == sorted(set(numbers))
+    assert 0 in numbers
+    assert 2 <= len(numbers) <= 2 * 4 + 1
+    assert numbers[0] <= Decimal(-below)
+    assert numbers[-1] >= Decimal(above)
+    assert len({after - before for before, after in pairwise(numbers)}) == 1
+    assert (marks[0].part, marks[-1].part) == (0.0, 1.0)
+    for mark, number in zip(marks, numbers, strict=True):
+        assert abs(scale.part(float(number)) - mark.part) < 1e-9
