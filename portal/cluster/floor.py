@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from accounting.models import Generation, User
+from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
 from accounting.prepared import Prepared
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
 FREE, OWN, OTHER, AWAY = "free", "own", "other", "away"
+COLOURS = 6  # --series-1 to --series-6
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Cell:
     first: int
     span: int = 1
     job: Job | None = None  # only of tenants that the user may see
+    team: int = 0  # the number of the job's team among those that the user sees
 
     @property
     def gpus(self) -> str:
@@ -28,8 +31,16 @@ class Cell:
 
     @property
     def series(self) -> int:
-        """The number of the job's colour."""
-        return self.job.pk % 6 + 1 if self.job else 0
+        """The number of the team's colour."""
+        return (self.team - 1) % COLOURS + 1 if self.team else 0
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What is drawn: a cell of each team by its name, and which of the other kinds there are."""
+
+    teams: list[tuple[str, Cell]]
+    kinds: set[str]
 
 
 @dataclass(frozen=True)
@@ -57,20 +68,33 @@ class GenerationRow:
 
 def read_floor(cluster: Cluster, user: User) -> list[GenerationRow]:
     """All nodes of `cluster` by generation. A fixed number of queries, however large the cluster."""
-    seen = None if sees_every_tenant(user) else set(ids_with_role(user))
+    teams = _teams(user)
     holders: dict[int, dict[int, Job]] = defaultdict(dict)
     for gpu in _held(cluster.pk):
         holders[gpu.node_id][gpu.gpu_index] = gpu.lease.job
     rows: dict[int, GenerationRow] = {}
     for node in _nodes(cluster.pk):
         row = rows.setdefault(node.generation_id, GenerationRow(node.generation))
-        cells = _cells(node, holders[node.pk], seen)
+        cells = _cells(node, holders[node.pk], teams)
         for cell in cells:
             row.counts[cell.kind] += cell.span
         row.nodes.append(NodeRow(node, cells))
     return list(rows.values())
 
 
+def legend_of(floors: Iterable[list[GenerationRow]]) -> Legend:
+    cells = [cell for rows in floors for row in rows for entry in row.nodes for cell in entry.cells]
+    teams = {cell.team: (cell.job.tenant.name, cell) for cell in cells if cell.job}
+    return Legend([teams[number] for number in sorted(teams)], {cell.kind for cell in cells})
+
+
+def _teams(user: User) -> dict[int, int]:
+    """The tenants that `user` sees, each with a number that stays while jobs come and go."""
+    ids = [pk for (pk,) in _every_tenant()] if sees_every_tenant(user) else ids_with_role(user)
+    return {pk: number for number, pk in enumerate(ids, start=1)}
+
+
+_every_tenant = Prepared(lambda: Tenant.objects.order_by("path").values_list("pk"))
 # Of the jobs only what the page shows.
 _held = Prepared(
     lambda cluster: HeldGpu.objects.filter(
@@ -88,19 +112,19 @@ _nodes = Prepared(
 )
 
 
-def _cells(node: Node, holders: dict[int, Job], seen: set[int] | None) -> list[Cell]:
+def _cells(node: Node, holders: dict[int, Job], teams: dict[int, int]) -> list[Cell]:
     cells: list[Cell] = []
     for index in range(node.gpus):
         job = holders.get(index)
         if job is None:
             kind = FREE if node.state == Node.State.READY else AWAY
-        elif seen is None or job.tenant_id in seen:
+        elif job.tenant_id in teams:
             kind = OWN
         else:
             kind, job = OTHER, None
         last = cells[-1] if cells else None
         if kind == OWN and last and last.job and last.job.pk == job.pk:
-            cells[-1] = Cell(OWN, last.first, last.span + 1, job)
+            cells[-1] = replace(last, span=last.span + 1)
         else:
-            cells.append(Cell(kind, index, 1, job))
+            cells.append(Cell(kind, index, 1, job, teams[job.tenant_id] if job else 0))
     return cells

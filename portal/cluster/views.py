@@ -7,7 +7,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.prepared import Prepared
-from portal.cluster.floor import read_floor
+from portal.cluster.floor import legend_of, read_floor
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
 from scheduling.models import Cluster
@@ -18,11 +18,12 @@ def cluster(request: HttpRequest) -> HttpResponse:
     """Every cluster, one below the other; there is usually one."""
     clusters = _attached()
     now = now_from_database()
+    floors = [(one, read_floor(one, request.user)) for one in clusters]
     context = {
         "silent": {one.pk for one in clusters if one.is_silent(now)},
-        "floors": [(one, read_floor(one, request.user)) for one in clusters],
+        "floors": floors,
+        "legend": legend_of(rows for _, rows in floors),
         "topics": " ".join(f"cluster:{one.pk}" for one in clusters) + f" {topics_of_jobs(request.user)}",
-        "shows_tenants": request.user.is_operator,
     }
     return render_page(request, "cluster/cluster.html", context)
 

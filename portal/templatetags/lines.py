@@ -81,26 +81,24 @@ def _event_line(event: JobEvent, now: datetime) -> str:
 
 
 @register.simple_tag
-def gpu_cells(cells: Iterable[Cell], *, with_team: bool) -> SafeString:
+def gpu_cells(cells: Iterable[Cell]) -> SafeString:
     """The GPUs of a node, by who holds them."""
     address = _job_address()
     return SafeString(
         "\n".join(
-            _own_cell(cell, cell.job, address, with_team=with_team)
-            if cell.job
-            else _nameless_cell(cell.kind, cell.gpus)
+            _own_cell(cell, cell.job, address) if cell.job else _nameless_cell(cell.kind, cell.gpus)
             for cell in cells
         )
     )
 
 
-def _own_cell(cell: Cell, job: Job, address: str, *, with_team: bool) -> str:
-    name = escape(job.name)
-    team = f" of {escape(job.tenant.name)}" if with_team else ""
+def _own_cell(cell: Cell, job: Job, address: str) -> str:
+    name, team = escape(job.name), escape(job.tenant.name)
     return (
         f'<li class="gpu gpu-{cell.kind} gpu-span-{cell.span} gpu-series-{cell.series}"'
-        f' title="{cell.gpus}: {name}, {escape(job.owner.get_username())}{team}">'
-        f'<a href="{address}{job.pk}/"><span class="sr-only">{cell.gpus}: </span>{name}</a></li>'
+        f' title="{cell.gpus}: {name}, {escape(job.owner.get_username())} of {team}">'
+        f'<a href="{address}{job.pk}/"><span class="sr-only">{cell.gpus}, {team}: </span>'
+        f'<span class="gpu-team" aria-hidden="true">{cell.team}</span>{name}</a></li>'
     )
 
 

@@ -49,6 +49,20 @@ window.addEventListener("pageshow", () => {
   for (const field of document.querySelectorAll("form[data-auto] :disabled, form.topsearch :disabled")) field.disabled = false;
 });
 
+// --- tables larger than their box: the keyboard reaches the box, and scrolls it -------------------
+function markLargeTables() {
+  for (const box of document.querySelectorAll(".table-wrap")) {
+    const scrolls = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
+    box.toggleAttribute("data-scrolls", scrolls);
+    const marks = { tabindex: "0", role: "group", "aria-label": box.querySelector("caption")?.textContent ?? "Table" };
+    for (const [name, value] of Object.entries(marks)) scrolls ? box.setAttribute(name, value) : box.removeAttribute(name);
+  }
+}
+markLargeTables();
+window.addEventListener("resize", markLargeTables);
+document.addEventListener("htmx:after:swap", markLargeTables);
+document.addEventListener("toggle", markLargeTables, { capture: true });
+
 // --- shortcuts: never inside a field, never with a modifier ------------------------------------
 const PLACES = { h: "Home", j: "Jobs", c: "Cluster", s: "Our share", t: "Trades", u: "Usage", a: "Admin" };
 let goUntil = 0;

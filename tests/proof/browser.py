@@ -84,7 +84,7 @@ class People:
         page.get_by_label("Username").fill(name)
         page.get_by_label("Password").fill(self.portal.passwords[name])
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_label(f"Your account, {name}")).to_be_visible()
+        expect(page.locator("summary", has_text=f"Your account, {name}")).to_be_visible()
         return Person(name, page.context, page)
 
     def keep_pictures(self, folder: Path, name: str) -> None:

@@ -8,8 +8,10 @@ import re
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from tests.proof.browser import People, Person
@@ -68,6 +70,7 @@ def test_the_documentation_of_the_api_is_shown_under_the_security_policy(people:
     operation.click()
     expect(page.get_by_text("application/problem+json").first).to_be_visible(timeout=SOON)
     assert blocked == []
+    assert what_axe_says(page, "color-contrast", "html-has-lang", "landmark-one-main") == []
 
 
 def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal) -> None:
@@ -90,31 +93,40 @@ def test_the_log_survives_a_cut_connection(people: People, portal: RunningPortal
 PAGES = {
     "bob": (
         "/", "/submit/", "/jobs/", "/jobs/1/", "/jobs/2/log/", "/jobs/1/events/", "/jobs/1/spec/", "/cluster/",
-        "/share/", "/trades/", "/usage/?by=job", "/account/preferences/", "/account/password/",
-        "/account/tokens/",
+        "/share/", "/share/anomalies/", "/trades/", "/usage/?by=job", "/usage/statement/", "/usage/idle/",
+        "/usage/fairness/", "/sessions/", "/sessions/new/", "/services/", "/services/new/", "/schedules/",
+        "/schedules/new/", "/jobs/1/bill/", "/account/preferences/", "/account/password/", "/account/tokens/",
+        "/account/secrets/",
     ),
     "alice": ("/team/", "/team/astro/"),
     "ada": (
         "/", "/jobs/", "/cluster/", "/admin/tenants/", "/admin/tenants/astro/", "/admin/users/",
         "/admin/users/1/", "/admin/generations/", "/admin/nodes/", "/admin/settings/", "/admin/audit/",
+        "/admin/clusters/", "/admin/clusters/1/", "/admin/locks/", "/requests/", "/usage/capacity/",
+        "/usage/operations/", "/usage/operations/nodes/", "/usage/operations/waste/", "/usage/operations/chargeback/",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_nothing_is_wider_than_a_small_screen(people: People, name: str) -> None:
-    page = people.sign_in(name, viewport={"width": 380, "height": 700}, has_touch=True).page
-    too_wide = {}
+def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name: str) -> None:
+    page = people.sign_in(name, has_touch=True).page
+    wrong: dict[tuple[str, int, str], list[str]] = {}
     for path in PAGES[name]:
         answer = page.goto(path)
         assert answer, path
         assert answer.status == 200, path
         expect(page.get_by_role("heading").first).to_be_visible()
-        for look in ("light", "dark"):
-            page.emulate_media(color_scheme=look)
-            if found := what_is_too_wide(page):
-                too_wide[path, look] = found
-    assert too_wide == {}
+        for width in (380, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            for look in ("light", "dark"):
+                page.emulate_media(color_scheme=look)
+                found = [*what_is_too_wide(page), *tables_that_are_cut(page)]
+                if width == 1280:
+                    found += what_axe_says(page)
+                if found:
+                    wrong[path, width, look] = found
+    assert wrong == {}
 
 
 def test_the_keyboard_is_enough(people: People) -> None:
@@ -311,3 +323,27 @@ def what_is_too_wide(page: Page) -> list[str]:
             return [`the page: ${width}`, ...out.slice(0, 9).map((e) => `${e.cloneNode().outerHTML}: ${right(e)}`)];
         }"""
     )
+
+
+def tables_that_are_cut(page: Page) -> list[str]:
+    """Those wider than their box, unless that scrolls, shows that it does, and the keyboard reaches it."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("table")].filter((table) => {
+            const box = table.closest(".table-wrap") ?? table.parentElement;
+            if (table.offsetWidth <= box.clientWidth + 1) return false;
+            const style = getComputedStyle(box);
+            return style.overflowX !== "auto" || box.tabIndex !== 0 || !box.getAttribute("aria-label")
+                || style.backgroundAttachment.split(",").length !== 4;
+        }).map((table) => `cut: ${table.caption?.textContent}`)"""
+    )
+
+
+def what_axe_says(page: Page, *rules: str) -> list[str]:
+    """Violations of these rules, or of all that axe-core has and the one for names that differ from what is shown."""
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    else:
+        options["rules"] = {"label-content-name-mismatch": {"enabled": True}}
+    found = Axe().run(page, options=options).response["violations"]
+    return [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
