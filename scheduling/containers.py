@@ -89,7 +89,11 @@ def problems_of(cluster: Cluster, spec: JobSpec, nodes: Sequence[Machine]) -> di
             problems["cpu"] = f"no node with these GPUs has so many processors: the most is {largest:g}"
     for field in ("memory", "shm"):
         text = getattr(spec, field)
-        size = read_bytes(text) if text else 0
+        try:
+            size = read_bytes(text) if text else 0
+        except ValueError as error:  # it was stored by other rules
+            problems[field] = str(error)
+            continue
         most = _times(cluster.memory_limit_per_gpu, gpus * GIB)
         largest = _most(node.memory for node in nodes)
         if most is not None and size > most:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import transaction
 
 from accounting.bulk import update_rows
 from accounting.clock import now_from_database
+from accounting.each import each
+from scheduling.actions.apart import apart
 from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.leases import BEGIN, apply_observations, close_never_started, hand_over
 from scheduling.actions.offers import apply_offers
@@ -21,7 +24,6 @@ from scheduling.backends.base import Backend, BackendError, End, Observation, Ph
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Operation
 from scheduling.models.leases import FROZEN
-from scheduling.spec import JobSpec
 
 logger = logging.getLogger(__name__)
 
@@ -43,19 +45,40 @@ def observe(cluster: Cluster, backend: Backend | None = None) -> Sequence[Observ
 
 def follow(cluster: Cluster, backend: Backend) -> None:
     """Writes down what is new, and goes on with what orders have begun; for who looks at every change."""
-    heard = now_from_database() - timedelta(seconds=backend.staleness())
+    each(FOLLOWING, lambda step: step(cluster, backend))
+
+
+def note_offers(cluster: Cluster, backend: Backend) -> None:
+    """Writes down which nodes there are, where the cluster tells."""
     offers = backend.offers()
     if offers is not None:
         apply_offers(cluster_id=cluster.pk, offers=offers)
+
+
+def note_news(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what is new about gangs."""
+    heard = now_from_database() - timedelta(seconds=backend.staleness())
     _write_down(cluster, backend, backend.news())
     _note_heard(cluster, heard)
+
+
+def note_what_it_says(cluster: Cluster, backend: Backend) -> None:
+    """Writes down what the cluster says about jobs beyond how they are."""
     remarks = backend.remarks()
     if remarks:
         note_remarks(cluster_id=cluster.pk, remarks=remarks)
+
+
+def tend(cluster: Cluster, backend: Backend) -> None:
+    """Goes on with what orders have begun."""
     try:
         backend.tend()
     except BackendError as error:  # what could not be done now is found again at the next look
         logger.warning("%s: %s", cluster.name, error)
+
+
+# Each is done whatever becomes of the others.
+FOLLOWING = (note_offers, note_news, note_what_it_says, tend)
 
 
 def note_use(cluster: Cluster, backend: Backend) -> None:
@@ -96,11 +119,13 @@ def reconcile(cluster: Cluster) -> None:
     close_never_started(cluster_id=cluster.pk, lease_ids=never_started)
     if lost:
         apply_observations(cluster_id=cluster.pk, observations=lost)
-    _stop_strays(cluster, backend, seen)
-    hand_over(cluster_id=cluster.pk)
+    mend: list[Callable[[], object]] = [
+        partial(_stop_strays, cluster, backend, seen),
+        partial(hand_over, cluster_id=cluster.pk),
+    ]
+    each(mend, lambda do: do())
 
 
-@transaction.atomic(durable=True)
 def _repeat_orders(
     cluster: Cluster, seen: Mapping[UUID, Observation], looked_at: datetime
 ) -> tuple[list[int], list[Observation]]:
@@ -108,12 +133,23 @@ def _repeat_orders(
 
     `seen` may be out of date by now: nothing is lost that was begun or seen shortly before `looked_at`.
     """
+    holding = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
+    ids = list(holding.order_by("pk").values_list("pk", flat=True))
+    found = apart(cluster.pk, ids, lambda some: [_repeat_orders_of(cluster, some, seen, looked_at)])
+    never_started = [pk for some, _ in found for pk in some]
+    return never_started, [one for _, some in found for one in some]
+
+
+@transaction.atomic(durable=True)
+def _repeat_orders_of(
+    cluster: Cluster, lease_ids: Sequence[int], seen: Mapping[UUID, Observation], looked_at: datetime
+) -> tuple[list[int], list[Observation]]:
     lock_schedule(cluster.pk)
     now = now_from_database()
     never_started: list[int] = []
     lost: list[Observation] = []
     missed: list[Heard] = []
-    leases = Lease.objects.filter(cluster=cluster, state__in=Lease.HOLDING)
+    leases = Lease.objects.filter(pk__in=lease_ids, state__in=Lease.HOLDING)
     for lease in leases.select_related("job").prefetch_related("operations"):
         operations = {operation.verb: operation for operation in lease.operations.all()}
         begin = next((operations[verb] for verb in BEGIN if verb in operations), None)
@@ -150,7 +186,7 @@ def _miss(lease: Lease, *, heard: datetime | None, now: datetime) -> None:
 
 
 def _repeat_stop(lease: Lease, operations: Mapping[str, Operation], now: datetime) -> None:
-    grace = timedelta(seconds=JobSpec.parse(lease.job.spec, stored=True).checkpoint_grace_seconds)
+    grace = timedelta(seconds=lease.job.checkpoint_grace_seconds)
     for verb in LEAVE:
         operation = operations.get(verb)
         if operation and operation.done_at and now - operation.done_at > grace + PATIENCE:
@@ -192,18 +228,18 @@ def _stop_strays(cluster: Cluster, backend: Backend, seen: Mapping[UUID, Observa
     }
     if not strays:
         return
-    # Closed leases stay closed, but what was seen before may have ended since.
-    for item in backend.observe():
-        if item.token not in strays:
-            continue
+
+    def end(item: Observation) -> None:
         if item.phase in ALIVE:
             logger.warning("stopping processes of job %s that hold no lease", item.job_id)
-            grace = 5.0
-            if lease := leases.get(item.token):
-                grace = JobSpec.parse(lease.job.spec, stored=True).checkpoint_grace_seconds
+            lease = leases.get(item.token)
+            grace = lease.job.checkpoint_grace_seconds if lease else 5.0
             backend.stop(job_id=item.job_id, epoch=item.epoch, token=item.token, grace_seconds=grace)
         elif item.token not in leases:
             _forget(backend, item.job_id, item.epoch, item.token)
+
+    # Closed leases stay closed, but what was seen before may have ended since.
+    each([item for item in backend.observe() if item.token in strays], end)
 
 
 def _is_kept(lease: Lease) -> bool:

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from accounting.texts import not_storable, why_no_name
-from scheduling import brought, pod_fields
+from scheduling import brought, pod_fields, stored
 from scheduling.labels import Labels
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
@@ -98,11 +98,10 @@ class JobSpec(BaseModel):
 
     @field_validator("name")
     @classmethod
-    def _can_be_read(cls, name: str, info: ValidationInfo) -> str:
+    def _can_be_read(cls, name: str) -> str:
         if "\n" in name:
             raise ValueError("must be one line")
-        # What is stored already was judged by the rules of its day.
-        if not (info.context or {}).get("stored") and (why := why_no_name(name)):
+        if why := why_no_name(name):
             raise ValueError(why)
         return name
 
@@ -184,11 +183,13 @@ class JobSpec(BaseModel):
         return dump_spec({"version": 1, **self.model_dump(mode="json", exclude_defaults=True)})
 
     @classmethod
-    def parse(cls, data: Any, *, stored: bool = False) -> Self:
-        """Checks `data`; raises SpecError naming each field and what is accepted.
+    def stored(cls, data: Any) -> Self:
+        """The spec that was accepted once and stored as `data`; today's rules say nothing of it."""
+        return stored.load(cls, data)
 
-        A `stored` spec keeps the name that it was accepted with.
-        """
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """Checks `data`; raises SpecError naming each field and what is accepted."""
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
         if flaw := not_storable(data):
@@ -197,7 +198,7 @@ class JobSpec(BaseModel):
         if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
             raise SpecError(foreign)
         try:
-            return cls.model_validate(data, context={"stored": stored})
+            return cls.model_validate(data)
         except ValidationError as error:
             raise SpecError(_plain_problems(error)) from None
 
@@ -224,6 +225,19 @@ def why_no_pattern(error: re2.error) -> str:
     """What RE2 says of a pattern that it cannot read, which it says in bytes."""
     said = error.args[0] if error.args else ""
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
+def dump_stored(data: Any) -> str:
+    """YAML of a stored spec with all that it says, defaults left out, whatever today's rules say of it."""
+    spec = JobSpec.stored(data)
+    known = spec.to_dict()
+    given = data if isinstance(data, dict) else {"spec": data}
+    strange = {name: value for name, value in given.items() if not _is_like(known.get(name, ...), value)}
+    return dump_spec({"version": 1, **spec.model_dump(mode="json", exclude_defaults=True)} | strange)
+
+
+def _is_like(one: object, other: object) -> bool:
+    return one == other and isinstance(one, bool) is isinstance(other, bool)
 
 
 def dump_spec(data: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from scheduling.models import Cluster, Job
 from scheduling.models.jobs import job_in_sight
 from scheduling.preflight import Preflight, preflight
 from scheduling.spec import LONGEST_YAML, JobSpec, SpecError
+from scheduling.stored import value_of
 
 router = Router(tags=["Jobs"])
 MOST_YAML = 4 * LONGEST_YAML  # characters in one call, as reading YAML is slow
@@ -301,7 +302,7 @@ def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
     """A job by the values of COLUMNS."""
     job = dict(zip(COLUMNS, row, strict=True))
     job["gpus"] = job["workers"] * job["gpus_per_worker"]
-    job["labels"] = job["spec"].get("labels", {})
+    job["labels"] = value_of(dict[str, str], job["spec"].get("labels"), {})
     job["reason"] = SHORT[job["reason"]] if job["state"] in Job.WAITING else ""
     return job
 

@@ -20,6 +20,7 @@ def cluster(request: HttpRequest) -> HttpResponse:
     now = now_from_database()
     floors = [(one, read_floor(one, request.user)) for one in clusters]
     context = {
+        "failing": {one.pk for one in clusters if one.has_failure(now)},
         "silent": {one.pk for one in clusters if one.is_silent(now)},
         "floors": floors,
         "legend": legend_of(rows for _, rows in floors),

@@ -23,7 +23,7 @@ from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
 from scheduling.backends.base import End
 from scheduling.lifecycle import Event
 from scheduling.models import HeldGpu, Job, JobEvent, JobSpeed, Lease, Schedule, ServiceRevision
-from scheduling.spec import JobSpec, SpecError, dump_spec
+from scheduling.spec import dump_stored
 
 MOST_STRIPES = 400
 WATCHED_SECONDS = 3.0
@@ -304,11 +304,8 @@ def colours_of(generations: Iterable[Generation]) -> dict[str, int]:
 
 
 def yaml_of(job: Job | Schedule | ServiceRevision) -> str:
-    """What was asked for, defaults left out; as stored where today's rules would refuse it."""
-    try:
-        return JobSpec.parse(job.spec, stored=True).to_yaml()
-    except SpecError:
-        return dump_spec(job.spec)
+    """What was asked for, as it is stored; defaults left out."""
+    return dump_stored(job.spec)
 
 
 def generation_names(job: Job) -> list[str]:

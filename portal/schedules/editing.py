@@ -17,7 +17,7 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from portal.schedules.timing import FIELDS, Timing
 from portal.schedules.views import visible_schedule
-from portal.submit.draft import Choices, Draft, clone_of, fields_of
+from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
 from scheduling.actions.schedules import change_schedule, create_schedule
@@ -42,8 +42,8 @@ def new(request: HttpRequest) -> HttpResponse:
         pk=int(key) if key.isdecimal() and len(key) < 19 else 0,
     )
     choices = Choices.of(request.user, str(job.cluster_id))
-    draft = Draft.new(choices, fields=clone_of(job), tenant=job.tenant)
-    return _page(request, choices, draft.use_form().checked_for(request.user), zone)
+    draft = Draft.of_stored(choices, spec=job.spec, tenant=job.tenant, user=request.user)
+    return _page(request, choices, draft, zone)
 
 
 @never_cache
@@ -58,9 +58,8 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST":
         return _posted(request, schedule)
     choices = _choices(request, schedule, str(schedule.cluster_id))
-    draft = Draft.new(choices, fields=fields_of(schedule.spec), tenant=schedule.tenant)
-    page = draft.use_form().checked_for(request.user)
-    return _page(request, choices, page, Timing.of(schedule), schedule=schedule)
+    draft = Draft.of_stored(choices, spec=schedule.spec, tenant=schedule.tenant, user=request.user)
+    return _page(request, choices, draft, Timing.of(schedule), schedule=schedule)
 
 
 @require_POST

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from accounting.errors import NotAllowed, Refused
 from portal.services.rules import Rules
 from portal.services.views import visible_service
-from portal.submit.draft import Choices, Draft, fields_of
+from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
 from scheduling.actions import change_service, create_service
@@ -42,8 +42,8 @@ def update(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "POST":
         return _posted(request, service)
     choices = _choices(request, service)
-    draft = Draft.new(choices, fields=fields_of(service.current.spec), tenant=service.tenant)
-    return _page(request, choices, draft.use_form().checked_for(request.user), Rules(), service=service)
+    draft = Draft.of_stored(choices, spec=service.current.spec, tenant=service.tenant, user=request.user)
+    return _page(request, choices, draft, Rules(), service=service)
 
 
 def _posted(request: HttpRequest, service: Service | None) -> HttpResponse:

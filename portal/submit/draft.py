@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ from accounting.models import Generation, Membership, Tenant, User
 from portal.submit.fields import Fields, digest, read_yaml
 from scheduling.backends import environments_of
 from scheduling.containers import ONLY_IN_CONTAINERS
-from scheduling.models import Cluster, Job, Secret, Volume
+from scheduling.models import Cluster, Secret, Volume
 from scheduling.preflight import Preflight, preflight
 from scheduling.spec import JobSpec, SpecError
 
@@ -96,6 +96,16 @@ class Draft:
             cluster=choices.cluster,
             request_key=uuid.uuid4().hex,
         ).agree()
+
+    @classmethod
+    def of_stored(cls, choices: Choices, *, spec: Any, tenant: Tenant, user: User) -> Self:
+        """The form filled with a stored spec, which is judged by today's rules."""
+        draft = cls.new(choices, fields=Fields.from_spec(JobSpec.stored(spec)), tenant=tenant)
+        try:
+            JobSpec.parse(spec)
+        except SpecError as error:
+            return draft.with_problems(error)
+        return draft.use_form().checked_for(user)
 
     @classmethod
     def from_post(cls, post: QueryDict, choices: Choices) -> Self:
@@ -207,16 +217,6 @@ class Draft:
 
     def with_problems(self, error: SpecError) -> Self:
         return replace(self, spec=None, problems=_beside_fields(error))
-
-
-def clone_of(job: Job) -> Fields:
-    """The form filled with a job's spec."""
-    return fields_of(job.spec)
-
-
-def fields_of(spec: Mapping[str, Any]) -> Fields:
-    """The form filled with a stored spec."""
-    return Fields.from_spec(JobSpec.parse(dict(spec), stored=True))
 
 
 def has_example(choices: Choices) -> bool:

@@ -10,7 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import NotAllowed, Refused
-from portal.submit.draft import Choices, Draft, clone_of, example, has_example
+from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
 from scheduling.actions.submitting import submit_job
 from scheduling.models import Job
@@ -82,8 +82,8 @@ def _first_page(request: HttpRequest) -> HttpResponse:
         pk=int(clone) if clone.isdecimal() and len(clone) < 19 else 0,
     )
     choices = Choices.of(request.user, str(job.cluster_id))
-    draft = Draft.new(choices, fields=clone_of(job), tenant=job.tenant)
-    return _page(request, choices, draft.use_form().checked_for(request.user))
+    draft = Draft.of_stored(choices, spec=job.spec, tenant=job.tenant, user=request.user)
+    return _page(request, choices, draft)
 
 
 def _page(request: HttpRequest, choices: Choices, draft: Draft, status: int = 200) -> HttpResponse:

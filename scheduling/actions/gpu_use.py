@@ -17,6 +17,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
 from scheduling import live
+from scheduling.actions.apart import apart
 from scheduling.backends.base import Use
 from scheduling.locks import lock_schedule
 from scheduling.models import GpuUse, IdleStretch, Lease, ProcesslessStretch
@@ -30,11 +31,13 @@ Stretch = tuple[datetime, datetime]
 Kept = TypeVar("Kept", IdleStretch, ProcesslessStretch)
 
 
-@transaction.atomic(durable=True)
 def note_gpu_use(*, cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
     """Writes down what was seen at `seen_at`, on the database's clock. What is of no running gang has no effect."""
-    if not uses:
-        return
+    apart(cluster_id, uses, lambda some: [_note(cluster_id, some, seen_at)])
+
+
+@transaction.atomic(durable=True)
+def _note(cluster_id: int, uses: Sequence[Use], seen_at: datetime) -> None:
     lock_schedule(cluster_id)
     now = now_from_database()
     leases = {

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db import DataError, IntegrityError, models, transaction
+from django.db import models, transaction
 from django.db.models import Prefetch
 
 from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
-from accounting.errors import BookedOtherwise
 from accounting.ledger import Usage, book_usage_many
 from accounting.sums import start_of_hour
+from scheduling.actions.apart import apart
 from scheduling.actions.gpu_use import end_with, unused_of
 from scheduling.actions.promises import advance, withdraw, write_times
 from scheduling.actions.shares import Heard, correct_rounds
 from scheduling.backends.base import End, Observation, Phase
 from scheduling.history import History
-from scheduling.lifecycle import Event, IllegalTransition
+from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
 from scheduling.lost_work import write_lost_work
 from scheduling.models import Cluster, GpuUse, HeldGpu, Job, JobSpeed, Lease, Node, Operation
 from scheduling.models.leases import FROZEN, LeaseQuerySet
 from scheduling.wake import wake_operations, want_rounds
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-R = TypeVar("R")
 
 MAX_FAILED_STARTS = 3
 # Machines die without a job's fault, so it is given up later for starts that vanished.
@@ -43,8 +38,6 @@ LEAVING = (Job.State.STOPPING, Job.State.CANCELLING)
 BEGIN = (Operation.Verb.START, Operation.Verb.THAW)
 # Whether a program has written a checkpoint, only it knows.
 STARTS_AGAIN = "it starts again, from its checkpoint if it wrote one"
-# What the database or the rules of a job's life refuse.
-UNFIT = (IntegrityError, DataError, BookedOtherwise, IllegalTransition)
 # How much one new measurement moves the smoothed cost of a switch.
 SMOOTHING = 0.2
 # For so long after a full hour its bill waits for what is measured of the use of GPUs until then.
@@ -62,24 +55,9 @@ def apply_observations(*, cluster_id: int, observations: Sequence[Observation]) 
     """Writes down what the backend saw; returns the leases whose processes are gone and booked.
 
     Any observation may come twice, late or never: only what changes an open lease has an effect. What
-    cannot be written down is logged and left out, so that it does not keep the others waiting.
+    cannot be written down is left out and told on the cluster's page, so that it does not keep the others waiting.
     """
-    return _apart(observations, lambda some: _apply(cluster_id, some))
-
-
-def _apart(items: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]]) -> list[R]:
-    """Does it for all items at once; where one of them is refused, in halves, so that it holds up no other.
-
-    `do` is a transaction of its own.
-    """
-    try:
-        return list(do(items))
-    except UNFIT:
-        if len(items) == 1:
-            logger.exception("cannot be written down: %s", items[0])
-            return []
-    middle = len(items) // 2
-    return [*_apart(items[:middle], do), *_apart(items[middle:], do)]
+    return apart(cluster_id, observations, lambda some: _apply(cluster_id, some))
 
 
 @transaction.atomic(durable=True)
@@ -114,7 +92,7 @@ def _apply(cluster_id: int, observations: Sequence[Observation]) -> list[Lease]:
 
 def close_never_started(*, cluster_id: int, lease_ids: Iterable[int]) -> set[int]:
     """Closes leases that were told to stop before anything of them had been started; returns which."""
-    return set(_apart(list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
+    return set(apart(cluster_id, list(lease_ids), lambda some: _close_never_started(cluster_id, some)))
 
 
 @transaction.atomic(durable=True)
@@ -144,10 +122,10 @@ def _close_never_started(cluster_id: int, lease_ids: Sequence[int]) -> set[int]:
 def bill_running(*, cluster_id: int) -> int:
     """Books the full hours of leases that still run; returns how many leases had some.
 
-    What the ledger refuses of one is logged, and holds up no other; it keeps its hours open.
+    One that fails holds up no other; it keeps its hours open, and the cluster's page tells it.
     """
     due = list(_to_bill(cluster_id, now_from_database()).order_by("pk").values_list("pk", flat=True))
-    return len(_apart(due, lambda some: _bill_running(cluster_id, some))) if due else 0
+    return len(apart(cluster_id, due, lambda some: _bill_running(cluster_id, some)))
 
 
 @transaction.atomic(durable=True)

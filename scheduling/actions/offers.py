@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from accounting.actions import create_generation
 from accounting.clock import now_from_database
 from accounting.models import Generation
 from scheduling import live
+from scheduling.actions.apart import apart
 from scheduling.actions.clusters import leave_node
 from scheduling.actions.discovery import model_of
 from scheduling.actions.promises import withdraw
@@ -44,23 +45,37 @@ def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
     A node that jobs have used is never removed: what is no longer there is down. What an operator has
     drained stays drained.
     """
-    generations = {offer.product: _generation(offer.product) for offer in offers}
-    return _apply(cluster_id, {_name(offer): offer for offer in offers}, generations)
+    shown = {_name(offer): offer for offer in offers}
+    known = apart(
+        cluster_id,
+        sorted({offer.product for offer in offers}),
+        lambda some: [(product, _generation(product)) for product in some],
+    )
+    generations = dict(known)
+    lost = Node.objects.filter(cluster=cluster_id).exclude(name__in=shown).values_list("name", flat=True)
+    names = [name for name, offer in shown.items() if offer.product in generations]
+    changed = apart(cluster_id, [*names, *lost], lambda some: [_apply(cluster_id, some, shown, generations)])
+    return any(changed)
 
 
 @transaction.atomic(durable=True)
-def _apply(cluster_id: int, offers: dict[str, Offer], generations: dict[str, Generation]) -> bool:
+def _apply(
+    cluster_id: int, names: Sequence[str], offers: Mapping[str, Offer], generations: Mapping[str, Generation]
+) -> bool:
+    """Of the nodes with these names: what is not among `offers` is no longer there."""
     lock_schedule(cluster_id)
     now = now_from_database()
-    nodes = {node.name: node for node in Node.objects.filter(cluster=cluster_id).select_related("generation")}
+    here = Node.objects.filter(cluster=cluster_id, name__in=names).select_related("generation")
+    nodes = {node.name: node for node in here}
     changed = False
-    for name, offer in offers.items():
+    for name in names:
+        if (offer := offers.get(name)) is None:
+            changed |= name in nodes and _lose(nodes[name], now)
+            continue
         if name not in nodes:
             nodes[name] = _found(cluster_id, name, offer, generations[offer.product])
             changed = True
         changed |= _show(nodes[name], _shown(offer, generations[offer.product]), now)
-    for name in nodes.keys() - offers.keys():
-        changed |= _lose(nodes[name], now)
     if changed:
         live.publish(f"cluster:{cluster_id}")
         want_rounds(Cluster.objects.filter(pk=cluster_id))

@@ -187,17 +187,16 @@ def _raise(error: Exception) -> None:
 def _order_of(backend: Backend, operation: Operation, log_limit_bytes: int) -> Order:
     lease = operation.lease
     job = lease.job
-    spec = JobSpec.parse(job.spec, stored=True)
     which: _Which = {"job_id": job.pk, "epoch": lease.epoch, "token": lease.token}
     match operation.verb:
         case Operation.Verb.START | Operation.Verb.THAW if lease.state == Lease.State.STARTING:
-            gang = describe_gang(lease, spec, log_limit_bytes)
+            gang = describe_gang(lease, JobSpec.stored(job.spec), log_limit_bytes)
             gang = replace(gang, may_have_begun=operation.attempts > 1)
             return partial(backend.thaw if operation.verb == Operation.Verb.THAW else backend.start, gang)
         case Operation.Verb.STOP if not close_never_started(
             cluster_id=operation.cluster_id, lease_ids=[lease.pk]
         ):
-            grace = spec.checkpoint_grace_seconds
+            grace = job.checkpoint_grace_seconds
             if job.state == job.State.CANCELLING:
                 grace = min(grace, CANCEL_GRACE_SECONDS)
             return partial(backend.stop, **which, grace_seconds=grace)
@@ -240,7 +239,7 @@ def describe_gang(lease: Lease, spec: JobSpec, log_limit_bytes: int) -> Gang:
         environment_name=spec.environment,
         environment=_variables(lease.job, spec),
         progress_pattern=spec.progress_pattern,
-        grace_seconds=spec.checkpoint_grace_seconds,
+        grace_seconds=lease.job.checkpoint_grace_seconds,
         log_limit_bytes=log_limit_bytes,
         gpu_resource=resource,
         endpoint=_endpoint(spec, lease.job),

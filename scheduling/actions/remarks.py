@@ -10,6 +10,7 @@ from django.db import transaction
 
 from accounting.clock import now_from_database
 from scheduling import live
+from scheduling.actions.apart import apart
 from scheduling.backends.base import Remark
 from scheduling.history import History
 from scheduling.locks import lock_schedule
@@ -20,9 +21,13 @@ MOST = 20  # of one turn; what else its cluster says is left out
 LONGEST_AGO = 3600.0  # seconds; clusters keep events no longer
 
 
-@transaction.atomic(durable=True)
 def note_remarks(*, cluster_id: int, remarks: Sequence[Remark]) -> int:
     """Adds what no note says yet, each thing once a turn however often it is said; returns how many."""
+    return sum(apart(cluster_id, remarks, lambda some: [_note(cluster_id, some)]))
+
+
+@transaction.atomic(durable=True)
+def _note(cluster_id: int, remarks: Sequence[Remark]) -> int:
     lock_schedule(cluster_id)
     now = now_from_database()
     jobs = Job.objects.filter(cluster=cluster_id).in_bulk({remark.job_id for remark in remarks})

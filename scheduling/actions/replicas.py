@@ -17,7 +17,7 @@ from accounting.errors import NotAllowed, Refused
 from fairshare.model import Reason
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
-from scheduling.actions.submitting import submit_within
+from scheduling.actions.submitting import submit_stored
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.rollout import Replica, Wanted, plan
 from scheduling.spec import JobSpec, SpecError
@@ -169,12 +169,12 @@ def _make(look: _Look, slots: Sequence[int]) -> None:
 def _submit(service: Service, slot: int, *, attempt: int) -> Job:
     revision = service.current
     assert revision is not None  # noqa: S101 - it was looked at
-    spec = JobSpec.parse(revision.spec | {"name": f"{service.name}-{slot}-{attempt}"}, stored=True)
-    return submit_within(
+    return submit_stored(
         actor=revision.author,  # or who may write a revision would write what runs with another one's secrets
         tenant=service.tenant,
         cluster=service.cluster,
-        spec=spec,
+        data=revision.spec,
+        name=f"{service.name}-{slot}-{attempt}",
         why=f"Made as replica {slot} of {service.name}, {revision}",
         replica={
             "kind": Job.Kind.REPLICA,
@@ -182,7 +182,7 @@ def _submit(service: Service, slot: int, *, attempt: int) -> Job:
             "revision": revision,
             "slot": slot,
             "attempt": attempt,
-            "priority": FIRST + spec.priority,
+            "priority": FIRST + JobSpec.stored(revision.spec).priority,
         },
     )
 

@@ -16,10 +16,10 @@ from accounting.models import User
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.actions.schedules import lock_changeable, pause
-from scheduling.actions.submitting import submit_within
+from scheduling.actions.submitting import submit_stored
 from scheduling.locks import stay_attached
 from scheduling.models import Cluster, Job, Schedule, ScheduleRun
-from scheduling.spec import JobSpec, SpecError
+from scheduling.spec import SpecError
 from scheduling.timetable import TimetableError
 from scheduling.timetable.catching_up import Step, next_step
 
@@ -157,16 +157,15 @@ def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job
     owner = schedule.owner
     if not owner.is_active:
         raise NotAllowed(f"The account of {owner.get_username()}, whose schedule this is, is deactivated.")
-    spec = JobSpec.parse(schedule.spec, stored=True)
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"
         for job in schedule.jobs_at_work():
             cancel_within(actor=owner, job=job, why=instead)
-    return submit_within(
+    return submit_stored(
         actor=owner,
         tenant=schedule.tenant,
         cluster=schedule.cluster,
-        spec=spec,
+        data=schedule.spec,
         request_key=request_key,
         even_if_never=False,
         why=why,

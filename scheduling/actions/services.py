@@ -162,7 +162,7 @@ def _locked(actor: User, service: Service) -> Service:
 def _update(service: Service, spec: JobSpec, actor: User, *, even_if_never: bool) -> int | None:
     """The new revision's number; None when the spec is that of the present one."""
     spec = spec.model_copy(update={"name": service.name})
-    if service.current is not None and JobSpec.parse(service.current.spec, stored=True) == spec:
+    if service.current is not None and JobSpec.stored(service.current.spec) == spec:
         return None
     _require_member(actor, service.tenant)
     _check(spec, service.tenant, service.cluster, actor, even_if_never=even_if_never)

@@ -8,7 +8,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, transaction
+from psycopg2.errors import ForeignKeyViolation, UniqueViolation  # type: ignore[import-untyped]
 
 from accounting import audit
 from accounting.clock import now_from_database
@@ -131,6 +132,23 @@ def submit_within(
     return outcome
 
 
+def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
+    """Like `submit_within`, of a spec that was accepted and stored before, whatever today's rules say of it.
+
+    `name` takes the place of its own. Refused for what the database cannot take as a job.
+    """
+    spec = JobSpec.stored(data)
+    if name is not None:
+        spec = spec.model_copy(update={"name": name})
+    try:
+        with transaction.atomic():
+            return submit_within(spec=spec, **where)
+    except (DataError, IntegrityError) as error:
+        if isinstance(error.__cause__, UniqueViolation | ForeignKeyViolation):
+            raise
+        raise Refused(f"Its stored spec cannot become a job; change it. {error}") from error
+
+
 def check_spec(*, cluster: Cluster, spec: JobSpec) -> list[int]:
     """The ids of the generations that `spec` names; SpecError for what this cluster does not know."""
     return _Check(cluster).generation_ids(spec)
@@ -239,6 +257,7 @@ class _Place:
             spec=spec.to_dict(),
             workers=spec.workers,
             gpus_per_worker=spec.gpus_per_worker,
+            checkpoint_grace_seconds=spec.checkpoint_grace_seconds,
             is_bare_pod=not (self.replica or secrets) and self._is_bare_pod(spec),
             generation_ids=generation_ids,
             priority=spec.priority,

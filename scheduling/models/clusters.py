@@ -16,6 +16,7 @@ from accounting.models import Generation, Tenant
 MOST_STRETCH = 10
 # A quiet API server still speaks about once a minute.
 SILENCE = timedelta(seconds=150)
+FAILURES_SHOWN = timedelta(days=1)
 
 
 class ClusterQuerySet(models.QuerySet["Cluster"]):
@@ -67,6 +68,9 @@ class Cluster(models.Model):
     # Of an attached cluster: until when all is known of it, and when it last left an order unanswered.
     last_observed_at = models.DateTimeField(null=True, blank=True)
     unanswered_at = models.DateTimeField(null=True, blank=True)
+    # What last went wrong in following it, and when; it is followed all the same.
+    failure = models.TextField(blank=True, default="", db_default="")
+    failed_at = models.DateTimeField(null=True, blank=True)
     round_number = models.BigIntegerField(default=0)
     # Smoothed seconds between the order to stop a gang and its successor's start, as observed.
     switch_seconds = models.FloatField(default=0)
@@ -93,6 +97,10 @@ class Cluster(models.Model):
         if heard is None or now - heard > SILENCE:
             return True
         return self.unanswered_at is not None and self.unanswered_at >= heard
+
+    def has_failure(self, now: datetime) -> bool:
+        """Whether something went wrong in following it so lately that it may be so still."""
+        return self.failed_at is not None and now - self.failed_at < FAILURES_SHOWN
 
     @property
     def effective_quantum(self) -> float:

@@ -71,6 +71,8 @@ class Job(models.Model):
     spec = models.JSONField(help_text="The canonical JobSpec, as scheduling/spec.py writes it.")
     workers = models.PositiveIntegerField()
     gpus_per_worker = models.PositiveIntegerField()
+    # How long its processes may take to end; beside the spec, so that a stop never depends on reading one.
+    checkpoint_grace_seconds = models.FloatField(default=30, db_default=30)
     # On Kubernetes: its worker is a pod without a Job over it. Decided when it is submitted, for good.
     is_bare_pod = models.BooleanField(default=False, db_default=False)
     # Ids of acceptable generations; empty: any.
@@ -156,6 +158,10 @@ class Job(models.Model):
         constraints = [
             models.CheckConstraint(
                 name="a_gang_has_gpus", condition=models.Q(workers__gte=1, gpus_per_worker__gte=1)
+            ),
+            models.CheckConstraint(
+                name="a_grace_is_an_hour_at_most",
+                condition=models.Q(checkpoint_grace_seconds__gte=0, checkpoint_grace_seconds__lte=3600),
             ),
             # Before its first turn there is neither.
             models.CheckConstraint(

@@ -82,7 +82,7 @@ def test_a_spec_that_was_stored_before_keeps_its_name(name: str) -> None:
     stored = {"name": name, "command": "true"}
     with pytest.raises(SpecError, match="visible characters"):
         JobSpec.parse(stored)
-    assert JobSpec.parse(stored, stored=True).name == name
+    assert JobSpec.stored(stored).name == name
 
 
 def test_one_line_keeps_no_character_at_which_lines_break() -> None:

@@ -105,14 +105,14 @@ def test_the_trouble_of_one_does_not_keep_the_others_waiting(
     lab: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = make(lab, spec=spec(name="bad")), make(lab, spec=spec(name="good"))
-    real = schedule_runs.submit_within
+    real = schedule_runs.submit_stored
 
     def stumble(**asked: Any) -> Job:
-        if asked["spec"].name == "bad":
+        if asked["data"]["name"] == "bad":
             raise ZeroDivisionError
         return real(**asked)
 
-    monkeypatch.setattr(schedule_runs, "submit_within", stumble)
+    monkeypatch.setattr(schedule_runs, "submit_stored", stumble)
     clock(NOON)
     with pytest.raises(ZeroDivisionError):
         tick()

@@ -23,7 +23,7 @@ from scheduling.actions import (
     step_service,
 )
 from scheduling.actions.replicas import FIRST, services_to_step
-from scheduling.actions.submitting import submit_within
+from scheduling.actions.submitting import submit_stored
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, Lease, Service
 from scheduling.spec import JobSpec, SpecError
@@ -365,10 +365,10 @@ def test_a_controller_that_dies_in_the_middle_has_done_nothing_and_the_next_one_
     def submit_and_die(**fields: Any) -> Job:
         if made:
             raise SystemExit("killed")
-        made.append(submit_within(**fields))
+        made.append(submit_stored(**fields))
         return made[0]
 
-    monkeypatch.setattr(replicas, "submit_within", submit_and_die)
+    monkeypatch.setattr(replicas, "submit_stored", submit_and_die)
     with pytest.raises(SystemExit):
         step_service(service_id=service.pk)
     assert not Job.objects.filter(service=service).exists()

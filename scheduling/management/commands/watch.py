@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -13,12 +14,13 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, connection
 
 from scheduling import heartbeat
+from scheduling.actions.apart import OUT_OF_REACH, note_failure
 from scheduling.backends import backend_for, find_isolation
-from scheduling.backends.base import BackendError
+from scheduling.backends.base import Backend, BackendError
 from scheduling.locks import try_lock_watch
 from scheduling.models import Cluster
 from scheduling.output import outlive_full_disks
-from scheduling.reconcile import follow, note_use, reconcile
+from scheduling.reconcile import FOLLOWING, note_use, reconcile
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ STAND_BY_SECONDS = 2.0
 LOOK_AT_LEAST_EVERY = 1.0
 RECONCILE_EVERY = 20.0
 LONGEST_PASS = 180.0  # seconds, after which a watcher hangs
+LONGEST_REST = 60.0  # seconds after a failure
 NOT_KEPT_AND_TRUSTED = "Everyone may submit jobs all the same, as FAIRLOT_LOCAL_TRUSTS_ALL says."
 
 
@@ -82,31 +85,93 @@ class Command(BaseCommand):
 
 
 def _watch(cluster_id: int, stop: threading.Event, passes: dict[int, float]) -> None:
-    """Watches one cluster until told to stop or until something breaks; the caller starts it again."""
+    """Watches one cluster until told to stop, or until it has to be opened again, which the caller does.
+
+    Whatever breaks it off, it begins again, the later the more often in a row it broke off.
+    """
+    failures = 0
+
+    def gets_on() -> None:
+        nonlocal failures
+        failures, passes[cluster_id] = 0, time.monotonic()
+
+    while not stop.is_set():
+        try:
+            _follow(cluster_id, stop, gets_on)
+            return
+        except Exception as error:
+            failures += 1
+            _tell(cluster_id, "Watching it broke off and begins again", error)
+        finally:
+            connection.close()
+        passes[cluster_id] = time.monotonic()
+        stop.wait(_rest(failures))
+
+
+def _follow(cluster_id: int, stop: threading.Event, gets_on: Callable[[], None]) -> None:
+    while not try_lock_watch(cluster_id):
+        gets_on()
+        if stop.wait(STAND_BY_SECONDS):
+            return
+    cluster = Cluster.objects.get(pk=cluster_id)
+    backend = backend_for(cluster)
+    backend.prepare()
+    logger.info("watching %s", cluster.name)
+    # What happened while nobody watched is mended first.
+    first = _Step(lambda cluster, _: reconcile(cluster), every=RECONCILE_EVERY)
+    steps = [first, *map(_Step, (*FOLLOWING, note_use))]
+    for _ in backend.changes(timeout=LOOK_AT_LEAST_EVERY):
+        if stop.is_set():
+            return
+        if first.is_due():
+            cluster.refresh_from_db()
+            if cluster.detached_at or backend_for(cluster) is not backend:
+                return  # another kubeconfig or other ranges were given, or it was detached
+        for step in steps:
+            step.take(cluster, backend)
+        gets_on()
+
+
+class _Step:
+    """A part of watching a cluster; where it fails, the others go on, and it is tried again later."""
+
+    def __init__(self, do: Callable[[Cluster, Backend], None], *, every: float = 0.0) -> None:
+        self._do, self._every = do, every
+        self._failures = 0
+        self._due = float("-inf")
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def take(self, cluster: Cluster, backend: Backend) -> None:
+        """Takes the step if it is due. Raises only what the database cannot do now, which ends all steps."""
+        if not self.is_due():
+            return
+        try:
+            self._do(cluster, backend)
+        except OUT_OF_REACH:
+            raise
+        except Exception as error:
+            self._failures += 1
+            _tell(cluster.pk, "A step of watching it failed and is tried again", error)
+        else:
+            self._failures = 0
+        self._due = time.monotonic() + max(self._every, _rest(self._failures))
+
+
+def _rest(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(STAND_BY_SECONDS * 2 ** min(failures - 1, 10), LONGEST_REST) if failures else 0.0
+
+
+def _tell(cluster_id: int, what: str, error: Exception) -> None:
+    """Tells the log, and the cluster's page where the database answers."""
+    expected = isinstance(error, DatabaseError | BackendError | OSError)
+    logger.log(
+        logging.WARNING if expected else logging.ERROR,
+        "cluster %s: %s: %s", cluster_id, what, error, exc_info=None if expected else error,
+    )  # fmt: skip
     try:
-        while not try_lock_watch(cluster_id):
-            passes[cluster_id] = time.monotonic()
-            if stop.wait(STAND_BY_SECONDS):
-                return
-        cluster = Cluster.objects.get(pk=cluster_id)
-        backend = backend_for(cluster)
-        backend.prepare()
-        logger.info("watching %s", cluster.name)
-        reconciled_at = float("-inf")
-        for _ in backend.changes(timeout=LOOK_AT_LEAST_EVERY):
-            if stop.is_set():
-                return
-            # What happened while nobody watched is mended first.
-            if time.monotonic() - reconciled_at >= RECONCILE_EVERY:
-                cluster.refresh_from_db()
-                if cluster.detached_at or backend_for(cluster) is not backend:
-                    return  # another kubeconfig or other ranges were given, or it was detached
-                reconcile(cluster)
-                reconciled_at = time.monotonic()
-            follow(cluster, backend)
-            note_use(cluster, backend)
-            passes[cluster_id] = time.monotonic()
-    except (DatabaseError, BackendError, OSError) as error:
-        logger.warning("watching cluster %s broke off and starts again: %s", cluster_id, error)
-    finally:
-        connection.close()
+        note_failure(cluster_id=cluster_id, what=what, error=error)
+    except DatabaseError as trouble:
+        logger.warning("the database does not answer: %s", trouble)

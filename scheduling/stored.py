@@ -1,0 +1,58 @@
+"""Loads what was stored by the rules of its day without judging it: it stays readable whatever rules become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load(model: type[M], data: object) -> M:
+    """The model with the values in `data`, whatever its validators and bounds say of them.
+
+    Fields that the model does not know are left out. Those that are missing, or of another type than the model's,
+    are as by default; required ones, which are texts, are empty.
+    """
+    given = data if isinstance(data, Mapping) else {}
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        usual = "" if field.is_required() else field.get_default(call_default_factory=True)
+        values[name] = value_of(field.annotation, given[name], usual) if name in given else usual
+    return model.model_construct(None, **values)
+
+
+def value_of(kind: Any, value: object, usual: Any) -> Any:
+    """`value` where it is of this type, models in it loaded; else `usual`."""
+    try:
+        return _typed(kind, value)
+    except TypeError:
+        return usual
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """TypeError where it is of another type; true is no number, and a whole number may be a float, as in JSON."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _typed(args[0], value)
+    if origin in (Union, UnionType):
+        for one in args:
+            with suppress(TypeError):
+                return _typed(one, value)
+    elif origin is Literal:
+        return _typed(type(args[0]), value)
+    elif origin is list and isinstance(value, list):
+        return [_typed(args[0], one) for one in value]
+    elif origin is dict and isinstance(value, dict):
+        return {_typed(args[0], key): _typed(args[1], one) for key, one in value.items()}
+    elif isinstance(kind, type) and issubclass(kind, BaseModel) and isinstance(value, Mapping):
+        return load(kind, value)
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise TypeError
