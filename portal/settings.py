@@ -220,6 +220,7 @@ CELERY_BEAT_SCHEDULE = {
     "letters": {"task": "accounting.tasks.send_letters", "schedule": 10.0, "options": {"expires": 30}},
     "reports": {"task": "portal.tasks.send_reports", "schedule": 60.0, "options": {"expires": 60}},
     "overlong": {"task": "scheduling.tasks.end_overlong_jobs", "schedule": 10.0, "options": {"expires": 20}},
+    "drains": {"task": "scheduling.tasks.end_drains", "schedule": 10.0, "options": {"expires": 20}},
     "idle": {"task": "scheduling.tasks.step_idle_jobs", "schedule": 10.0, "options": {"expires": 20}},
     "use": {"task": "scheduling.tasks.measure_use", "schedule": 30.0, "options": {"expires": 30}},
     "sessions": {"task": "scheduling.tasks.step_sessions", "schedule": 10.0, "options": {"expires": 20}},

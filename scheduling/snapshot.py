@@ -165,8 +165,8 @@ def fs_draw(cluster: Cluster) -> Any:
 def _hardware(
     cluster: Cluster, nodes: list[Node], column: Mapping[int, int], names: Mapping[int, str]
 ) -> fs.Cluster:
-    # What runs on a node that takes nothing new, as it is closed or does not answer, may go on there.
-    stays = [node.pk for node in nodes if node.state in (Node.State.CLOSED, Node.State.DOWN)]
+    # What runs on a node that takes nothing new, as it is drained, closed or does not answer, may go on there.
+    stays = [node.pk for node in nodes if node.state != Node.State.READY]
     held = HeldGpu.objects.filter(
         node__in=stays, lease__state__in=(Lease.State.STARTING, Lease.State.RUNNING)
     ).order_by()

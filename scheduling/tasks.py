@@ -145,6 +145,12 @@ def end_overlong_jobs() -> None:
 
 
 @shared_task
+def end_drains() -> None:
+    """Stops what still runs on drained nodes whose deadline is over."""
+    each(actions.drains_due(now_from_database()), lambda node_id: actions.end_drain(node_id=node_id))
+
+
+@shared_task
 def measure_use() -> None:
     """Asks the metrics of attached clusters how much held GPUs are used."""
     clusters = clusters_to_measure().values_list("id", flat=True)

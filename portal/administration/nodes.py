@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.db.models import Count, Prefetch, Q
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.errors import Refused
 from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only, posted_from
-from portal.administration.forms import Refusal, chosen, decimal, perform, show, whole
+from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
-from scheduling.actions import clusters
+from scheduling.actions import DrainMode, clusters, draining
 from scheduling.actions.idle_gpus import IdleRules
+from scheduling.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
 
 OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
@@ -43,18 +46,39 @@ def nodes(request: HttpRequest) -> HttpResponse:
     return _nodes(request)
 
 
-@operators_only
-@posted_from("admin_nodes")
-def drain(request: HttpRequest, pk: int) -> HttpResponse:
-    node = get_object_or_404(Node, pk=pk)
+def _drain_page(request: HttpRequest, *, node: Node, refusal: Refusal | None = None) -> HttpResponse:
+    jobs = jobs_to_drain(node, request.user)
+    context = {
+        "tab": "nodes",
+        "node": node,
+        "jobs": jobs,
+        "total": len(jobs.seen) + jobs.hidden,
+        "modes": DrainMode.choices,
+    }
+    return show(request, "administration/drain.html", context, refusal=refusal)
 
+
+@operators_only
+@require_http_methods(["GET", "HEAD", "POST"])
+def drain(request: HttpRequest, pk: int) -> HttpResponse:
+    """Whom it concerns and how; posted, it is done."""
+    node = get_object_or_404(Node.objects.select_related("cluster", "generation"), pk=pk)
+    if request.method != "POST":
+        return _drain_page(request, node=node)
+    mode = request.POST.get("mode", DrainMode.FINISH)
     return perform(
         request,
-        f"drain-{pk}",
-        lambda post: clusters.drain_node(actor=request.user, node=node, reason=_reason(post)),
-        done=f"{node.name} is drained; what ran there goes on elsewhere.",
+        "drain",
+        lambda post: draining.drain_node(
+            actor=request.user,
+            node=node,
+            reason=_reason(post),
+            mode=mode,
+            deadline=moment(post, "deadline") if mode == DrainMode.DEADLINE else None,
+        ),
+        done=f"Nothing new starts on {node.name}. Return it to use here at any time.",
         to=("admin_nodes",),
-        page=_nodes,
+        page=partial(_drain_page, node=node),
     )
 
 
@@ -72,7 +96,7 @@ def put_back(request: HttpRequest, pk: int) -> HttpResponse:
     return perform(
         request,
         f"return-{pk}",
-        lambda post: clusters.return_node(actor=request.user, node=node),
+        lambda post: draining.return_node(actor=request.user, node=node),
         done=f"{node.name} is in use again.",
         to=("admin_nodes",),
         page=_nodes,

@@ -50,6 +50,7 @@ def _show(node: Node, held: dict[tuple[int, str], list[int]], others: int) -> di
         "gpus": node.gpus,
         "state": node.state,
         "state_reason": node.state_reason,
+        "drain_deadline": node.drain_deadline,
         "held": [
             {"job": job, "team": team, "gpu_indices": sorted(gpus)}
             for (job, team), gpus in sorted(held.items())

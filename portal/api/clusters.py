@@ -11,7 +11,8 @@ from ninja.responses import Status
 
 from portal.api import schemas
 from scheduling import actions
-from scheduling.models import Cluster
+from scheduling.drained_jobs import jobs_to_drain
+from scheduling.models import Cluster, Node
 
 router = Router(tags=["Administration"])
 
@@ -76,6 +77,60 @@ def detach(request: HttpRequest, name: str) -> dict[str, Any]:
     _admins_only(request)
     actions.detach_cluster(actor=request.auth, cluster=_found(request, name))
     return _show(_found(request, name))
+
+
+NODE = "/clusters/{name}/nodes/{path:node}"
+
+
+@router.get(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
+def drained(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
+    """The jobs that a drain of the node concerns. For operators."""
+    return _drained(request, _node(request, name, node))
+
+
+@router.post(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
+def drain(request: HttpRequest, name: str, node: str, how: schemas.Drain) -> dict[str, Any]:
+    """Lets nothing new start on a node, and running jobs finish, end by a deadline, or stop now. For operators."""
+    found = _node(request, name, node)
+    actions.drain_node(actor=request.auth, node=found, **how.dict())
+    return _drained(request, _node(request, name, node))
+
+
+@router.delete(f"{NODE}/drain", response=schemas.DrainedNode, url_name="node_drain")
+def return_to_use(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
+    """Puts a drained node back to use; what runs there goes on. For operators."""
+    actions.return_node(actor=request.auth, node=_node(request, name, node))
+    return _drained(request, _node(request, name, node))
+
+
+def _node(request: HttpRequest, cluster: str, name: str) -> Node:
+    return get_object_or_404(Node, cluster=_found(request, cluster), name=name)
+
+
+def _drained(request: HttpRequest, node: Node) -> dict[str, Any]:
+    jobs = jobs_to_drain(node, request.auth)
+    return {
+        "name": node.name,
+        "state": node.state,
+        "state_reason": node.state_reason,
+        "drain_deadline": node.drain_deadline,
+        "jobs": [
+            {
+                "job": one.job.pk,
+                "name": one.job.name,
+                "kind": one.job.kind,
+                "service": one.job.service and one.job.service.name,
+                "team": one.job.tenant.slug,
+                "owner": one.job.owner.get_username(),
+                "gpus": one.gpus,
+                "gpus_elsewhere": one.gpus_elsewhere,
+                "since": one.since,
+                "ends": one.ends,
+            }
+            for one in jobs.seen
+        ],
+        "hidden_jobs": jobs.hidden,
+    }
 
 
 def _operators_only(request: HttpRequest) -> None:

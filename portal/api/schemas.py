@@ -465,6 +465,9 @@ class Node(Schema):
     gpus: int
     state: str
     state_reason: str
+    drain_deadline: datetime | None = Field(
+        description="When what still runs on a drained node is stopped; null: it finishes."
+    )
     held: list[Held]
     held_by_others: int
 
@@ -483,6 +486,43 @@ class Cluster(Schema):
     paused_reason: str = Field(description="What the operator said; empty while it is not paused.")
     quantum_seconds: float
     nodes: list[Node]
+
+
+class Drain(Schema):
+    reason: str = Field(
+        min_length=1, max_length=200, description="Shown on the node and to owners of its jobs."
+    )
+    mode: Literal["finish", "deadline", "now"] = Field(
+        "finish",
+        description="What becomes of running jobs: they finish, run until `deadline`, or are stopped with their grace.",
+    )
+    deadline: AwareDatetime | None = Field(
+        None, description="Required with mode deadline, refused otherwise."
+    )
+
+
+class DrainedJob(Schema):
+    job: int
+    name: str
+    kind: str
+    service: str | None
+    team: str
+    owner: str
+    gpus: int
+    gpus_elsewhere: int = Field(description="GPUs of the same gang on other nodes; it stops as a whole.")
+    since: datetime | None
+    ends: datetime | None = Field(description="When it ends at the latest, as far as that is known.")
+
+
+class DrainedNode(Schema):
+    name: str
+    state: str
+    state_reason: str
+    drain_deadline: datetime | None
+    jobs: list[DrainedJob] = Field(
+        description="What holds GPUs of the node now, as far as the caller may see it."
+    )
+    hidden_jobs: int = Field(description="How many more there are.")
 
 
 class NewKubeconfig(Schema):

@@ -19,7 +19,8 @@ from accounting.tariff import cost_of as price_of
 from accounting.tariff import gpu_seconds, tariffs_of
 from accounting.visibility import tenants_seen
 from portal.wording import LEASE_ENDS
-from scheduling.actions.clusters import BEING_DRAINED, SHUTTING_DOWN
+from scheduling.actions.clusters import SHUTTING_DOWN
+from scheduling.actions.draining import BEING_DRAINED
 from scheduling.backends.base import End
 from scheduling.lifecycle import Event
 from scheduling.models import HeldGpu, Job, JobEvent, JobSpeed, Lease, Schedule, ServiceRevision

@@ -14,14 +14,13 @@ from scheduling.actions.closing import close_hours, close_next_hour, clusters_to
 from scheduling.actions.clusters import (
     create_cluster,
     declare_node,
-    drain_node,
     pause_cluster,
     remove_node,
     resume_cluster,
-    return_node,
     update_cluster,
 )
 from scheduling.actions.discovery import declare_local_gpus
+from scheduling.actions.draining import DrainMode, drain_node, drains_due, end_drain, return_node
 from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idle_rule, snooze_idle, step_idle
@@ -55,6 +54,7 @@ from scheduling.actions.volumes import grant_volume, withdraw_volume
 
 __all__ = [
     "Allowance",
+    "DrainMode",
     "NotAllSubmitted",
     "announce_service",
     "apply_observations",
@@ -80,7 +80,9 @@ __all__ = [
     "delete_secret",
     "detach_cluster",
     "drain_node",
+    "drains_due",
     "due_schedules",
+    "end_drain",
     "end_grant",
     "end_overlong",
     "grant_volume",

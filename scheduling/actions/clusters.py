@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -15,13 +14,8 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, User
 from scheduling import live
-from scheduling.actions.leases import STARTS_AGAIN, ask_to_stop, end_frozen
-from scheduling.actions.promises import withdraw
-from scheduling.history import History
-from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, Lease, Node, Operation
-from scheduling.wake import wake_operations
+from scheduling.models import Cluster, Node
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "draw": lambda value: value in Cluster.Draw.values,
@@ -47,9 +41,8 @@ ACCEPTED = {
     "cpu_limit_per_gpu": "0.1 to 1,024 processors, or nothing",
     "memory_limit_per_gpu": "0.1 to 65,536 GiB, or nothing",
 }
-# By these words a job's history tells for what its turn ended.
 FASTEST = 1_000_000  # times that of a GPU of speed 1
-BEING_DRAINED = "is being drained"
+# By these words a job's history tells for what its turn ended.
 SHUTTING_DOWN = "Fairlot is shutting down"
 
 
@@ -161,51 +154,6 @@ def remove_node(*, actor: User, node: Node) -> None:
     except ProtectedError:
         raise Refused(f"{node.name} has held leases, which keep its name; drain it instead.") from None
     live.publish(f"cluster:{node.cluster_id}")
-
-
-@transaction.atomic(durable=True)
-def drain_node(*, actor: User, node: Node, reason: str) -> None:
-    """Takes a node out of use: what runs there stops with its grace and goes on elsewhere."""
-    _operators_only(actor)
-    lock_schedule(node.cluster_id)
-    now = now_from_database()
-    Node.objects.filter(pk=node.pk).update(
-        state=Node.State.DRAINED, state_reason=reason[:200], state_since=now
-    )
-    audit.record(actor=actor, verb="node.drain", target=node, after={"reason": reason})
-    leave_node(node, text=f"{node.name} {BEING_DRAINED}{f': {reason}' if reason else ''}", now=now)
-    live.publish(f"cluster:{node.cluster_id}")
-
-
-@transaction.atomic(durable=True)
-def return_node(*, actor: User, node: Node) -> None:
-    """Puts a drained or lost node back to use."""
-    _operators_only(actor)
-    lock_schedule(node.cluster_id)
-    now = now_from_database()
-    Node.objects.filter(pk=node.pk).update(state=Node.State.READY, state_reason="", state_since=now)
-    audit.record(actor=actor, verb="node.return", target=node)
-    live.publish(f"cluster:{node.cluster_id}")
-
-
-def leave_node(node: Node, *, text: str, now: datetime) -> None:
-    """Every gang with a worker on the node leaves; inside the caller's transaction and lock."""
-    history = History()
-    leases = list(
-        Lease.objects.filter(held_gpus__node=node, state__in=Lease.OPEN).distinct().select_related("job")
-    )
-    withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="drained")
-    # What was told to freeze is told to stop as well: nothing may stay there, not even asleep.
-    for lease in [lease for lease in leases if lease.state == Lease.State.STOPPING]:
-        Operation.objects.get_or_create(cluster_id=node.cluster_id, lease=lease, verb=Operation.Verb.STOP)
-        wake_operations(node.cluster_id)
-    ask_to_stop(leases, event=Event.PREEMPTED, text=text, now=now, history=history)
-    asleep = Lease.objects.filter(cluster=node.cluster_id).of_frozen_processes()
-    for lease in Lease.objects.filter(pk__in=asleep.values("pk"), held_gpus__node=node).distinct():
-        end_frozen(lease.job, verb=Operation.Verb.STOP)
-        history.change(lease.job, frozen=False)
-        history.note(lease.job, "unfrozen", f"{text}; {STARTS_AGAIN}", at=now, turn=lease.epoch)
-    history.save()
 
 
 def _admins_only(actor: User | None) -> None:

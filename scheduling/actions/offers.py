@@ -14,8 +14,8 @@ from accounting.clock import now_from_database
 from accounting.models import Generation
 from scheduling import live
 from scheduling.actions.apart import apart
-from scheduling.actions.clusters import leave_node
 from scheduling.actions.discovery import model_of
+from scheduling.actions.draining import leave_node
 from scheduling.actions.promises import withdraw
 from scheduling.backends.base import Offer
 from scheduling.locks import lock_schedule

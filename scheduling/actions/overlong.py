@@ -41,11 +41,7 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
     A run is the time in which a job holds GPUs, all its turns together. Replicas of services, which Fairlot
     replaces, and sessions, which have clocks of their own, are no runs.
     """
-    quotas = list(
-        Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN)
-        .select_related("tenant", "user")
-        .order_by("at_limit", "limit")  # those that block come first
-    )
+    quotas = _quotas()
     if not quotas:
         return []
     jobs = Job.objects.filter(
@@ -62,6 +58,21 @@ def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
         for pk, limits in over.items()
         if (left := [quota for quota in limits if (pk, quota.pk) not in warned])
     ]
+
+
+def latest_ends(jobs: Iterable[Job], now: datetime) -> dict[int, datetime]:
+    """By job, when the shortest limit that stops it does so if it runs on; without those that no limit stops."""
+    stops = [quota for quota in _quotas() if quota.at_limit == Quota.AtLimit.BLOCK]
+    concerned = {
+        job.pk: limits[0] for job in jobs if job.kind == Job.Kind.TRAINING and (limits := _of(stops, job))
+    }
+    ran = ran_for(concerned, now) if concerned else {}
+    return {pk: now + timedelta(hours=float(quota.limit)) - ran[pk] for pk, quota in concerned.items()}
+
+
+def _quotas() -> list[Quota]:
+    quotas = Quota.objects.filter(kind=Quota.Kind.LONGEST_RUN).select_related("tenant", "user")
+    return list(quotas.order_by("at_limit", "limit"))  # those that block come first
 
 
 def _warned(jobs: list[int]) -> set[tuple[int, int]]:

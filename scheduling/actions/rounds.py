@@ -244,6 +244,9 @@ class _Commit:
             del self.open[lease.pk]
         of_archived = np.flatnonzero(self.decision.reason == fs.Reason.TEAM_ARCHIVED)
         stays_out = {self.legend.jobs[i] for i in of_archived.tolist()}
+        freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
+        if freezes and holding:
+            movers |= self._on_closed(holding)
         others = {lease.job_id for lease in holding} - movers - stays_out
         for whose, text in (
             (others, "Asked to give its GPUs to others; it goes on at its next turn"),
@@ -257,11 +260,17 @@ class _Commit:
                 now=self.now,
                 history=self.history,
                 # What sleeps here cannot go on elsewhere.
-                freeze=self.cluster.slicing == Cluster.Slicing.FREEZE and whose is not movers,
+                freeze=freezes and whose is not movers,
             )
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
         return {lease.job_id: lease.job for lease in holding}
+
+    def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
+        """Jobs with workers on nodes where nothing starts any more, not even what sleeps there."""
+        closed = Node.objects.filter(cluster=self.cluster).exclude(state=Node.State.READY)
+        nodes = set(closed.values_list("pk", flat=True))
+        return {lease.job_id for lease in holding if nodes & {at.node for at in self.open[lease.pk].places}}
 
     def _promise(self, newcomers: dict[int, tuple[int, list[int]]], stopping: dict[int, Job]) -> int:
         """Gives leases with GPU numbers to the picked that have none there yet; returns to how many."""

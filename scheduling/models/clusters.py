@@ -159,7 +159,7 @@ class Node(models.Model):
 
     class State(models.TextChoices):
         READY = "ready", "Ready"
-        DRAINED = "drained", "Drained"  # by an operator: what runs is moved away, nothing new starts
+        DRAINED = "drained", "Drained"  # by an operator: what runs goes on until it ends, nothing new starts
         CLOSED = "closed", "Closed"  # as observed: what runs goes on, nothing new starts
         DOWN = "down", "Down"  # as observed
 
@@ -170,6 +170,8 @@ class Node(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.READY)
     state_reason = models.CharField(max_length=200, blank=True)
     state_since = models.DateTimeField(db_default=Now())
+    # When what still runs on a drained node is stopped; None: it finishes, or was stopped.
+    drain_deadline = models.DateTimeField(null=True, blank=True)
     # Of real GPUs, their UUIDs in index order; empty for declared virtual ones.
     gpu_uuids = ArrayField(models.CharField(max_length=80), default=list, blank=True)
     # In Kubernetes: the machine, which may be several nodes here when its GPUs are cut into several kinds

@@ -199,5 +199,5 @@ def end(lab: Lab, job: Job) -> None:
 
 
 def drain(lab: Lab, node: Node) -> None:
-    drain_node(actor=lab.people.olga, node=node, reason="")
+    drain_node(actor=lab.people.olga, node=node, reason="", mode="now")
     lab.work()

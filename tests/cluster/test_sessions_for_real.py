@@ -42,7 +42,7 @@ def lab(
     settings.FAIRLOT_PORTAL_FROM = whereabouts.read([f"{real_node.network}.1"])
     with attached_lab(deployed.flattened(fairlot), admin) as made:
         for other in Node.objects.filter(cluster=made.cluster).exclude(host=real_node.name):
-            drain_node(actor=made.people.olga, node=other, reason="it only plays containers")
+            drain_node(actor=made.people.olga, node=other, reason="it only plays containers", mode="now")
         yield made
 
 

@@ -126,7 +126,7 @@ def test_the_nodes_page_follows_a_node_that_drains(
 ) -> None:
     """Its part hears of the cluster, what empties the node tells the cluster's pages, and it is fetched alone."""
     olga, node = browser_of(scene.people.olga), scene.world.lease(scene.job).held_gpus.first().node
-    drain_node(actor=scene.people.olga, node=node, reason="new fan")
+    drain_node(actor=scene.people.olga, node=node, reason="new fan", mode="now")
 
     def row(html: str) -> str:
         return " ".join(html.partition(f'id="node-{node.pk}"')[2].partition("</tr>")[0].split())
@@ -150,7 +150,7 @@ def test_the_nodes_page_follows_a_node_that_drains(
 
 
 def test_what_was_refused_is_not_refreshed_away(scene: Scene, place, browser_of) -> None:
-    refused = send(browser_of(scene.people.olga), place, "/admin/nodes/{node}/drain/", {"reason": " "})
+    refused = send(browser_of(scene.people.olga), place, "/admin/clusters/{cluster}/pause/", {"reason": " "})
     assert 'id="nodes-body"' in refused.content.decode()
     assert "data-live=" not in refused.content.decode()
 
@@ -165,6 +165,53 @@ def test_operators_drain_and_pause(scene, place, browser_of) -> None:
     for path, form, verb in OPERATOR_VERBS:
         assert send(olga, place, path, form).status_code == 302
         assert AuditEvent.objects.latest("id").verb == verb
+
+
+def test_a_drain_is_asked_for_on_a_page_that_lists_whom_it_concerns(scene, browser_of) -> None:
+    olga = browser_of(scene.people.olga)
+    node = scene.world.lease(scene.job).held_gpus.first().node
+    path = f"/admin/nodes/{node.pk}/drain/"
+    assert f'href="{path}"' in olga.get("/admin/nodes/").content.decode()
+    page = olga.get(path).content.decode()
+    for told in ("supernova", "Training", "Astro", "bob", "1 job", 'value="finish" checked'):
+        assert told in page, told
+    over = olga.post(path, {"reason": "fan", "mode": "deadline", "deadline": "2001-01-01T00:00"})
+    assert over.status_code == 422
+    assert "The deadline must be in the future." in over.content.decode()
+    assert 'value="deadline" checked' in over.content.decode()
+    assert olga.post(path, {"reason": "fan", "mode": "deadline"}).status_code == 422
+    far = {"reason": "fan", "mode": "deadline", "deadline": "2100-01-01T00:00"}
+    assert olga.post(path, far).status_code == 302
+    nodes = " ".join(olga.get("/admin/nodes/").content.decode().split())
+    assert "Draining" in nodes
+    assert "What still runs is stopped at" in nodes
+    assert scene.world.states([scene.job]) == ["running"]
+    assert olga.post(f"/admin/nodes/{node.pk}/return/").status_code == 302
+    node.refresh_from_db()
+    assert (node.state, node.drain_deadline) == ("ready", None)
+
+
+def test_the_api_drains_as_the_page_does(scene, browser_of) -> None:
+    olga, alice = browser_of(scene.people.olga), browser_of(scene.people.alice)
+    node = scene.world.lease(scene.job).held_gpus.first().node
+    path = f"/api/v1/clusters/lab/nodes/{node.name}/drain"
+    found = olga.get(path).json()
+    assert [(one["name"], one["team"], one["owner"]) for one in found["jobs"]] == [
+        ("supernova", "astro", "bob")
+    ]
+    assert (found["hidden_jobs"], found["state"]) == (0, "ready")
+
+    def drain(client: Client, **how: str):
+        return client.post(path, how, content_type="application/json")
+
+    assert drain(alice, reason="fan").status_code == 404
+    assert drain(olga, reason="fan", mode="deadline").status_code == 409
+    assert drain(olga, reason="fan", mode="gently").status_code == 422
+    drained = drain(olga, reason="fan", mode="deadline", deadline="2100-01-01T00:00:00Z").json()
+    assert (drained["state"], drained["drain_deadline"]) == ("drained", "2100-01-01T00:00:00Z")
+    assert olga.delete(path).json()["state"] == "ready"
+    assert drain(olga, reason="fan", mode="now").status_code == 200
+    assert scene.world.states([scene.job]) == ["stopping"]
 
 
 def test_a_pause_is_confirmed_with_a_reason_that_who_waits_reads(scene, place, browser_of) -> None:

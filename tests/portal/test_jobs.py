@@ -341,6 +341,6 @@ def test_amounts_of_one_column_have_the_same_digits() -> None:
 
 
 def test_a_node_that_is_away_says_why_and_since_when(scene: Scene, browser_of) -> None:
-    drain_node(actor=scene.people.olga, node=scene.node, reason="fan change")
+    drain_node(actor=scene.people.olga, node=scene.node, reason="fan change", mode="now")
     text = browser_of(scene.people.bob).get(reverse("cluster")).content.decode()
     assert "fan change · <time" in text

@@ -163,7 +163,8 @@ class Walk:
     def drain_or_return(self) -> None:
         node = self._any(Node.objects.filter(cluster=self.cluster))
         if node.state == Node.State.READY:
-            drain_node(actor=self.people.olga, node=node, reason="")
+            mode = self.chance.choice(["finish", "now"])
+            drain_node(actor=self.people.olga, node=node, reason="", mode=mode)
         else:
             return_node(actor=self.people.olga, node=node)
 

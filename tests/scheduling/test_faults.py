@@ -257,7 +257,7 @@ def test_a_cancel_after_a_withdrawn_promise_kills_the_frozen_processes_themselve
 def test_a_drain_ends_what_is_frozen_on_the_node() -> None:
     lab = world(v100=4, slicing="freeze")
     job, lease = frozen(lab)
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan", mode="now")
     job.refresh_from_db()
     assert (job.state, job.frozen) == (Job.State.SUSPENDED, False)
     assert lease.operations.filter(verb=Operation.Verb.STOP, done_at=None).exists()
@@ -270,7 +270,7 @@ def test_a_drain_stops_what_is_just_being_frozen() -> None:
     lab.contest(job)
     lease = lab.lease(job)
     assert lease.operations.filter(verb=Operation.Verb.FREEZE).exists()
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan", mode="now")
     assert lease.operations.filter(verb=Operation.Verb.STOP).exists()
 
 
@@ -320,7 +320,7 @@ def test_a_promise_that_begins_ahead_of_a_clock_set_back_can_be_taken_back(lab: 
     job = lab.submit(lab.people.bob, lab.people.astro)
     lab.fill()
     lease = lab.age(lab.lease(job), -600)
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan", mode="now")
     lease.refresh_from_db()
     assert lease.state == Lease.State.STOPPING
     assert leases.close_never_started(cluster_id=lab.cluster.pk, lease_ids=[lease.pk]) == {lease.pk}

@@ -179,7 +179,7 @@ def test_a_job_behind_others_is_told_not_now_with_numbers(lab: World) -> None:
 
 
 def test_a_job_that_waits_for_a_drained_node_names_it(lab: World) -> None:
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(name="a100-0"), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(name="a100-0"), reason="fan", mode="now")
     job = lab.submit(lab.people.bob, lab.people.astro, generations=["A100"])
     lab.quantum()
     job.refresh_from_db()

@@ -74,7 +74,7 @@ def test_who_is_stopped_for_a_drain_says_so_wherever_it_goes_on_later() -> None:
     lab = world(v100=1, a100=1)
     job = start(lab)
     held = lab.lease(job).generation
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(generation=held), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(generation=held), reason="fan", mode="now")
     lab.carry_out()
     lab.fill()
     lab.carry_out()
@@ -121,7 +121,7 @@ def test_the_promise_goes_when_the_gang_ends_on_its_way(end: End) -> None:
 
 def test_the_promise_goes_when_the_node_is_drained_that_the_gang_goes_to() -> None:
     lab, jobs = two_that_swap()
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(name="a100-0"), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(name="a100-0"), reason="fan", mode="now")
     going = next(job for job in jobs if job.leases.earliest("epoch").generation == lab.people.v100)
     assert opened(going) == [("stopping", "V100")]
     lab.carry_out()

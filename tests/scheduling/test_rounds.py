@@ -105,7 +105,7 @@ def test_a_promise_that_a_later_round_does_not_renew_is_withdrawn() -> None:
     lab.contest(old)
     assert lab.lease(new).state == Lease.State.PROMISED
     pause_cluster(actor=lab.people.olga, cluster=lab.cluster, reason="new switch")
-    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan")
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fan", mode="now")
     lease = lab.lease(new)
     assert (lease.state, lease.held_gpus.count()) == (Lease.State.CLOSED, 0)
     assert lab.states([new]) == [Job.State.QUEUED]
@@ -244,7 +244,7 @@ def test_a_drained_node_is_cleared_and_its_jobs_go_on_elsewhere() -> None:
     lab.fill()
     lab.carry_out()
     node = lab.cluster.nodes.get()
-    drain_node(actor=lab.people.olga, node=node, reason="new fan")
+    drain_node(actor=lab.people.olga, node=node, reason="new fan", mode="now")
     lab.carry_out()
     lab.quantum()
     job.refresh_from_db()
