@@ -53,8 +53,12 @@ def export(
     form: Literal["sacct.txt", "xdmod.txt", "jobs.csv", "jobs.json"],
     days: Query[schemas.Days],
     team: str = "",
+    *,
     anonymous: Literal["", "1"] = "",
+    all: Literal["", "whole"] = "",  # noqa: A002
 ) -> HttpResponseBase:
-    """Jobs for other tools, as a stream: all for operators, their own teams' for managers."""
+    """Jobs for other tools, as a stream: all for operators, their own teams' for managers.
+
+    Jobs are cut where the period begins and ends, so that files of adjoining periods add up, unless `all=whole`."""
     request.user = request.auth
     return exports.export(request, form)

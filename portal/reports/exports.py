@@ -17,7 +17,10 @@ from scheduling.exports.reading import exportable_tenants
 
 @require_GET
 def export(request: HttpRequest, form: str) -> HttpResponseBase:
-    """Of `?team=` with all below it, or of all that the reader may export; `anonymous=1` has pseudonyms."""
+    """Of `?team=` with all below it, or of all that the reader may export; `anonymous=1` has pseudonyms.
+
+    Jobs are cut where the period begins and ends, unless `all=whole`.
+    """
     if form not in FORMS or not may_export(request.user):
         raise Http404
     tenant = None
@@ -30,6 +33,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
         period.ends,
         tenant=tenant,
         anonymous=request.GET.get("anonymous") == "1",
+        whole=request.GET.get("all") == "whole",
     )
     stem, _, ending = form.partition(".")
     name = f"fairlot-{stem}-{period.in_a_name}.{ending}"

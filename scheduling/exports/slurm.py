@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from accounting.texts import one_line
 from scheduling.backends.base import End
 from scheduling.exports.reading import Told, Turn
-from scheduling.models import Job, Lease
+from scheduling.models import Job
 
 SACCT = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Cluster", "Partition", "QOS", "State", "Submit", "Eligible",
@@ -51,18 +52,14 @@ def sacct_head() -> str:
 
 
 def sacct_lines(told: Told, now: datetime, generations: Mapping[int, str]) -> list[str]:
-    """The job's line and one for each of its turns, as steps named JOB.TURN."""
-    job, last = told.job, told.turns[-1] if told.turns else None
-    ran = sum((_lasted(turn.lease, now) for turn in told.turns), timedelta())
-    whole = _common(told, last, job_state(job), generations) | _times(
-        job.created_at, job.first_started_at, job.ended_at, ran
-    )
-    lines = [_line(SACCT, whole | {"Restarts": str(max(len(told.turns) - 1, 0))})]
+    """Each turn as `sacct --duplicates` shows a requeued job, with a step JOB.TURN; and the job while it waits."""
+    lines = []
     for turn in told.turns:
-        number = f"{job.pk}.{turn.lease.epoch}"
-        lines.append(
-            _line(SACCT, _of_turn(told, turn, now, generations) | {"JobID": number, "JobIDRaw": number})
-        )
+        line = _of_turn(told, turn, now, generations) | {"Restarts": str(turn.number - 1)}
+        step = f"{told.job.pk}.{turn.lease.epoch}"
+        lines += [_line(SACCT, line), _line(SACCT, line | {"JobID": step, "JobIDRaw": step})]
+    if not told.turns or (told.there.goes_on and not told.turns[-1].held.goes_on):
+        lines.append(_line(SACCT, _without_gpus(told, now, generations)))
     return lines
 
 
@@ -72,31 +69,38 @@ def shredder_line(told: Told, now: datetime, generations: Mapping[int, str]) -> 
     return _line(SHREDDER, _of_turn(told, turn, now, generations))
 
 
-def job_state(job: Job) -> str:
-    if job.state == J.FAILED and job.end_reason == End.LOST:
+def job_state(told: Told) -> str:
+    if told.state == J.FAILED and told.job.end_reason == End.LOST:
         return "NODE_FAIL"
-    return STATES[Job.State(job.state)]
+    return STATES[Job.State(told.state)]
 
 
-def turn_state(lease: Lease, job: Job) -> str:
-    """Of an open one, what it does; of a closed one, why it ended."""
-    if lease.state != Lease.State.CLOSED:
+def turn_state(told: Told, turn: Turn) -> str:
+    """While it goes on, what it does; then why it ended, the last one of a cancelled job for that."""
+    if turn.held.goes_on:
         return "RUNNING"
-    if lease.end_reason in TURN_STATES:
-        return TURN_STATES[lease.end_reason]
-    return "CANCELLED" if job.state == J.CANCELLED and lease.epoch == job.epoch else "PREEMPTED"
+    if told.state == J.CANCELLED and turn.is_last:
+        return "CANCELLED"
+    return TURN_STATES.get(turn.lease.end_reason, "PREEMPTED")
 
 
 def _of_turn(told: Told, turn: Turn, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
-    lease = turn.lease
-    return _common(told, turn, turn_state(lease, told.job), generations) | _times(
-        turn.waits_since, lease.held_from, lease.held_until, _lasted(lease, now)
-    )
+    times = _times(turn.waits_since, turn.held.begins, turn.held.ends, now)
+    return _common(told, turn, turn_state(told, turn), generations) | times
+
+
+def _without_gpus(told: Told, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:
+    """The job while it waits, or where it ended before it got GPUs."""
+    ended = None if told.there.goes_on else told.there.ends
+    times = _times(told.waits_since, None, ended, now)
+    return _common(told, None, job_state(told), generations) | times | {"Restarts": str(told.turns_over)}
 
 
 def _common(told: Told, turn: Turn | None, state: str, generations: Mapping[int, str]) -> dict[str, str]:
     job = told.job
-    ended = job.state in Job.ENDED and (turn is None or turn.lease.epoch == job.epoch)
+    ended = told.state in Job.ENDED and (turn is None or turn.is_last)
+    # One a worker where the spec names none: XDMoD warns of jobs without processors.
+    cpus = str(math.ceil(round(job.workers * (told.cpu or 1), 6)))
     return {
         "JobID": str(job.pk),
         "JobIDRaw": str(job.pk),
@@ -117,14 +121,14 @@ def _common(told: Told, turn: Turn | None, state: str, generations: Mapping[int,
         "NodeList": ",".join(turn.nodes) if turn and turn.nodes else NO_NODES,
         "ExitCode": _exit_code(job) if ended else "0:0",
         "Priority": str(job.priority),
-        # What Fairlot does not know, and the shredder wants as numbers.
-        "NCPUS": "0",
-        "ReqCPUS": "0",
+        "NCPUS": cpus,
+        "ReqCPUS": cpus,
     }
 
 
-def _times(submit: datetime, start: datetime | None, end: datetime | None, ran: timedelta) -> dict[str, str]:
-    seconds = round(ran.total_seconds())
+def _times(submit: datetime, start: datetime | None, end: datetime | None, now: datetime) -> dict[str, str]:
+    """Elapsed is from the second of the start to that of the end, so that parts of a turn add up to it."""
+    seconds = 0 if start is None else max(_second(end or now) - _second(start), 0)
     return {
         "Submit": _moment(submit),
         "Eligible": _moment(submit),
@@ -135,8 +139,9 @@ def _times(submit: datetime, start: datetime | None, end: datetime | None, ran: 
     }
 
 
-def _lasted(lease: Lease, now: datetime) -> timedelta:
-    return max((lease.held_until or now) - (lease.held_from or now), timedelta())
+def _second(at: datetime) -> int:
+    """As `_moment` shows it."""
+    return int(at.replace(microsecond=0).timestamp())
 
 
 def elapsed(seconds: int) -> str:

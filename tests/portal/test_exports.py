@@ -7,26 +7,34 @@ import io
 import itertools
 import json
 import re
+from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from html import unescape
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
+from django.db import transaction
 from django.test import AsyncClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from accounting.clock import now_from_database
 from accounting.models import Membership, User
-from scheduling.exports import FORMS, Selection, export_lines, reading
+from accounting.tariff import MICROSECOND
+from scheduling.exports import FORMS, Selection, export_lines, forms, reading
 from scheduling.exports.slurm import SACCT, SHREDDER
 from scheduling.models import Job, Lease
 from tests.portal.scene import SECRETS, Scene
-from tests.scheduling.bygone import hours, ran, waited
+from tests.scheduling.bygone import had, hours, ran, waited
 from tests.scheduling.world import World, world
 
 WIDE = "period=dates&from=2020-01-01&to=2199-12-31"
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 LONG = Selection(NOON - timedelta(days=10), NOON + timedelta(days=10), None)
 
 
@@ -80,24 +88,20 @@ def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
     rows = {row["JobID"]: row for row in sacct()}
     first, second, third = (str(job.pk) for job in jobs)
     assert set(rows) == {first, f"{first}.1", f"{first}.2", second, f"{second}.1", third}
-    whole = rows[first]
-    assert whole["JobName"] == "train me "
-    assert (whole["User"], whole["Account"], whole["Priority"], whole["Restarts"]) == (
-        "bob",
-        "astro",
-        "3",
-        "1",
-    )
-    assert [moment(whole[name]) for name in ("Submit", "Start", "End")] == [
-        NOON,
-        NOON + hours(1),
-        NOON + hours(31),
+    turns = [row for row in sacct() if row["JobID"] == first]
+    assert {row["JobName"] for row in turns} == {"train me "}
+    assert {(row["User"], row["Account"], row["Priority"]) for row in turns} == {("bob", "astro", "3")}
+    assert [[moment(row[name]) for name in ("Submit", "Start", "End")] for row in turns] == [
+        [NOON, NOON + hours(1), NOON + hours(2)],
+        [NOON + hours(2), NOON + hours(4), NOON + hours(31)],
     ]
-    assert whole["Elapsed"] == "1-04:00:00"  # what it held, without the time between its turns
-    assert (whole["State"], whole["ExitCode"]) == ("COMPLETED", "0:0")
-    assert whole["AllocTRES"] == "gres/gpu=4,gres/gpu:v100=4,node=1"
-    assert whole["ReqTRES"] == "gres/gpu=4,node=2"
-    assert (rows[f"{first}.1"]["State"], rows[f"{first}.1"]["NodeList"]) == ("PREEMPTED", "v100-0,v100-1")
+    assert [(row["Elapsed"], row["Restarts"], row["State"], row["ExitCode"]) for row in turns] == [
+        ("01:00:00", "0", "PREEMPTED", "0:0"),
+        ("1-03:00:00", "1", "COMPLETED", "0:0"),
+    ]
+    assert turns[1]["AllocTRES"] == "gres/gpu=4,gres/gpu:v100=4,node=1"
+    assert turns[1]["ReqTRES"] == "gres/gpu=4,node=2"
+    assert rows[f"{first}.1"]["NodeList"] == "v100-0,v100-1"
     assert rows[f"{first}.2"]["NNodes"] == "1"
     assert (rows[second]["State"], rows[second]["ExitCode"]) == ("FAILED", "0:9")
     assert rows[second]["ReqTRES"] == "gres/gpu=1,gres/gpu:v100=1,node=1"
@@ -105,13 +109,158 @@ def test_sacct_lines_are_read_back(jobs: list[Job]) -> None:
     assert [waiting[name] for name in ("State", "Start", "End", "NodeList")] == [
         "PENDING", "Unknown", "Unknown", "None assigned",
     ]  # fmt: skip
-    for number, row in rows.items():
-        assert seconds(row["Elapsed"]) == int(row["ElapsedRaw"])
-        if "." in number:
-            assert moment(row["End"]) - moment(row["Start"]) == timedelta(seconds=int(row["ElapsedRaw"]))
-        else:
-            steps = [other for key, other in rows.items() if key.startswith(f"{number}.")]
-            assert int(row["ElapsedRaw"]) == sum(int(step["ElapsedRaw"]) for step in steps)
+    assert [row for row in sacct() if "." in row["JobID"]] == [
+        row | {"JobID": step["JobID"], "JobIDRaw": step["JobIDRaw"]}
+        for row, step in zip([*turns, rows[second]], [rows[f"{first}.1"], rows[f"{first}.2"], rows[f"{second}.1"]],
+                             strict=True)
+    ]  # fmt: skip
+
+
+def is_consistent(row: dict[str, str]) -> bool:
+    """Whether what it lasted is from its start to its end, where it has both."""
+    if "Unknown" in (row["Start"], row["End"]):
+        return True
+    return moment(row["End"]) - moment(row["Start"]) == timedelta(seconds=seconds(row["Elapsed"]))
+
+
+# Microseconds without GPUs and with them, and why the turn ended.
+turns = st.tuples(
+    st.integers(0, 9 * 10**10), st.integers(0, 9 * 10**10), st.sampled_from(["stopped", "lost", "drained"])
+)
+histories = st.lists(
+    st.tuples(
+        st.integers(0, 3 * 10**11),
+        st.lists(turns, max_size=4),
+        st.sampled_from(["succeeded", "cancelled", "waits", "runs"]),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def lasts(one: Any) -> int:
+    return one[0] + sum(gap + lasted for gap, lasted, _ in one[1])
+
+
+def lived(lab: World, history: list[Any]) -> None:
+    """Stores jobs that came so many microseconds after noon, with their turns."""
+    for came, held, became, workers in history:
+        at = NOON + came * MICROSECOND
+        job = waited(lab, lab.people.bob, lab.people.astro, at, gpus=2, workers=workers)
+        leases = []
+        for epoch, (gap, lasted, why) in enumerate(held, 1):
+            begins = at + gap * MICROSECOND
+            at = begins + lasted * MICROSECOND
+            had(job, begins, at, lab.people.v100)
+            leases.append(
+                Lease(job=job, cluster=lab.cluster, epoch=2 * epoch, generation=lab.people.v100, gpus=2 * workers,
+                      state="closed", held_from=begins, held_until=at, end_reason=why)
+            )  # fmt: skip
+        if became == "runs" and leases:
+            leases[-1].state, leases[-1].held_until, leases[-1].end_reason = "running", None, ""
+        elif became == "succeeded" and leases:
+            leases[-1].end_reason = "succeeded"
+            job.state, job.ended_at, job.exit_code = "succeeded", at, 0
+        elif became == "cancelled":
+            job.state, job.ended_at = "cancelled", at + hours(1)
+        job.epoch = 2 * len(leases) + 1
+        job.save()
+        Lease.objects.bulk_create(leases)
+
+
+def sums(*parts: Selection) -> dict[str, Any]:
+    """What the files say together, after a look at each line of them."""
+    found: dict[str, Any] = defaultdict(Decimal)
+    found["ends"] = Counter()
+    for part in parts:
+        for row in sacct(part):
+            assert is_consistent(row)
+            for name in ("Start", "End"):
+                within = row[name] == "Unknown" or part.begins - SECOND < moment(row[name]) <= part.ends
+                assert part.whole or within
+            kind = "step" if "." in row["JobID"] else "job"
+            gpus = int(re.search(r"gres/gpu=(\d+)", row["ReqTRES"])[1])
+            found[f"{kind}: elapsed"] += int(row["ElapsedRaw"])
+            found[f"{kind}: GPU-seconds"] += gpus * int(row["ElapsedRaw"])
+            if kind == "job" and row["State"] not in {"RUNNING", "PENDING", "PREEMPTED", "NODE_FAIL"}:
+                found["ends"]["line", row["JobID"], row["State"]] += 1
+        for row in csv.DictReader(io.StringIO(text_of("jobs.csv", part))):
+            for name in ("elapsed_seconds", "wall_seconds", "wait_seconds", "gpu_seconds"):
+                found[name] += Decimal(row[name])
+            if row["start_time"] and row["end_time"]:
+                lasted = datetime.fromisoformat(row["end_time"]) - datetime.fromisoformat(row["start_time"])
+                assert Decimal(row["elapsed_seconds"]) == Decimal(str(lasted.total_seconds()))
+            if row["exit_state"] not in {"RUNNING", "PENDING"}:
+                found["ends"]["row", row["job_id"], row["exit_state"]] += 1
+    return found
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(histories, st.lists(st.integers(1, 10**12 - 1), max_size=4, unique=True), st.booleans())
+def test_files_of_adjoining_periods_add_up(
+    lab: World, history: list[Any], cuts: list[int], is_over: bool
+) -> None:
+    """Whatever jobs did, wherever they are cut, and whether the last period is over or not."""
+    ends = NOON + 10**12 * MICROSECOND
+    now = ends + hours(400 if is_over else -30)
+    bounds = [NOON, *(NOON + cut * MICROSECOND for cut in sorted(cuts)), ends]
+    with transaction.atomic(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forms, "now_from_database", lambda: now)
+        lived(lab, history if is_over else [one for one in history if lasts(one) < 8 * 10**11])
+        whole = sums(Selection(NOON, ends, None))
+        assert sums(*(Selection(a, b, None) for a, b in itertools.pairwise(bounds))) == whole
+        micros = sum(
+            one.gpus
+            * max((min(one.held_until or now, ends, now) - max(one.held_from, NOON)) // MICROSECOND, 0)
+            for one in Lease.objects.all()
+        )
+        assert whole["gpu_seconds"] == Decimal(micros).scaleb(-6)
+        assert whole["job: GPU-seconds"] == whole["step: GPU-seconds"]
+        assert max(whole["ends"].values(), default=1) == 1
+        transaction.set_rollback(True)
+
+
+def test_a_job_over_midnight_is_in_both_days_with_its_part(lab: World, jobs: list[Job]) -> None:
+    """And whole in both where that is asked for."""
+    midnight = NOON + hours(12)
+    days = [Selection(midnight - hours(24), midnight, None), Selection(midnight, midnight + hours(24), None)]
+    first = str(jobs[0].pk)
+    told = [
+        [(row["Start"], row["End"], row["State"]) for row in sacct(day) if row["JobID"] == first]
+        for day in days
+    ]
+    assert told == [
+        [
+            ("2026-05-04T13:00:00", "2026-05-04T14:00:00", "PREEMPTED"),
+            ("2026-05-04T16:00:00", "2026-05-05T00:00:00", "RUNNING"),
+        ],
+        [("2026-05-05T00:00:00", "2026-05-05T19:00:00", "COMPLETED")],
+    ]
+    rows = [json.loads(text_of("jobs.json", day))[0] for day in days]
+    assert [(row["state"], row["end_time"], row["wall_seconds"], row["turns"]) for row in rows] == [
+        ("running", "2026-05-05T00:00:00+00:00", 9 * 3600, 2),
+        ("succeeded", "2026-05-05T19:00:00+00:00", 19 * 3600, 1),
+    ]
+    whole = [json.loads(text_of("jobs.json", replace(day, whole=True)))[0] for day in days]
+    assert [row["wall_seconds"] for row in whole] == [28 * 3600] * 2
+
+
+def test_the_last_turn_of_a_job_that_was_cancelled_between_two_is_cancelled(lab: World) -> None:
+    job = waited(lab, lab.people.bob, lab.people.astro, NOON, spec={"cpu": 2.5}, workers=3, gpus=1)
+    node = lab.cluster.nodes.get(name="v100-0")
+    for begins in (1, 4):
+        ran(job, NOON + hours(begins), NOON + hours(begins + 1), node, node, node, why="stopped")
+    Job.objects.filter(pk=job.pk).update(state="cancelled", ended_at=NOON + hours(9), epoch=5)
+    assert [row["State"] for row in sacct() if "." not in row["JobID"]] == ["PREEMPTED", "CANCELLED"]
+    assert [(row["State"], row["NCPUS"]) for row in shredded()] == [("PREEMPTED", "8"), ("CANCELLED", "8")]
+    before, after = Selection(NOON, NOON + hours(8), None), Selection(NOON + hours(8), LONG.ends, None)
+    assert [row["State"] for row in sacct(before) if "." not in row["JobID"]] == [
+        "PREEMPTED", "PREEMPTED", "PENDING",
+    ]  # fmt: skip
+    assert [(row["State"], row["Start"], row["Elapsed"]) for row in sacct(after)] == [
+        ("CANCELLED", "Unknown", "00:00:00")
+    ]
 
 
 def shredded(selection: Selection = LONG) -> list[dict[str, str]]:
@@ -121,6 +270,8 @@ def shredded(selection: Selection = LONG) -> list[dict[str, str]]:
         row = dict(zip(SHREDDER, line.split("|", len(SHREDDER) - 1), strict=True))
         assert "." not in row["JobID"]
         assert row["End"] != "Unknown"
+        assert is_consistent(row)
+        assert int(row["NCPUS"]) >= 1
         assert row["NodeList"] != "None assigned"
         assert row["State"].split(" ")[0] in {"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "PREEMPTED"}
         assert re.search(r"gres/gpu=(\d+)", row["AllocTRES"])
@@ -259,7 +410,11 @@ def test_managers_export_their_own_teams_operators_all(scene: Scene, form: str) 
     ):
         job = waited(scene.world, owner, team, then, name=name)
         ran(job, then + hours(1), then + hours(2), scene.node)
-    for address in (f"/usage/{form}?{WIDE}", f"/api/v1/exports/{form}?{WIDE}"):
+    for address in (
+        f"/usage/{form}?{WIDE}",
+        f"/api/v1/exports/{form}?{WIDE}",
+        f"/usage/{form}?{WIDE}&all=whole",
+    ):
         status, text = get(people.alice, address)
         assert status == 200
         assert "charlie" not in text
@@ -300,7 +455,7 @@ def test_every_button_leads_to_a_file_whichever_team_is_looked_at(scene: Scene, 
     ):
         html = browser_of(reader).get(f"/usage/?{WIDE}&team={team}").content.decode()
         links = [unescape(link) for link in re.findall(r'href="(/usage/(?:sacct|xdmod|jobs)\.[^"]+)"', html)]
-        assert len(links) == 6
+        assert len(links) == 8
         for link in links:
             assert (f"team={team}" in link, "from=2020-01-01" in link) == (kept, True)
             assert get(reader, link)[0] == 200

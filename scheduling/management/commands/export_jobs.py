@@ -22,6 +22,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--to", dest="last", required=True, type=date.fromisoformat, help="The last day.")
         parser.add_argument("--team", help="The slug of a team; with all teams below it.")
+        parser.add_argument(
+            "--whole", action=BooleanOptionalAction, help="Jobs are not cut where the period begins and ends."
+        )
         parser.add_argument("--anonymous", action=BooleanOptionalAction, help="Pseudonyms instead of names.")
 
     def handle(
@@ -31,6 +34,7 @@ class Command(BaseCommand):
         first: date,
         last: date,
         team: str | None,
+        whole: bool,
         anonymous: bool,
         **options: Any,
     ) -> None:
@@ -38,6 +42,8 @@ class Command(BaseCommand):
         if team and tenant is None:
             raise CommandError(f"There is no team {team}.")
         begins, ends = (datetime.combine(day, time(), UTC) for day in (first, last + timedelta(days=1)))
-        selection = Selection.of(None, begins, ends, tenant=tenant, anonymous=bool(anonymous))
+        selection = Selection.of(
+            None, begins, ends, tenant=tenant, anonymous=bool(anonymous), whole=bool(whole)
+        )
         for piece in export_lines(form, selection):
             self.stdout.write(piece, ending="")
