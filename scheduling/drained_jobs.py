@@ -48,7 +48,7 @@ def jobs_to_drain(node: Node, user: User) -> DrainedJobs:
     sessions = {one.pk: one for one in Session.objects.filter(job__in=[lease.job_id for lease in leases])}
     for lease in leases:
         if lease.job_id in sessions:
-            latest = clocks_of(sessions[lease.job_id], lease.job).ends
+            latest = clocks_of(sessions[lease.job_id], lease.job, now).ends
             ends |= {lease.job_id: latest} if latest else {}
     seen = []
     for lease in leases:

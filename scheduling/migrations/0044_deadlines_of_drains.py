@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scheduling", "0042_uids_of_teams")]
+    dependencies = [("scheduling", "0043_graces_and_failures")]
 
     operations = [
         migrations.AddField(
