@@ -49,7 +49,7 @@ MOST_TRIES = 120
 SUMS_OF_BILLS = """
     INSERT INTO accounting_archivedhour (
         book, month, hour, tenant_id, generation_id, currency, price_per_gpu_hour, correction_id, anew_by_id,
-        gpu_seconds, cost, charged, brought)
+        gpu_seconds, cost, charged, brought, idle, preemptible, borrowed)
     SELECT segment.book, segment.month, date_trunc('hour', lower(segment.period), 'UTC'), segment.tenant_id,
            segment.generation_id, segment.currency, segment.price_per_gpu_hour, corrected.transaction_id,
            (SELECT earlier_one.transaction_id
@@ -59,7 +59,8 @@ SUMS_OF_BILLS = """
              WHERE segment.version > 0 AND earlier.month = segment.month AND earlier.lease_id = segment.lease_id
                AND earlier.period = segment.period AND earlier.version = segment.version - 1),
            sum(segment.gpu_seconds), sum(segment.cost), coalesce(sum(charge.amount), 0),
-           coalesce(sum(charge.amount) FILTER (WHERE charge.transaction_id = segment.transaction_id), 0)
+           coalesce(sum(charge.amount) FILTER (WHERE charge.transaction_id = segment.transaction_id), 0),
+           coalesce(sum(charge.idle), 0), coalesce(sum(charge.preemptible), 0), coalesce(sum(charge.borrowed), 0)
       FROM accounting_usagesegment segment
       LEFT JOIN accounting_classcharge charge ON charge.segment_id = segment.id AND charge.month = segment.month
       LEFT JOIN accounting_correctedsegment corrected

@@ -13,8 +13,8 @@ from accounting.models.ledger import LedgerTransaction
 from accounting.models.tenants import Tenant, User
 
 
-def _amount() -> models.DecimalField[Any, Any]:
-    return models.DecimalField(max_digits=24, decimal_places=6)
+def _amount(**more: Any) -> models.DecimalField[Any, Any]:
+    return models.DecimalField(max_digits=24, decimal_places=6, **more)
 
 
 class ByHourQuerySet(models.QuerySet["models.Model"]):
@@ -176,6 +176,10 @@ class ArchivedHour(models.Model):
     cost = _amount()
     charged = _amount()
     brought = _amount()
+    # GPU-seconds in classes with a price of their own; an earlier release archived none.
+    idle = _amount(default=0)
+    preemptible = _amount(default=0)
+    borrowed = _amount(default=0)
 
     objects = ByHourQuerySet.as_manager()
 

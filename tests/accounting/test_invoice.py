@@ -18,6 +18,7 @@ from accounting.invoice import Line, lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
 from accounting.models import UsageSegment, User
 from accounting.reports import usage_report
+from accounting.tariff import CENTS_OF_A_CENT
 from accounting.team_usage import usage_of_team
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.test_class_prices import price_all, set_prices
@@ -67,8 +68,15 @@ def from_segments(cast: Cast) -> dict[tuple[str, Decimal], tuple[Decimal, Decima
     return {key: (value[0], value[1]) for key, value in sums.items()}
 
 
-def as_told(lines: list[Line]) -> dict[tuple[str, Decimal], tuple[Decimal, Decimal]]:
-    return {(line.generation, line.price): (line.gpu_seconds, line.cost) for line in lines}
+def assert_as_told(lines: list[Line], wanted: dict[tuple[str, Decimal], tuple[Decimal, Decimal]]) -> None:
+    """Each line is time × price, and what each segment was rounded by is in none of them but that for rounding."""
+    priced = [line for line in lines if line.price is not None]
+    assert {(one.generation, one.price): one.gpu_seconds for one in priced} == {
+        key: seconds for key, (seconds, _) in wanted.items()
+    }
+    for one in priced:
+        assert one.cost == (one.gpu_seconds * one.price / 3600).quantize(CENTS_OF_A_CENT)
+        assert abs(one.cost - wanted[one.generation, one.price][1]) < Decimal("0.01")
 
 
 @pytest.mark.parametrize("closed", [0, 15, 60])
@@ -80,10 +88,11 @@ def test_lines_are_what_the_segments_say_and_sum_to_the_ledger(booked: Cast, clo
             wrong = UsageSegment.objects.filter(lease_id__in=[2, 4]).select_related("generation")
             actions.take_back_usage(actor=booked.ada, segments=list(wrong), reason="a test")
         lines = lines_of(booked.bob, *wide, booked.astro)
-        assert as_told(lines) == from_segments(booked)
+        assert_as_told(lines, from_segments(booked))
         sums = sum(line.gpu_seconds for line in lines), sum(line.cost for line in lines)
         assert sums == in_ledger([booked.astro])
-        assert len({line.price for line in lines if line.generation == "A100"}) == (1 if corrected else 3)
+        prices = {line.price for line in lines if line.generation == "A100" and line.kind == "owned"}
+        assert len(prices) == (1 if corrected else 3)
     assert lines_of(booked.charlie, *wide, booked.astro) == []
 
 
@@ -147,7 +156,7 @@ def test_whoever_sees_no_team_sees_no_line(booked: Cast) -> None:
     assert lines_of(stranger, NOON, NOON + HOUR, booked.astro) == []
 
 
-def test_what_prices_of_classes_change_is_a_line_of_its_own(cast: Cast) -> None:
+def test_each_class_is_a_line_of_its_own_time_and_price(cast: Cast) -> None:
     set_prices(cast, per_gpu_hour=3, borrowed=1)
     book(cast, lease_id=1, gpus=4)
     book(cast, lease_id=2, gpus=2, ends=NOON + HOUR)
@@ -156,25 +165,48 @@ def test_what_prices_of_classes_change_is_a_line_of_its_own(cast: Cast) -> None:
     price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(3600)}, {}, {}))
     for begins, ends in ((NOON, NOON + HOUR), (NOON + minutes(7), NOON + minutes(41))):
         lines = lines_of(cast.bob, begins, ends, cast.astro)
-        assert [(line.generation, line.price) for line in lines] == [
-            ("A100", 3),
-            ("A100", None),
-            ("V100", Decimal("1.2")),
+        assert [(line.generation, line.kind, line.price) for line in lines] == [
+            ("A100", "owned", 3),
+            ("A100", "borrowed", 1),
+            ("V100", "owned", Decimal("1.2")),
         ]
         (total,) = usage_report(cast.bob, begins, ends, tenant=cast.astro).totals
         assert sum(line.cost for line in lines) == total.cost
         assert sum(line.gpu_seconds for line in lines) == total.gpu_seconds
     whole = lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)
-    assert [line.cost for line in whole] == [12, -2, Decimal("0.6")]
+    assert [line.cost for line in whole] == [9, 1, Decimal("0.6")]
     wrong = UsageSegment.objects.filter(lease_id=1).select_related("generation")
     actions.take_back_usage(actor=cast.ada, segments=list(wrong), reason="a test")
     assert [line.cost for line in lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)] == [
-        6,
-        -1,
+        Decimal("4.5"),
+        Decimal("0.5"),
         Decimal("0.6"),
     ]
     (one,) = taken_back(cast.bob, NOON, NOON + HOUR, cast.astro)
     assert (one.gpu_seconds, one.cost) == (7200, 5)
+
+
+def test_a_price_that_changes_within_is_two_lines_of_the_time_of_each(cast: Cast) -> None:
+    """Even where it comes back to what it was."""
+    set_prices(cast, per_gpu_hour=3, borrowed=1)
+    for at, price, borrowed in ((20, 4, 2), (40, 3, 1)):
+        actions.set_price(
+            actor=cast.ada,
+            generation=cast.a100,
+            per_gpu_hour=Decimal(price),
+            borrowed=Decimal(borrowed),
+            since=NOON + minutes(at),
+        )
+    book(cast, gpus=2, ends=NOON + HOUR)
+    close_hours(cast, NOON, NOON + HOUR)
+    price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(1800)}, {}, {}))
+    lines = lines_of(cast.bob, NOON, NOON + HOUR, cast.astro)
+    moments = [NOON + minutes(at) for at in (0, 20, 40, 60)]
+    assert [(one.kind, one.begins, one.ends, one.price, one.gpu_seconds) for one in lines] == [
+        line
+        for begins, ends, owned, borrowed in zip(moments, moments[1:], (3, 4, 3), (1, 2, 1), strict=False)
+        for line in (("owned", begins, ends, owned, 1800), ("borrowed", begins, ends, borrowed, 600))
+    ]
 
 
 def test_the_team_that_a_correction_bills_reads_of_it(cast: Cast) -> None:

@@ -17,9 +17,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounting import actions
+from accounting.class_prices import HeldHow
 from accounting.models import Budget, BudgetChange, ClosedBook, Generation, Price, UsageSegment, User
 from accounting.reports import UsageRow, usage_report
 from accounting.spending import Held
+from accounting.tariff import CENTS_OF_A_CENT
 from portal.reports.formats.document import Kind, in_unit, shown
 from portal.reports.periods import GIVEN, ReportPeriod
 from portal.reports.statement import figures
@@ -29,6 +31,7 @@ from portal.reports.statement.tables import document_of
 from portal.reports.unsettled import PROVISIONAL
 from scheduling.models import Cluster
 from tests.accounting.booking import book as book_usage_of
+from tests.accounting.booking import close_hours, settle_hours
 from tests.accounting.test_at_once import at_once
 from tests.make import LONG_AGO
 from tests.portal.reading import sheets, tables_on, text_of
@@ -136,7 +139,8 @@ def test_heads_have_units_and_the_currency_in_every_format(rich: Scene, browser_
     alice = browser_of(rich.people.alice)
     in_xlsx = sheets(alice.get(f"/usage/statement.xlsx?{ASTRO}").content)
     heads = {title: [text for _, text in rows[0]] for title, rows in in_xlsx.items()}
-    assert heads["GPU time"] == ["GPU", "GPU-hours", "Price per GPU-hour, EUR", "Amount, EUR", "Currency"]
+    assert heads["GPU time"][:4] == ["GPU", "Class", "From", "Before"]
+    assert heads["GPU time"][4:] == ["GPU-hours", "Price per GPU-hour, EUR", "Amount, EUR", "Currency"]
     assert heads["Budgets"][-5:] == ["Budget, EUR", "Spent, EUR", "Left, EUR", "Forecast, EUR", "Currency"]
     assert heads["Entitled and received"][1:3] == ["Entitled, GPU-h", "Lent, GPU-h"]
     assert heads["Waits for GPUs"][2:] == ["Median, min", "90 %, min", "95 %, min", "Longest, min"]
@@ -367,6 +371,48 @@ def test_only_the_clusters_on_which_a_team_held_time_keep_its_statement_provisio
         settled = statement_of(viewer, team, period("2020-05-01", "2020-05-31"))
         assert not settled.is_provisional
         assert "Not settled yet" not in dict(document_of(settled).facts)
+
+
+def test_a_statement_is_recomputed_from_its_file_alone(rich: Scene, browser_of) -> None:
+    """By whoever has nothing else: each line, the total, and which price held when."""
+    cast = rich.people
+    first = datetime(2020, 5, 4, 12, tzinfo=UTC)
+    Price.objects.filter(generation=cast.a100).delete()
+    for at, until, price, borrowed in ((0, 90, "0.1717", "0.05"), (90, None, "1.23", "0.061")):
+        valid = DateTimeTZRange(
+            LONG_AGO if at == 0 else first + timedelta(minutes=at), until and first + timedelta(minutes=until)
+        )
+        Price.objects.create(
+            generation=cast.a100, per_gpu_hour=Decimal(price), borrowed=Decimal(borrowed), valid=valid
+        )
+    for lease in range(12):
+        begins = first + timedelta(minutes=7 * lease, seconds=lease)
+        book_usage_of(
+            cast, lease_id=lease, gpus=1 + lease % 3, begins=begins, ends=begins + timedelta(minutes=61)
+        )
+    close_hours(cast, first, first + timedelta(hours=3))
+    settle_hours(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal("3456.789")}, {}, {}))
+    told = browser_of(cast.alice).get(f"/usage/statement.csv?team=astro&{IN_MAY}").content.decode()
+    *lines, total = tables_of_csv(told)["lines"]
+    [rounding] = [line for line in lines if line["class"] == "Rounding"]
+    priced = [line for line in lines if line is not rounding]
+    assert {line["class"] for line in priced} == {"Owned", "Borrowed"}
+    for line in priced:
+        worth = Decimal(line["gpu_seconds"]) * Decimal(line["price_per_gpu_hour"]) / 3600
+        assert Decimal(line["amount"]) == worth.quantize(CENTS_OF_A_CENT)
+    changed = first + timedelta(minutes=90)
+    assert {(line["begins"], line["ends"], line["price_per_gpu_hour"]) for line in priced} == {
+        (begins.isoformat(), ends.isoformat(), price)
+        for begins, ends, prices in (
+            (datetime(2020, 5, 1, tzinfo=UTC), changed, ("0.171700", "0.050000")),
+            (changed, datetime(2020, 6, 1, tzinfo=UTC), ("1.230000", "0.061000")),
+        )
+        for price in prices
+    }
+    assert sum(Decimal(line["amount"]) for line in lines) == Decimal(total["amount"])
+    assert sum(Decimal(line["gpu_seconds"]) for line in priced) == Decimal(total["gpu_seconds"])
+    count = UsageSegment.objects.filter(period__startswith__lt=first + timedelta(days=1)).count()
+    assert abs(Decimal(rounding["amount"])) <= (count + len(priced)) * CENTS_OF_A_CENT / 2
 
 
 def test_members_see_no_budget(rich: Scene, browser_of) -> None:

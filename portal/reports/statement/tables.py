@@ -98,23 +98,40 @@ def _tables_of(statement: Statement) -> Iterator[Table]:
 
 def _lines(statement: Statement) -> Table:
     rows = [
-        (one.generation, one.gpu_seconds, one.price, one.cost, one.currency)
-        if one.price is not None
-        else (f"{one.generation}, at several prices", one.gpu_seconds, None, one.cost, one.currency)
-        if one.gpu_seconds
-        else (f"{one.generation}, by class", None, None, one.cost, one.currency)
+        (
+            one.generation,
+            one.kind.capitalize(),
+            one.begins,
+            one.ends,
+            one.gpu_seconds if one.price is not None or one.gpu_seconds else None,
+            one.price,
+            one.cost,
+            one.currency,
+        )
         for one in statement.lines
     ]
     price = Column("price_per_gpu_hour", "Price per GPU-hour", Kind.MONEY, 6)
     return Table(
         "lines",
         "GPU time",
-        [Column("generation", "GPU"), TIME, price, AMOUNT, CURRENCY],
+        [
+            Column("generation", "GPU"),
+            Column("class", "Class"),
+            Column("begins", "From", Kind.MOMENT),
+            Column("ends", "Before", Kind.MOMENT),
+            TIME,
+            price,
+            AMOUNT,
+            CURRENCY,
+        ],
         rows,
-        totals=[("Total", one.gpu_seconds, None, one.cost, one.currency) for one in statement.totals],
-        note="What the ledger has, corrections included. An amount is the sum of what single hours and jobs cost, each "
-        "rounded by itself, so it may differ from GPU-hours times price in its last digits. By class: what idle, "
-        "preemptible and borrowed time costs less or more.",
+        totals=[
+            ("Total", None, None, None, one.gpu_seconds, None, one.cost, one.currency)
+            for one in statement.totals
+        ],
+        note="What the ledger has, corrections included. An amount is GPU-hours times price. The ledger rounds what "
+        "single hours and jobs cost, each by itself: Rounding is the difference. A price holds from one moment to "
+        "another; idle, preemptible and borrowed time may have its own, and all other time is owned.",
     )
 
 
