@@ -30,6 +30,12 @@ from accounting.sums import HOUR, correct_sums, start_of_hour
 from accounting.tariff import CENTS_OF_A_CENT, MICRO, gpu_seconds
 
 HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
+# Of segments: at their time.
+HAS_PRICES_OF_CLASSES = Exists(
+    Price.objects.filter(
+        HAS_CLASSES, generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
+    )
+)
 Stretch = tuple[datetime, datetime]
 
 
@@ -45,18 +51,28 @@ class HeldHow:
 
 
 def next_hour_to_price(*, book: int) -> datetime | None:
-    """The first closed hour that is not settled yet and in which a class had a price; None: there is none.
+    """The first closed hour that is not settled yet and in which something was billed whose class may have a price.
 
-    Hours before it are settled with that. Inside the caller's transaction.
+    None: there is none. Hours before it are settled with that, in one step however many there are. Inside the caller's
+    transaction.
     """
     require_transaction()
     closed = ClosedBook.objects.select_for_update().filter(book=book).first()
     if closed is None or closed.priced_until == closed.until:
         return None
     hours = DateTimeTZRange(closed.priced_until, closed.until)
-    first = Price.objects.filter(HAS_CLASSES, valid__overlap=hours).order_by("valid").first()
-    begins = None if first is None else first.valid.lower
-    hour = closed.until if first is None else max(closed.priced_until, start_of_hour(begins or closed.since))
+    first = None
+    if Price.objects.filter(HAS_CLASSES, valid__overlap=hours).exists():
+        billed = UsageSegment.objects.uncorrected().filter(
+            HAS_PRICES_OF_CLASSES,
+            book=book,
+            month__gte=first_of_month(closed.priced_until),
+            month__lte=first_of_month(closed.until),
+            period__startswith__gte=closed.priced_until,
+            period__startswith__lt=closed.until,
+        )
+        first = billed.order_by("period__startswith").values_list("period__startswith", flat=True).first()
+    hour = closed.until if first is None else start_of_hour(first)
     ClosedBook.objects.filter(book=book).update(priced_until=hour)
     return None if first is None else hour
 
@@ -75,13 +91,10 @@ def unsettled(
     ]
     if not waiting:
         return {}
-    has_classes = Price.objects.filter(
-        HAS_CLASSES, generation=OuterRef("generation"), valid__contains=OuterRef("period__startswith")
-    )
     billed = (
         UsageSegment.objects.uncorrected()
         .overlapping(begins, ends)
-        .filter(reduce(or_, waiting), Exists(has_classes))
+        .filter(reduce(or_, waiting), HAS_PRICES_OF_CLASSES)
     )
     if tenants is not None:
         billed = billed.filter(tenant__in=tenants)

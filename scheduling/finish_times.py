@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from accounting.bulk import array, insert_rows
 from accounting.models import Generation
@@ -39,12 +39,8 @@ HELD = """
 
 def write_finish_times(cluster_id: int, hour: datetime) -> None:
     """Of the training jobs that ended before the end of `hour`, which is summed, and have none yet."""
-    jobs = list(
-        Job.objects.filter(
-            cluster=cluster_id, kind=Job.Kind.TRAINING, state__in=Job.ENDED, finish_time=None,
-            ended_at__lt=hour + HOUR, ended_at__gte=hour + HOUR - KNOWN_WITHIN,
-        ).defer("spec").order_by("pk")
-    )  # fmt: skip
+    untold = ended_untold(cluster_id, since=hour + HOUR - KNOWN_WITHIN)
+    jobs = list(untold.filter(ended_at__lt=hour + HOUR).defer("spec").order_by("pk"))
     if jobs:
         rhos = _Rhos(cluster_id, jobs)
         insert_rows(
@@ -59,6 +55,17 @@ def write_finish_times(cluster_id: int, hour: datetime) -> None:
             for job, sharers in zip(jobs, rhos.sharers(), strict=True)
             if job.ended_at is not None
         )
+
+
+def ended_untold(cluster_id: int, *, since: datetime) -> QuerySet[Job]:
+    """Training jobs that ended since then, and have no finish time yet."""
+    return Job.objects.filter(
+        cluster=cluster_id,
+        kind=Job.Kind.TRAINING,
+        state__in=Job.ENDED,
+        finish_time=None,
+        ended_at__gte=since,
+    )
 
 
 class _Rhos:

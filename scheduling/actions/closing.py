@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Min, Q, QuerySet
 
 from accounting.classes import Condition, Holding, Standing
 from accounting.clock import now_from_database
@@ -51,7 +51,7 @@ def close_hours(*, cluster_id: int, at_most: int = 200) -> int:
 def close_next_hour(*, cluster_id: int) -> bool:
     """Closes the first hour that is not closed yet; False when it is not over, or not all of it is booked.
 
-    Of a detached cluster all days until this one at once.
+    Days in which the cluster had no GPUs, as when it is detached, are closed at once.
     """
     lock_schedule(cluster_id)
     since = NodeChange.objects.filter(cluster=cluster_id).aggregate(first=Min("at"))["first"]
@@ -59,7 +59,7 @@ def close_next_hour(*, cluster_id: int) -> bool:
         return False
     # From the day's beginning, when there was nothing yet, so that sums have whole days.
     begins = open_book(book=cluster_id, since=start_of_day(since)).until
-    if _skip_days_without_cluster(cluster_id, begins):
+    if _close_days_without_gpus(cluster_id, begins):
         return True
     ends = begins + HOUR
     if may_be_closed_until(now_from_database()) < ends or keeping_open(cluster_id, ends).exists():
@@ -68,14 +68,21 @@ def close_next_hour(*, cluster_id: int) -> bool:
     return True
 
 
-def _skip_days_without_cluster(cluster_id: int, begins: datetime) -> bool:
+def _close_days_without_gpus(cluster_id: int, begins: datetime) -> bool:
+    """All whole days from `begins` on until something is there again; False where there is none."""
     today = start_of_day(may_be_closed_until(now_from_database()))
-    detached = Cluster.objects.filter(pk=cluster_id, detached_at__lte=begins).exists()
-    if not detached or begins != start_of_day(begins) or begins >= today:
+    if begins != start_of_day(begins) or begins >= today:
         return False
-    if keeping_open(cluster_id, today).exists():
+    there = [change.gpus > 0 for change in _last_changes(cluster_id, begins)]
+    if any(there):
         return False
-    close_empty_days(book=cluster_id, until=today)
+    changes = NodeChange.objects.filter(cluster=cluster_id, gpus__gt=0, at__gt=begins, at__lt=today)
+    held = _holding_between(cluster_id, begins, today)
+    firsts = [changes.aggregate(first=Min("at"))["first"], held.aggregate(first=Min("held_from"))["first"]]
+    until = start_of_day(min([today, *(first for first in firsts if first is not None)]))
+    if until <= begins:
+        return False
+    close_empty_days(book=cluster_id, until=until)
     return True
 
 
@@ -116,9 +123,20 @@ def _stories(cluster_id: int, begins: datetime, ends: datetime) -> Iterable[Node
 
 def changes_of_nodes(cluster_id: int, begins: datetime, ends: datetime) -> list[NodeChange]:
     """The last of each node before the hour, and those in it; in order."""
-    changes = NodeChange.objects.filter(cluster=cluster_id)
-    before = changes.filter(at__lte=begins).order_by("node_id", "-at", "-id").distinct("node_id")
-    return [*before, *changes.filter(at__gt=begins, at__lt=ends).order_by("at", "id")]
+    later = NodeChange.objects.filter(cluster=cluster_id, at__gt=begins, at__lte=ends)
+    return [*_last_changes(cluster_id, begins), *later.order_by("at", "id")]
+
+
+def _last_changes(cluster_id: int, at: datetime) -> QuerySet[NodeChange]:
+    """Of each node what it was then."""
+    changes = NodeChange.objects.filter(cluster=cluster_id, at__lte=at)
+    return changes.order_by("node_id", "-at", "-id").distinct("node_id")
+
+
+def _holding_between(cluster_id: int, begins: datetime, ends: datetime) -> LeaseQuerySet:
+    return Lease.objects.filter(cluster=cluster_id, held_from__lt=ends).filter(
+        Q(state__in=Lease.HOLDING) | Q(state=Lease.State.CLOSED, held_until__gt=begins)
+    )
 
 
 def _condition(change: NodeChange, begins: datetime) -> Condition:
@@ -134,9 +152,7 @@ def _condition(change: NodeChange, begins: datetime) -> Condition:
 
 def _holdings(cluster_id: int, begins: datetime, ends: datetime) -> dict[int, list[Holding]]:
     """What gangs held in the hour, by node. What is still held was billed to the hour's end."""
-    leases = Lease.objects.filter(cluster=cluster_id, held_from__lt=ends).filter(
-        Q(state__in=Lease.HOLDING) | Q(state=Lease.State.CLOSED, held_until__gt=begins)
-    )
+    leases = _holding_between(cluster_id, begins, ends)
     held = {one.pk: one for one in leases.only("generation_id", "held_from", "held_until", "running_from")}
     places = HeldGpu.objects.filter(lease__in=leases).order_by().values_list("lease_id", "node_id")
     unused = unused_of(held, begins, ends)

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Min
 
 from accounting.sums import HOUR, start_of_hour
-from scheduling.finish_times import write_finish_times
+from scheduling.finish_times import KNOWN_WITHIN, ended_untold, write_finish_times
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, ShareBook, ShareInterval
 from scheduling.share_hours import write_hour
@@ -33,10 +33,23 @@ def sum_next_share_hour(*, cluster_id: int) -> bool:
     begins = _next_hour(cluster_id)
     if begins is None or last_round is None or last_round < begins + HOUR:
         return False
+    if last_round >= begins + 2 * HOUR:
+        begins = _first_hour_with_shares(cluster_id, begins, start_of_hour(last_round) - HOUR)
     write_hour(cluster_id, begins)
     write_finish_times(cluster_id, begins)
     ShareBook.objects.filter(cluster=cluster_id).update(until=begins + HOUR)
     return True
+
+
+def _first_hour_with_shares(cluster_id: int, hour: datetime, last: datetime) -> datetime:
+    """From `hour` to `last`; those before it have nothing to be summed, and no end of a job to be told of."""
+    intervals = ShareInterval.objects.filter(cluster=cluster_id, ends__gt=hour)
+    ended = ended_untold(cluster_id, since=hour - KNOWN_WITHIN)
+    firsts = [
+        intervals.aggregate(first=Min("begins"))["first"],
+        ended.aggregate(first=Min("ended_at"))["first"],
+    ]
+    return max(hour, min([last, *(start_of_hour(first) for first in firsts if first)]))
 
 
 def _next_hour(cluster_id: int) -> datetime | None:

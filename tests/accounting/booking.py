@@ -5,14 +5,12 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Min
 
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour
 from accounting.classes import Condition, Holding, Standing
 from accounting.closing import NodeStory, close_hour, open_book
 from accounting.ledger import Usage, book_trade, book_usage
-from accounting.models import ClosedBook, LedgerTransaction, UsageSegment
-from accounting.sums import start_of_hour
+from accounting.models import LedgerTransaction, UsageSegment
 from tests.make import LONG_AGO, Cast
 
 HOUR = timedelta(hours=1)
@@ -85,14 +83,7 @@ def close_hours(cast: Cast, first: datetime, last: datetime, *, book: int = 1) -
 
 
 def settle_hours(how: HeldHow = NOTHING, *, book: int = 1) -> None:
-    """Settles all closed hours, which were held how is said; a month of hours in which nothing was held in one step."""
-    closed = ClosedBook.objects.filter(book=book)
+    """Settles all closed hours, which were held how is said."""
     with transaction.atomic():
         while hour := next_hour_to_price(book=book):
-            later = UsageSegment.objects.filter(book=book, period__startswith__gte=hour)
-            begins = later.aggregate(first=Min("period__startswith"))["first"]
-            if begins is not None and begins < hour + HOUR:
-                price_hour(book=book, hour=hour, how=how)
-            else:
-                until = closed.get().until
-                closed.update(priced_until=min(until, start_of_hour(begins or until)))
+            price_hour(book=book, hour=hour, how=how)

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from accounting.capacity_report import capacity_report
 from accounting.class_prices import HeldHow, next_hour_to_price, price_hour, unsettled
+from accounting.closing import close_empty_days
 from accounting.errors import BookedOtherwise
 from accounting.invoice import lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
-from accounting.models import ClassCharge, LedgerEntry, LedgerTransaction, Price, UsageSegment
+from accounting.models import ClassCharge, ClosedBook, LedgerEntry, LedgerTransaction, Price, UsageSegment
 from accounting.reports import By, usage_report
 from accounting.seals import first_broken, seal_book
 from accounting.spending import spent
@@ -116,6 +117,22 @@ def test_hours_in_which_no_class_has_a_price_are_settled_at_once(cast: Cast) -> 
     with transaction.atomic():
         assert next_hour_to_price(book=1) is None
         assert next_hour_to_price(book=99) is None
+
+
+def test_stretches_in_which_nothing_was_billed_are_settled_in_one_step_however_long(
+    cast: Cast, django_assert_max_num_queries
+) -> None:
+    set_prices(cast, borrowed=1)
+    book(cast)
+    book(cast, lease_id=2, book=2, begins=NOON + 1000 * HOUR, ends=NOON + 1000 * HOUR + minutes(30))
+    close_hours(cast, NOON, NOON + 12 * HOUR)
+    with transaction.atomic():
+        close_empty_days(book=1, until=NOON + (12 + 3648) * HOUR)
+    with django_assert_max_num_queries(40):
+        (booked,) = price_all(HeldHow({(cast.astro.pk, cast.a100.pk): Decimal(7200)}, {}, {}))
+    assert booked.period.lower == NOON
+    closed = ClosedBook.objects.get(book=1)
+    assert closed.priced_until == closed.until == NOON + 3660 * HOUR
 
 
 def test_an_hour_is_priced_once_in_order_and_only_when_it_is_closed(cast: Cast) -> None:

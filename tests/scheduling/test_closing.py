@@ -275,6 +275,26 @@ def test_books_begin_with_the_day_of_the_first_node_which_counts_from_when_it_wa
     call_command("verify_ledger")
 
 
+def test_days_without_gpus_are_closed_at_once_until_something_is_there_again(
+    lab: World, hour: datetime
+) -> None:
+    """Of a cluster that is attached still, of which all nodes were gone for half a year."""
+    node = Node.objects.get(name="a100-0")
+    gone, back = start_of_day(hour) - timedelta(days=180), start_of_day(hour) - timedelta(days=2)
+    with without_triggers("scheduling_nodechange"):
+        NodeChange.objects.update(at=gone - 5 * HOUR)
+        for other in Node.objects.all():
+            changed(other, gone, gpus=0)
+        changed(node, back + 7 * HOUR)
+    ClosedBook.objects.update(**dict.fromkeys(("since", "until", "priced_until"), gone - 5 * HOUR))
+    assert close_hours(cluster_id=lab.cluster.pk) <= 5 + 1 + 3 * 24
+    assert ClosedBook.objects.get().until == hour + HOUR
+    there = (hour + HOUR - back - 7 * HOUR) / HOUR
+    capacity = CapacitySegment.objects.aggregate(Sum("capacity"))["capacity__sum"]
+    assert capacity == (5 * 12 + Decimal(there) * 8) * 3600
+    call_command("verify_ledger")
+
+
 def test_of_a_detached_cluster_whole_days_are_closed_at_once(lab: World, hour: datetime) -> None:
     """So that a report on all clusters does not end where one of them did."""
     detached_at = hour - 60 * HOUR

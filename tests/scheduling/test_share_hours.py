@@ -67,6 +67,22 @@ def rounds_until(lab: World, moment: datetime) -> None:
     Cluster.objects.filter(pk=lab.cluster.pk).update(last_round_at=moment)
 
 
+def test_hours_in_which_nobody_had_a_share_are_summed_in_one_step(lab: World) -> None:
+    """As where no round came for months. A job's end in them is told of all the same, in its hour."""
+    interval(lab, BEGIN, BEGIN + HOUR, entitled=1.0)
+    back = BEGIN + timedelta(days=150)
+    interval(lab, back, back + HOUR, entitled=2.0)
+    job = lab.submit(lab.people.bob, lab.people.astro)
+    Job.objects.filter(pk=job.pk).update(
+        state=Job.State.CANCELLED, created_at=BEGIN, ended_at=BEGIN + 50.5 * HOUR
+    )
+    rounds_until(lab, back + HOUR)
+    assert sum_share_hours(cluster_id=lab.cluster.pk) == 3
+    assert {(one.hour, one.entitled) for one in ShareHour.objects.all()} == {(BEGIN, 1.0), (back, 2.0)}
+    assert ShareBook.objects.get().until == back + HOUR
+    assert FinishTime.objects.get().job == job
+
+
 def forget(lab: World) -> None:
     ShareHour.objects.all().delete()
     ShareBook.objects.all().delete()
