@@ -343,10 +343,12 @@ class Service(Schema):
     stopped_at: datetime | None
     removed_at: datetime | None
     created_at: datetime
-    trouble: str
+    status: str = Field(description="In a word or two, as its page has it.")
+    trouble: str = Field(description="What keeps it from being up as it should; empty while nothing does.")
 
 
 class ServiceInFull(Service):
+    sentences: list[str] = Field(description="What is up, and what waits and why.")
     revisions: list[ServiceRevision]
     members: list[ServiceReplica]
 
@@ -389,6 +391,8 @@ class Session(Schema):
     cluster: str
     ready: bool
     reason: str = Field(description="Why it waits or does not answer; empty when it does neither.")
+    sentence: str = Field(description="How it is, in plain words.")
+    warned: bool = Field(description="Nobody uses it, and it is stopped soon.")
     idle_minutes: int
     longest_hours: int
     idle_ends_at: datetime | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import Http404, HttpRequest
@@ -11,7 +12,7 @@ from ninja.responses import Status
 
 from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
-from portal.services.story import Member, members_of
+from portal.services.story import Member, members_by_service, members_of, sentences_of, status_of, troubles_of
 from scheduling import actions
 from scheduling.models import Service, ServiceRevision
 
@@ -41,8 +42,9 @@ def list_services(
     wanted = {"tenant__slug": filters.team, "owner__username": filters.owner, "pk__lt": before}
     seen = seen.filter(**{name: value for name, value in wanted.items() if value}).order_by("-id")
     found = list(seen[: limit + 1])
+    members = members_by_service(found[:limit])
     return {
-        "items": [show(service) for service in found[:limit]],
+        "items": [show(service, members.get(service.pk, [])) for service in found[:limit]],
         "next": found[limit - 1].pk if len(found) > limit else None,
     }
 
@@ -59,7 +61,7 @@ def create(request: HttpRequest, new: schemas.NewService) -> Status:
         even_if_never=new.even_if_never,
         **_rules(new),
     )
-    return Status(201, show(visible_service(request, made.pk)))
+    return Status(201, _shown(request, made.pk))
 
 
 @router.get("/services/{int:service_id}", response=schemas.ServiceInFull, url_name="service")
@@ -67,9 +69,11 @@ def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
     """One service with its revisions and the replicas that are there."""
     service = visible_service(request, service_id)
     revisions = service.revisions.select_related("author")
-    return show(service) | {
+    members = members_of(service)
+    return show(service, members) | {
+        "sentences": sentences_of(service, members, reader=request.auth),
         "revisions": [show_revision(revision) for revision in revisions],
-        "members": [show_member(member) for member in members_of(service)],
+        "members": [show_member(member) for member in members],
     }
 
 
@@ -81,7 +85,7 @@ def change(request: HttpRequest, service_id: int, wanted: schemas.ServiceChange)
     actions.change_service(
         actor=request.auth, service=service, spec=spec, stopped=wanted.stopped, **_rules(wanted)
     )
-    return show(visible_service(request, service_id))
+    return _shown(request, service_id)
 
 
 @router.delete("/services/{int:service_id}", response={204: None}, url_name="service")
@@ -96,7 +100,7 @@ def roll_back(request: HttpRequest, service_id: int, to: schemas.Rollback) -> di
     """Rolls out a revision that is there already, whichever."""
     service = visible_service(request, service_id)
     actions.roll_back_service(actor=request.auth, service=service, number=to.revision)
-    return show(visible_service(request, service_id))
+    return _shown(request, service_id)
 
 
 @router.get("/services/{int:service_id}/events", response=schemas.ServiceEventPage, url_name="service_events")
@@ -113,10 +117,17 @@ def _rules(given: schemas.ServiceRules) -> dict[str, Any]:
     return {name: value for name in RULES if (value := getattr(given, name)) is not None}
 
 
-def show(service: Service) -> dict[str, Any]:
+def _shown(request: HttpRequest, service_id: int) -> dict[str, Any]:
+    service = visible_service(request, service_id)
+    return show(service, members_of(service))
+
+
+def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
     """Of a service with its counts."""
-    same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", "trouble", *RULES)
+    same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", *RULES)
     return {name: getattr(service, name) for name in same} | {
+        "status": status_of(service).text,
+        "trouble": " ".join(troubles_of(service, members)),
         "team": service.tenant.slug,
         "owner": service.owner.get_username(),
         "cluster": service.cluster.name,

@@ -94,6 +94,8 @@ def show(told: Told) -> dict[str, Any]:
         "cluster": job.cluster.name,
         "ready": told.is_ready,
         "reason": told.reason,
+        "sentence": told.sentence,
+        "warned": told.is_warned,
         "idle_minutes": session.idle_minutes,
         "longest_hours": session.longest_hours,
         "idle_ends_at": told.idle_ends,

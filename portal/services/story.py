@@ -12,6 +12,7 @@ from django.db.models import OuterRef, Prefetch, Subquery, Sum
 
 from accounting.models import User
 from accounting.sources import Row, Scope, Sources
+from fairshare.model import Reason
 from portal.jobs.story import unbooked_of, yaml_of
 from scheduling.explain import SHORT, Explainer
 from scheduling.models import Job, Lease, Service, ServiceRevision
@@ -56,7 +57,7 @@ def status_of(service: Service) -> Status:
         return Status("Removed", "muted", "slash")
     if service.stopped_at:
         return Status("Stopped", "muted", "pause")
-    if service.trouble:
+    if service.trouble or _has_failed(service):
         return Status("In trouble", "bad", "alert")
     if not service.replicas:
         return Status("Scaled to 0", "muted", "pause")
@@ -69,18 +70,62 @@ def status_of(service: Service) -> Status:
 
 def members_of(service: Service) -> list[Member]:
     """Its replicas that have not ended, by slot."""
+    return members_by_service([service]).get(service.pk, [])
+
+
+def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
+    """The replicas of each that have not ended, by slot."""
     holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation")
     jobs = (
-        Job.objects.filter(service=service)
+        Job.objects.filter(service__in=[service.pk for service in services])
         .unfinished()
         .select_related("revision")
         .prefetch_related(Prefetch("leases", holding, to_attr="held"))
         .order_by("slot")
     )
-    return [
-        Member(job, next(iter(job.held), None), SHORT[job.reason] if job.state in Job.WAITING else "")
-        for job in jobs
-    ]
+    found: dict[int, list[Member]] = {}
+    for job in jobs:
+        reason = SHORT[job.reason] if job.state in Job.WAITING else ""
+        found.setdefault(job.service_id, []).append(Member(job, next(iter(job.held), None), reason))
+    return found
+
+
+def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
+    """What keeps its replicas from being ready or its revision from being rolled out; empty while nothing does."""
+    if service.removed_at or service.stopped_at:
+        return []
+    told = [f"No replicas can be made: {service.trouble}"] if service.trouble else []
+    revision = service.current
+    if revision is not None and _has_failed(service):
+        told.append(f"Revision {revision.number} has failed: {revision.why_failed}.")
+    running = [member for member in members if member.job.state == Job.State.RUNNING and not member.is_ready]
+    said = next((one.lease.why_not_ready for one in running if one.lease and one.lease.why_not_ready), "")
+    if said:
+        told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready: {said}.")
+    if any(Reason(member.job.reason).is_never for member in members if member.reason):
+        never = next(one.reason for one in members if one.reason and Reason(one.job.reason).is_never)
+        told.append(f"It can never run as it is: {never}.")
+    elif _is_stuck(service, members):
+        told.append(
+            "While a replica of the new revision waits for GPUs nothing moves. Allow one to be unavailable, and it "
+            "takes the place of an old one."
+        )
+    if service.why_unknown:
+        told.append(f"Its name leads nowhere: {service.why_unknown}")
+    return told
+
+
+def _has_failed(service: Service) -> bool:
+    """Whether the revision that is rolled out has been given up, with none to go back to."""
+    revision = service.current
+    return revision is not None and revision.failed_at is not None and service.good_id != revision.pk
+
+
+def _is_stuck(service: Service, members: Sequence[Member]) -> bool:
+    """Whether no old replica ends before a new one is ready, which waits for GPUs."""
+    if not service.good_id or service.good_id == service.current_id or service.max_unavailable:
+        return False
+    return any(member.job.revision_id == service.current_id and member.reason for member in members)
 
 
 def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -> list[str]:
@@ -104,7 +149,7 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
         told.append(
             f"{_are(service.replicas - kept)} made anew soon: what ended by itself rests a while first."
         )
-    return told + _roll_out(service, members, waiting)
+    return told + _roll_out(service, members)
 
 
 def _not_ready(members: Sequence[Member]) -> list[str]:
@@ -112,10 +157,8 @@ def _not_ready(members: Sequence[Member]) -> list[str]:
     starting = sum(member.job.state == Job.State.STARTING for member in members)
     leaving = sum(member.job.state in (Job.State.STOPPING, Job.State.CANCELLING) for member in members)
     told = []
-    if running:
-        said = next((one.lease.why_not_ready for one in running if one.lease and one.lease.why_not_ready), "")
-        why = f": {said}" if said else ""
-        told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready{why}.")
+    if running and not any(member.lease and member.lease.why_not_ready for member in running):
+        told.append(f"{_are(len(running), 'runs and is', 'run and are')} not ready.")
     if starting:
         told.append(f"{_are(starting)} starting.")
     if leaving:
@@ -123,19 +166,15 @@ def _not_ready(members: Sequence[Member]) -> list[str]:
     return told
 
 
-def _roll_out(service: Service, members: Sequence[Member], waiting: Sequence[Member]) -> list[str]:
+def _roll_out(service: Service, members: Sequence[Member]) -> list[str]:
     revision = service.current
     if revision is None or service.good_id == service.current_id:
         return []
     of_it = [member for member in members if member.job.revision_id == revision.pk]
     proven = sum(member.job.first_ready_at is not None for member in of_it)
-    told = f"Revision {revision.number} is being rolled out: {proven} of {service.replicas} have been ready."
-    if any(member in of_it for member in waiting) and not service.max_unavailable and service.good_id:
-        told += (
-            " While a replica of it waits for GPUs nothing moves. Allow one to be unavailable, and it takes the "
-            "place of an old one."
-        )
-    return [told]
+    return [
+        f"Revision {revision.number} is being rolled out: {proven} of {service.replicas} have been ready."
+    ]
 
 
 def revisions_of(service: Service) -> list[Told]:

@@ -55,6 +55,7 @@ def service(request: HttpRequest, pk: int) -> HttpResponse:
         "service": shown,
         "status": story.status_of(shown),
         "sentences": story.sentences_of(shown, members, reader=request.user),
+        "troubles": story.troubles_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
         "revisions": story.revisions_of(shown),
         "events": shown.events.all()[:EVENTS_SHOWN],

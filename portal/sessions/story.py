@@ -8,6 +8,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from portal.sessions.hosts import origin_of
 from scheduling.actions.sessions import NO_TIMES, clocks_from
 from scheduling.explain import SHORT
 from scheduling.models import Job, Lease, Session
@@ -38,6 +39,20 @@ class Told:
         if self.job.state in Job.WAITING:
             return SHORT[self.job.reason]
         return self.lease.why_not_ready if self.lease else ""
+
+    @property
+    def sentence(self) -> str:
+        """How it is, in plain words."""
+        if self.job.has_ended:
+            return f"It has ended. {self.job.end_message}".strip()
+        if not self.is_ready:
+            return f"It is not ready{f': {self.reason}' if self.reason else ''}."
+        if not origin_of(self.session.pk):
+            return (
+                "It is ready, but nobody can open it: this portal has no host names for sessions. An admin sets "
+                "FAIRLOT_SESSIONS_URL."
+            )
+        return "It is ready."
 
 
 def told_of(sessions: Iterable[Session]) -> list[Told]:

@@ -10,10 +10,11 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from accounting.models import Membership
 from portal.submit.fields import Fields, digest
-from scheduling.actions import cancel_job, create_service, step_service
+from scheduling.actions import cancel_job, change_service, create_service, step_service
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, Lease, Service
 from scheduling.spec import JobSpec
@@ -144,6 +145,54 @@ def test_it_says_what_is_up_what_waits_and_why(scene: Scene, bob: Client) -> Non
     assert "EUR so far" in html
     replica = Job.objects.filter(service=service).earliest("pk")
     assert "ready at <code>127.0.0.1:20001</code>" in text_of(bob.get(f"/jobs/{replica.pk}/"))
+
+
+def test_the_api_says_of_a_stuck_rollout_what_its_page_says(scene: Scene, bob: Client, api) -> None:
+    """The new revision's replica waits for GPUs, and no old one may end before it is ready."""
+    service = scene.service
+    gone = {"end": End.SUCCEEDED, "ended_age": 0.0, "exit_code": 0}
+    scene.world.see(scene.world.lease(scene.other), Phase.ENDED, **gone)
+    change_service(actor=scene.people.bob, service=service, replicas=1)
+    cancel_job(actor=scene.people.alice, job=scene.waiting)
+    step_service(service_id=service.pk)
+    bring_up(scene, service, ready=True)
+    step_service(service_id=service.pk)
+    one = f"/services/{service.pk}"
+    shown = api("GET", one)[1]
+    assert (shown["trouble"], shown["status"]) == ("", "Up")
+    change_service(
+        actor=scene.people.bob, service=service, spec=JobSpec(name=service.name, command="new", port=8080)
+    )
+    step_service(service_id=service.pk)
+    shown, html = api("GET", one)[1], text_of(bob.get(page_of(service)))
+    assert shown["trouble"].startswith("While a replica of the new revision waits for GPUs nothing moves.")
+    assert shown["status"] == "Rolling out"
+    listed = next(item for item in api("GET", "/services")[1]["items"] if item["id"] == service.pk)
+    assert listed["trouble"] == shown["trouble"]
+    for sentence in [shown["trouble"], *shown["sentences"]]:
+        assert sentence in html
+
+
+@pytest.mark.parametrize("cause", ["no replicas", "failed", "no name"])
+def test_the_api_gives_each_trouble_that_the_page_shows(scene: Scene, bob: Client, api, cause: str) -> None:
+    service = scene.service
+    facts = {
+        "no replicas": {"trouble": "the team is archived"},
+        "no name": {"why_unknown": "the namespace is full"},
+    }
+    Service.objects.filter(pk=service.pk).update(**facts.get(cause, {}))
+    if cause == "failed":
+        service.revisions.update(
+            failed_at=timezone.now(), why_failed="0 of 2 replicas became ready (exit code 127)"
+        )
+    shown = api("GET", f"/services/{service.pk}")[1]
+    said = {
+        "no replicas": "the team is archived",
+        "no name": "the namespace is full",
+        "failed": "exit code 127",
+    }[cause]
+    assert said in shown["trouble"]
+    assert shown["trouble"] in text_of(bob.get(page_of(service)))
 
 
 def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> None:
