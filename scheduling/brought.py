@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from scheduling.paths import SECRETS, VOLUMES, is_in
+from scheduling.refused_values import RefusedAt
 
 # As Kubernetes has it for labels of names: what is named so can be part of an object's name and of a path.
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -24,6 +25,9 @@ SYSTEM = (
     "/bin", "/boot", "/checkpoint", "/dev", "/etc", "/job", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run",
     "/sbin", "/sys", "/usr", "/var/lib", "/var/run",
 )  # fmt: skip
+
+
+Place = tuple[str | int, ...]  # where in what is checked something stands
 
 
 class Mounted(BaseModel):
@@ -78,12 +82,13 @@ def check_path(path: str) -> None:
             raise ValueError(f"{path} would hide {system} of the system; choose another place, such as /data")
 
 
-def check_apart(places: Sequence[tuple[str, str]]) -> None:
-    """ValueError when of (name, path) one lies at or in another."""
-    for at, (name, path) in enumerate(places):
-        for other, taken in places[:at]:
-            if is_in(path, taken) or is_in(taken, path):
-                raise ValueError(f"{name} at {path} and {other} at {taken} are in each other's way")
+def check_apart(mounts: Sequence[tuple[Place, SecretFiles | VolumeUse]]) -> None:
+    """RefusedAt its place when one lies at or in another."""
+    for at, (place, one) in enumerate(mounts):
+        for _, other in mounts[:at]:
+            if is_in(one.place, other.place) or is_in(other.place, one.place):
+                both = f"{one.name} at {one.place} and {other.name} at {other.place}"
+                raise RefusedAt(place, f"{both} are in each other's way")
 
 
 def read_bytes(text: str) -> int:
@@ -111,20 +116,25 @@ def is_key(key: str) -> bool:
 
 
 def _sane_references(secrets: dict[str, str]) -> dict[str, str]:
-    for said in secrets.values():
-        check_reference(said)
+    for variable, said in secrets.items():
+        try:
+            check_reference(said)
+        except ValueError as error:
+            raise RefusedAt((variable,), str(error)) from None
     return secrets
 
 
 def _each_once(files: list[SecretFiles]) -> list[SecretFiles]:
-    check_apart([(one.name, one.place) for one in files])
+    check_apart([((at,), one) for at, one in enumerate(files)])
     return files
 
 
 def _volumes_each_once(volumes: list[VolumeUse]) -> list[VolumeUse]:
-    check_apart([(one.name, one.place) for one in volumes])
-    if len({one.name for one in volumes}) < len(volumes):
-        raise ValueError("names a volume twice")
+    check_apart([((at,), one) for at, one in enumerate(volumes)])
+    names = [one.name for one in volumes]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise RefusedAt((at, "name"), f"names {name} a second time")
     return volumes
 
 
@@ -172,12 +182,13 @@ class Brings(Protocol):
 
 
 def check_together(spec: Brings) -> None:
-    """ValueError, beginning with the field, for what cannot be had at once."""
+    """RefusedAt its place for what cannot be had at once."""
     if both := sorted(set(spec.variables) & set(spec.secrets)):
-        raise ValueError(f"secrets: {both[0]} is among the variables already")
-    check_apart([(one.name, one.place) for one in (*spec.secret_files, *spec.volumes)])
+        raise RefusedAt(("secrets", both[0]), f"{both[0]} is among the variables already")
+    files: list[tuple[Place, Any]] = [(("secret_files", at), one) for at, one in enumerate(spec.secret_files)]
+    check_apart([*files, *((("volumes", at), one) for at, one in enumerate(spec.volumes))])
     if spec.memory and spec.shm and read_bytes(spec.shm) > read_bytes(spec.memory):
-        raise ValueError("shm: is a part of memory, and more than it")
+        raise RefusedAt(("shm",), "is a part of memory, and more than it")
 
 
 def named_secrets(spec: Brings) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from scheduling.refused_values import RefusedAt
+
 MOST = 10
 LONGEST_KEY, LONGEST_VALUE = 317, 63
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
@@ -20,14 +22,16 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
     for key, value in labels.items():
         prefix, slash, name = key.rpartition("/")
         if not NAME.fullmatch(name) or (slash and not PREFIX.fullmatch(prefix)):
-            raise ValueError(
+            raise RefusedAt(
+                (key,),
                 f"{key!r} is no key of a label: letters, digits, - _ and ., 1 to 63 of them, which begin and end with "
-                "a letter or digit; before it perhaps a domain and a /"
+                "a letter or digit; before it perhaps a domain and a /",
             )
         if value and not NAME.fullmatch(value):
-            raise ValueError(
+            raise RefusedAt(
+                (key,),
                 f"{value!r} is no value of a label: letters, digits, - _ and ., at most 63 of them, which begin and "
-                "end with a letter or digit"
+                "end with a letter or digit",
             )
     return labels
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -20,6 +21,7 @@ from pydantic import (
 from accounting.texts import not_storable, why_no_name
 from scheduling import brought, pod_fields, stored
 from scheduling.labels import Labels
+from scheduling.refused_values import RefusedAt, path_of
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,10 +110,11 @@ class JobSpec(BaseModel):
     @field_validator("generations")
     @classmethod
     def _names_each_generation_once(cls, generations: list[str]) -> list[str]:
-        if not all(name.isprintable() and name for name in generations):
-            raise ValueError("must not contain control characters or empty names")
-        if len(set(generations)) != len(generations):
-            raise ValueError("names a generation twice")
+        for place, name in enumerate(generations):
+            if not name or not name.isprintable():
+                raise RefusedAt((place,), "must not be empty or have control characters")
+            if name in generations[:place]:
+                raise RefusedAt((place,), f"names {name} a second time")
         return generations
 
     @field_validator("variables", "secrets")
@@ -119,11 +122,13 @@ class JobSpec(BaseModel):
     def _has_usable_names(cls, variables: dict[str, str]) -> dict[str, str]:
         for name, value in variables.items():
             if not VARIABLE_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no variable name: letters, digits and _ only, no digit first")
+                raise RefusedAt(
+                    (name,), f"{name!r} is no variable name: letters, digits and _ only, no digit first"
+                )
             if name in RESERVED_VARIABLES or name.startswith("FAIRLOT_"):
-                raise ValueError(f"{name} is set by Fairlot itself; choose another name")
+                raise RefusedAt((name,), f"{name} is set by Fairlot itself; choose another name")
             if "\0" in value:
-                raise ValueError(f"{name} contains a zero byte")
+                raise RefusedAt((name,), "must not contain a zero byte")
         return variables
 
     @field_validator("progress_pattern")
@@ -163,7 +168,7 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def _is_a_sane_gang(self) -> Self:
         if self.workers * self.gpus_per_worker > 65_536:
-            raise ValueError("workers times gpus_per_worker is more than 65,536 GPUs")
+            raise RefusedAt(("workers",), "workers times gpus_per_worker is more than 65,536 GPUs")
         return self
 
     @property
@@ -193,8 +198,7 @@ class JobSpec(BaseModel):
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
         if flaw := not_storable(data):
-            (field, *_), why = flaw[0] or ("",), flaw[1]
-            raise SpecError({field: why})
+            raise SpecError({".".join(flaw[0]): flaw[1]})
         if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
             raise SpecError(foreign)
         try:
@@ -311,18 +315,33 @@ ACCEPTED = {
 }
 
 
+# Of what is inside a field.
+ACCEPTED_INSIDE = {
+    "generations": "the name of a generation",
+    "variables": "a text, which needs quotes where it looks like something else",
+    "secrets": "the name of a secret, or name/key",
+    "volumes": "{name: a volume, path: an absolute folder, which may be left out}",
+    "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
+    "labels": "a text, which may be empty and needs quotes where it looks like something else",
+}
+
+
 def _plain_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
     for item in error.errors(include_url=False):
-        field = str(item["loc"][0]) if item["loc"] else ""
-        if item["type"] == "extra_forbidden" and len(item["loc"]) > 1:
-            instead = pod_fields.why_not(str(item["loc"][-1])) or f"accepted is {ACCEPTED.get(field, 'none')}"
-            problems[field] = f"{item['loc'][-1]} is no part of it: {instead}"
-            continue
+        field, *inside = path_of(item) or ("",)
+        accepted = (ACCEPTED_INSIDE if inside else ACCEPTED).get(field)
         if item["type"] == "extra_forbidden":
-            problems[field] = f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
-            continue
-        problems.setdefault(field, _plain_problem(item["type"], item["msg"], ACCEPTED.get(field)))
+            problem = (
+                f"{inside[-1]} is no part of it: {pod_fields.why_not(inside[-1]) or f'accepted is {accepted}'}"
+                if inside
+                else f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
+            )
+        else:
+            problem = _plain_problem(item["type"], item["msg"], accepted)
+        if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
+            problem += f'; write "{json.dumps(item["input"])}" with its quotes'
+        problems.setdefault(".".join((field, *inside)), problem)
     return problems
 
 

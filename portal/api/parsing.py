@@ -10,6 +10,8 @@ from ninja.parser import Parser
 
 from accounting.texts import not_storable
 
+LONGEST = 200  # characters of a place that are repeated
+
 
 class NotStorable(Exception):
     """Data that no column can hold; `problems` maps each parameter to what is wrong with it."""
@@ -26,7 +28,7 @@ class CheckedParser(Parser):
         data = json.loads(request.body, parse_constant=_no_number)
         if flaw := not_storable(data):
             place, why = flaw
-            raise NotStorable({".".join(place[:1]) or "body": f"{'.'.join(place[1:4])} {why}".strip()})
+            raise NotStorable({".".join(place)[:LONGEST] or "body": why})
         return data
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
@@ -20,6 +21,8 @@ from scheduling.spec import SpecError
 
 PROBLEM = "application/problem+json"
 NOT_UNDERSTOOD = "The request cannot be understood."
+# Steps of a place that name none: which of several types was tried, and that a key is meant.
+BRANCH = re.compile(r"str|int|float|bool|none|.*\[.*\]")
 _WORDS = {
     403: "The call was refused: with a session, whatever changes something needs the CSRF token.",
     405: "This address does not know this method; the header Allow names those that it knows.",
@@ -156,7 +159,7 @@ def problems_of(refusal: SpecError | Refused) -> dict[str, str]:
 
 def _field(place: Sequence[str | int]) -> str:
     """The field of the request as its sender knows it: a body's own field, or the name of a parameter."""
-    where, *steps = [str(step) for step in place]
+    where, *steps = [str(step) for step in place if not BRANCH.fullmatch(str(step))]
     if where == "body":  # the first step is the name that the view has for it
-        return steps[1] if len(steps) > 1 else "body"
+        return ".".join(steps[1:]) or "body"
     return ".".join(steps)

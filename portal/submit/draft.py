@@ -18,6 +18,7 @@ from scheduling.backends import environments_of
 from scheduling.containers import ONLY_IN_CONTAINERS
 from scheduling.models import Cluster, Secret, Volume
 from scheduling.preflight import Preflight, preflight
+from scheduling.refused_values import by_top_field
 from scheduling.spec import JobSpec, SpecError
 
 CHANGED_BOTH = "The form and the YAML were both changed. Say which one counts: “Use form” or “Use YAML”."
@@ -239,6 +240,7 @@ def _chosen(choices: Sequence[T], pk: str) -> T | None:
 
 def _beside_fields(error: SpecError) -> dict[str, str]:
     """Problems by field of the form; what belongs to none of them stands at the top."""
-    beside = {name: text for name, text in error.problems.items() if name in FORM_FIELDS}
-    rest = [f"{name} {text}".strip() for name, text in error.problems.items() if name not in FORM_FIELDS]
+    problems = by_top_field(error.problems)
+    beside = {name: text for name, text in problems.items() if name in FORM_FIELDS}
+    rest = [f"{name} {text}".strip() for name, text in problems.items() if name not in FORM_FIELDS]
     return beside | ({"": ". ".join(rest)} if rest else {})

@@ -252,7 +252,7 @@ def test_a_whole_job_of_kubernetes_gets_an_answer_for_each_of_its_fields() -> No
 def test_one_that_is_put_into_a_field_of_ours_is_named_too() -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "x", "command": "x", "volumes": [{"name": "a", "hostPath": {"path": "/"}}]})
-    assert "hostPath is no part of it: the node's files" in refused.value.problems["volumes"]
+    assert "hostPath is no part of it: the node's files" in refused.value.problems["volumes.0.hostPath"]
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**31])

@@ -122,22 +122,22 @@ def test_what_cannot_be_granted_is_refused(lab: World, name: str, source: str, f
 
 
 @pytest.mark.parametrize(
-    ("volumes", "words"),
+    ("volumes", "place", "words"),
     [
-        ([{"name": "a", "path": "data"}], "is not absolute"),
-        ([{"name": "a", "path": "/"}], "would hide the whole image"),
-        ([{"name": "a", "path": "/usr/local"}], "would hide /usr"),
-        ([{"name": "a", "path": "/var"}], "would hide /var/lib"),
-        ([{"name": "a", "path": "/checkpoint"}], "would hide /checkpoint"),
-        ([{"name": "a", "path": "/data"}, {"name": "b", "path": "/data/b"}], "in each other's way"),
-        ([{"name": "a", "path": "/data"}, {"name": "a", "path": "/more"}], "names a volume twice"),
-        ([{"name": "a", "hostPath": "/"}], "hostPath"),
+        ([{"name": "a", "path": "data"}], "0.path", "is not absolute"),
+        ([{"name": "a", "path": "/"}], "0.path", "would hide the whole image"),
+        ([{"name": "a", "path": "/usr/local"}], "0.path", "would hide /usr"),
+        ([{"name": "a", "path": "/var"}], "0.path", "would hide /var/lib"),
+        ([{"name": "a", "path": "/checkpoint"}], "0.path", "would hide /checkpoint"),
+        ([{"name": "a", "path": "/data"}, {"name": "b", "path": "/data/b"}], "1", "in each other's way"),
+        ([{"name": "a", "path": "/data"}, {"name": "a", "path": "/more"}], "1.name", "names a a second time"),
+        ([{"name": "a", "hostPath": "/"}], "0.hostPath", "hostPath"),
     ],
 )
-def test_a_place_that_it_cannot_have_is_refused(volumes: Any, words: str) -> None:
+def test_a_place_that_it_cannot_have_is_refused(volumes: Any, place: str, words: str) -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({"name": "x", "command": "x", "volumes": volumes})
-    assert words in refused.value.problems["volumes"]
+    assert words in refused.value.problems[f"volumes.{place}"]
 
 
 def test_a_volume_is_not_in_the_way_of_a_secret() -> None:
