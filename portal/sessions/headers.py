@@ -25,12 +25,19 @@ OURS: Sequence[tuple[bytes, bytes]] = (
     (b"referrer-policy", b"same-origin"),
 )
 REPLACED = {b"cross-origin-resource-policy", b"referrer-policy"}
+# Of all lines of a request or an answer together, as far as most servers and browsers go.
+MOST_BYTES, MOST_LINES = 64 * 1024, 500
 VISIT_COOKIE = "fairlot_visit"
 
 
 def cookie_name(*, secure: bool) -> str:
     """The prefix has browsers refuse one that another host has set."""
     return f"__Host-{VISIT_COOKIE}" if secure else VISIT_COOKIE
+
+
+def are_too_large(headers: Headers) -> bool:
+    sizes = [len(name) + len(value) + len(": \r\n") for name, value in headers]
+    return sum(sizes) > MOST_BYTES or len(sizes) > MOST_LINES
 
 
 def values_of(headers: Headers, name: bytes) -> list[bytes]:

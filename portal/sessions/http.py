@@ -29,6 +29,9 @@ PAUSE_SECONDS = 60.0
 TOO_LARGE = (413, "The upload is too large: FAIRLOT_SESSIONS_BODY_LIMIT_BYTES says how large one may be.")
 TOO_SLOW = (408, "The upload did not go on.")
 SILENT = (502, "The session's program did not answer.")
+_MOST = f"{headers.MOST_BYTES // 1024} KiB or {headers.MOST_LINES} lines, the most that Fairlot passes on."
+HEADERS_TOO_LARGE = (431, f"The request's headers, cookies among them, have more than {_MOST}")
+NOT_PASSED_ON = (502, f"The session's program did not answer in HTTP, or with headers of more than {_MOST}")
 # As a network does that drops what its policies do not let through.
 OUT_OF_REACH = (
     504,
@@ -46,6 +49,9 @@ def client() -> aiohttp.ClientSession:
         trust_env=False,
         skip_auto_headers=["User-Agent", "Accept", "Accept-Encoding", "Content-Type"],
         read_bufsize=PIECE,
+        max_line_size=headers.MOST_BYTES,
+        max_field_size=headers.MOST_BYTES,
+        max_headers=headers.MOST_LINES,
     )
 
 
@@ -114,8 +120,13 @@ class _Exchange:
             logger.info("session %s: %r", self.admitted.session_id, error)
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 self.trouble = OUT_OF_REACH
+            elif isinstance(error, aiohttp.ClientResponseError):  # it cannot be read
+                self.trouble = NOT_PASSED_ON
 
     async def _answer(self, answer: aiohttp.ClientResponse) -> None:
+        if headers.are_too_large(answer.raw_headers):
+            self.trouble = NOT_PASSED_ON
+            return
         passed = headers.to_browser(answer.raw_headers, base=self.admitted.base)
         await self.door.send({"type": "http.response.start", "status": answer.status, "headers": passed})
         self.begun = True

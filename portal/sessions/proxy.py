@@ -142,6 +142,9 @@ class Door:
             await self._open_socket()
             return
         method, path = self.scope["method"], self.scope["path"]
+        if headers.are_too_large(self.headers):
+            await http.say(self.send, *http.HEADERS_TOO_LARGE)
+            return
         if path == f"/sessions/{self.session_id}/enter/":
             await self._exchange()
         elif not path.startswith(self.base):

@@ -52,6 +52,13 @@ async def cookies(request: web.Request) -> web.Response:
     return answer
 
 
+@routes.get(f"{BASE}long/{{lines}}/{{size}}")
+async def long(request: web.Request) -> web.Response:
+    """So many header lines of so many bytes."""
+    lines, size = int(request.match_info["lines"]), int(request.match_info["size"])
+    return web.Response(headers={f"X-Long-{number}": "x" * size for number in range(lines)}, text="long")
+
+
 @routes.get(f"{BASE}compressed")
 async def compressed(request: web.Request) -> web.Response:
     return web.Response(body=gzip.compress(b"text" * 100), headers={"Content-Encoding": "gzip"})

@@ -152,6 +152,7 @@ class Browser:
                     auto_decompress=False,
                     cookie_jar=aiohttp.DummyCookieJar(),
                     timeout=aiohttp.ClientTimeout(None),
+                    max_field_size=2**20,
                 ) as link,
             ):
                 return await work(link)
@@ -262,6 +263,27 @@ def test_answers_keep_cookies_to_their_path_and_bind_no_browser(browser: Browser
     compressed = browser.ask("compressed", Accept_Encoding="gzip")
     assert compressed.headers["Content-Encoding"] == "gzip"
     assert compressed.body[:2] == b"\x1f\x8b", "passed on as it is"
+
+
+@pytest.mark.parametrize(("lines", "size"), [(1, 20_000), (1, 60_000), (3, 20_000), (100, 500)])
+def test_long_headers_of_answers_pass_whole(browser: Browser, lines: int, size: int) -> None:
+    answer = browser.ask(f"long/{lines}/{size}")
+    found = [value for name, value in answer.headers.items() if name.lower().startswith("x-long-")]
+    assert (answer.status, found) == (200, ["x" * size] * lines)
+
+
+@pytest.mark.parametrize(("lines", "size"), [(1, 70_000), (4, 20_000), (600, 10)])
+def test_headers_beyond_the_limit_are_refused_with_its_size(browser: Browser, lines: int, size: int) -> None:
+    answer = browser.ask(f"long/{lines}/{size}")
+    assert answer.status == 502
+    assert b"headers of more than 64 KiB or 500 lines" in answer.body
+
+
+def test_requests_with_long_headers_pass_up_to_the_same_limit(browser: Browser) -> None:
+    assert f"x-mine: {'x' * 7000}" in browser.ask("headers", X_Mine="x" * 7000).body.decode()
+    refused = browser.ask("headers", X_Mine="x" * 70_000)
+    assert refused.status == 431
+    assert b"have more than 64 KiB" in refused.body
 
 
 def test_statuses_and_redirects_are_the_programs_own(browser: Browser) -> None:
