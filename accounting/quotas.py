@@ -74,6 +74,21 @@ class Standing:
             return str(self)
         return f"A{a_limit_above(self.tenant)[1:]} is reached"
 
+    def in_short(self, seen: Container[int]) -> str:
+        """Whose limit of what it is, in a few words; see `told`."""
+        if self.quota.tenant_id not in seen:
+            return f"{a_limit_above(self.tenant)} reached"
+        quota = self.quota
+        of = f" {quota.generation.name}" if quota.generation else ""
+        match quota.kind:
+            case Quota.Kind.GPUS:
+                return f"{self.whose}: limit of {figure(quota.limit)}{of or ' GPUs'} at once"
+            case Quota.Kind.BORROWED:
+                return f"{self.whose}: limit of what it borrows{of and f' of{of}'}"
+            case _:
+                spent = "spent" if self.is_reached else "nearly spent"
+                return f"{self.whose}: limit of {figure(quota.limit)} {_unit(quota)} {spent}"
+
 
 def is_reached(quota: Quota, used: Decimal) -> bool:
     """Whether nothing may come on top; nothing used reaches no limit but one over a period."""

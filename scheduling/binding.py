@@ -49,6 +49,10 @@ class Binding:
         """Each a sentence without its full stop; those of which the reader may know nothing are one."""
         return list(dict.fromkeys(self._told(one, job) for one in found))
 
+    def in_short(self, job: Job, found: Collection[Standing]) -> str:
+        """The first of them in a few words; empty where there is none."""
+        return next((one.in_short(self.seen(job)) for one in found), "")
+
     def _told(self, one: Standing, job: Job) -> str:
         said = one.told(self.seen(job))
         is_short = one.quota.kind in Quota.OF_A_PERIOD and not one.is_reached

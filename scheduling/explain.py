@@ -19,8 +19,8 @@ SHORT: Mapping[int, str] = {
     Reason.NEVER_NO_SUCH_GENERATION: "no such GPUs here",
     Reason.NEVER_TOO_LARGE: "larger than the cluster",
     Reason.NEVER_WORKER_TOO_LARGE: "no node is large enough",
-    Reason.NEVER_OVER_QUOTA: "over the team's quota",
-    Reason.QUOTA_IN_USE: "team's quota in use",
+    Reason.NEVER_OVER_QUOTA: "over a limit of GPUs at once",
+    Reason.QUOTA_IN_USE: "limit reached",
     Reason.HOURS_SPENT: "limit of the period spent",
     Reason.SHARE_IN_USE: "others' turn",
     Reason.OWN_JOBS_AHEAD: "own jobs ahead",
@@ -34,6 +34,10 @@ SHORT: Mapping[int, str] = {
     Reason.TEAM_ARCHIVED: "team archived",
     Reason.PLACE_LOST: "its GPUs were lost",
 }
+
+
+# Those that hang on a limit: whose and of what it is takes an Explainer to say.
+OF_LIMITS = frozenset({Reason.QUOTA_IN_USE, Reason.HOURS_SPENT, Reason.BORROWED_ENOUGH, Reason.ONLY_IDLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ class Explainer:
             helps = ("It starts when GPUs are idle, or when it is let take part again.",)
         if reason == Reason.SHARE_IN_USE and self._could_accept_more(job):
             helps = (*helps, "It may start sooner when it accepts more generations.")
-        return Explanation(sentence, SHORT[reason], False, tuple(self._detail(job)), helps)
+        short = self._limits.in_short(job, binding) or SHORT[reason]
+        return Explanation(sentence, short, False, tuple(self._detail(job)), helps)
 
     def _binding(self, job: Job, reason: Reason) -> list[Standing]:
         """Limits that stand in its way now; none where it is for another reason, or they have left room since."""
@@ -185,7 +190,7 @@ class Explainer:
                 )
             case _:
                 limit = self._over_quota(job)
-                return f"It can never run: {limit or f'the team may not hold {job.gpus} GPUs at once'}."
+                return f"It can never run: {limit or f'a limit forbids {job.gpus} GPUs at once'}."
 
     def _not_now(self, job: Job, reason: Reason, limits: list[str]) -> str:
         """`limits` are those that stand in its way."""
@@ -329,10 +334,10 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
     Reason.NEVER_NO_SUCH_GENERATION: ("Clone it and accept a generation that the cluster has.",),
     Reason.NEVER_TOO_LARGE: ("Clone it with fewer workers or GPUs.",),
     Reason.NEVER_WORKER_TOO_LARGE: ("Clone it with more workers of fewer GPUs each.",),
-    Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger quota.",),
-    Reason.QUOTA_IN_USE: ("It starts when a job of the team ends.",),
+    Reason.NEVER_OVER_QUOTA: ("Clone it with fewer GPUs, or ask an admin for a larger limit.",),
+    Reason.QUOTA_IN_USE: ("It starts when a job that the limit counts ends, or with a larger limit.",),
     Reason.HOURS_SPENT: ("It starts when the limit leaves enough of its period, or with a larger limit.",),
-    Reason.BORROWED_ENOUGH: ("It starts when a job of the team ends, or with a larger limit.",),
+    Reason.BORROWED_ENOUGH: ("It starts when a job that the limit counts ends, or with a larger limit.",),
     Reason.ONLY_IDLE: (
         "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
     ),

@@ -25,7 +25,7 @@ from scheduling.actions.only_idle import set_only_idle
 from scheduling.actions.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
 from scheduling.backends import backend_for
 from scheduling.backends.base import LogUnreadable
-from scheduling.explain import SHORT, explain
+from scheduling.explain import OF_LIMITS, SHORT, explain
 from scheduling.models import Cluster, Job
 from scheduling.models.jobs import job_in_sight
 from scheduling.preflight import Preflight, preflight
@@ -295,7 +295,11 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
 
 
 def show_job(job: Job) -> dict[str, Any]:
-    return _shown(_columns_of(job))
+    """A job alone, which names the limit that it waits for."""
+    shown = _shown(_columns_of(job))
+    if shown["reason"] and job.reason in OF_LIMITS:
+        shown["reason"] = explain(job).short
+    return shown
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def list_sessions(
     seen = Session.objects.visible_to(request.auth).select_related(*RELATED).order_by("-pk")
     found = list(seen.filter(**{name: value for name, value in wanted.items() if value})[: limit + 1])
     return {
-        "items": [show(told) for told in told_of(found[:limit])],
+        "items": [show(told) for told in told_of(found[:limit], request.auth)],
         "next": found[limit - 1].pk if len(found) > limit else None,
     }
 
@@ -80,7 +80,7 @@ def stop(request: HttpRequest, session_id: int) -> Status:
 
 
 def _shown(request: HttpRequest, session_id: int) -> dict[str, Any]:
-    return show(told_of([visible_session(request, session_id)])[0])
+    return show(told_of([visible_session(request, session_id)], request.auth)[0])
 
 
 def show(told: Told) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from accounting.models import User
 from portal.sessions.hosts import origin_of
 from scheduling.actions.sessions import NO_TIMES, clocks_from
-from scheduling.explain import SHORT
+from scheduling.explain import SHORT, Explainer
 from scheduling.models import Job, Lease, Session
 
 
@@ -23,6 +24,7 @@ class Told:
     idle_ends: datetime | None  # when it is stopped if nobody uses it
     ends: datetime | None  # when it is stopped whatever anybody does
     is_warned: bool
+    explainer: Explainer
 
     @property
     def job(self) -> Job:
@@ -45,6 +47,8 @@ class Told:
         """How it is, in plain words."""
         if self.job.has_ended:
             return f"It has ended. {self.job.end_message}".strip()
+        if self.job.state in Job.WAITING:
+            return f"It is not ready. {self.explainer.explain(self.job).sentence}"
         if not self.is_ready:
             return f"It is not ready{f': {self.reason}' if self.reason else ''}."
         if not origin_of(self.session.pk):
@@ -55,13 +59,14 @@ class Told:
         return "It is ready."
 
 
-def told_of(sessions: Iterable[Session]) -> list[Told]:
+def told_of(sessions: Iterable[Session], reader: User) -> list[Told]:
     """Of sessions with their jobs, in the same order."""
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
     leases = {lease.job_id: lease for lease in holding.select_related("generation")}
     now = timezone.now()
     idle = Session.objects.filter(pk__in=[one.pk for one in shown]).idle_times(now)
+    explainers: dict[int, Explainer] = {}
     told = []
     for session in shown:
         lease = leases.get(session.pk)
@@ -74,6 +79,7 @@ def told_of(sessions: Iterable[Session]) -> list[Told]:
                 None if over else clocks.idle_ends,
                 None if over else clocks.ends,
                 clocks.is_warned and clocks.runs,
+                explainers.setdefault(session.job.cluster_id, Explainer(session.job.cluster, reader)),
             )
         )
     return told

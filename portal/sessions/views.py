@@ -41,7 +41,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
     context = {
         "mine": mine,
         "page": page,
-        "rows": story.told_of(page),
+        "rows": story.told_of(page, request.user),
         "teams": Tenant.objects.visible_to(request.user).count(),
         "topics": topics_of_jobs(request.user),
     }
@@ -54,7 +54,7 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
     shown = visible_session(request, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
     context = {
-        "told": story.told_of([shown])[0],
+        "told": story.told_of([shown], request.user)[0],
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
         "has_host": bool(hosts.origin_of(pk)),
         "may_change": not shown.job.has_ended and changeable.exists(),

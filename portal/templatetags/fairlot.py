@@ -25,7 +25,7 @@ from portal.jobs.story import places as places_of
 from portal.jobs.story import why_ended
 from scheduling import isolation
 from scheduling.backends.local.isolation import Isolation
-from scheduling.explain import SHORT
+from scheduling.explain import SHORT, Explanation
 from scheduling.models import Cluster, Job, Lease
 
 register = template.Library()
@@ -113,8 +113,10 @@ def _state_chip(state: str) -> SafeString:
 
 
 @register.simple_tag
-def reason_chip(job: Job | ListedJob) -> SafeString:
-    """Why a waiting job waits, in two or three words; nothing for others."""
+def reason_chip(job: Job | ListedJob, explanation: Explanation | None = None) -> SafeString:
+    """Why a waiting job waits, in a few words; nothing for others. With an `explanation` it names the limit."""
+    if explanation and job.state in Job.WAITING and not explanation.never:
+        return chip(explanation.short, "muted")
     return _reason_chip(job.reason) if job.state in Job.WAITING else SafeString("")
 
 

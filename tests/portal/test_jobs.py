@@ -13,8 +13,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from accounting.actions import set_quota
 from accounting.clock import now_from_database
-from accounting.models import Price, Tenant, UsageSegment
+from accounting.models import Price, Quota, Tenant, UsageSegment
+from fairshare.model import Reason
 from portal import wording
 from portal.jobs.story import colours_of, cost_of, speeds_of
 from scheduling.actions import drain_node
@@ -123,6 +125,18 @@ def test_only_the_part_that_refreshes_is_sent(scene: Scene, browser_of) -> None:
     head = browser.get(url, headers={"HX-Request": "true", "HX-Target": "header#job-head"}).content.decode()
     assert head.strip().startswith('<header id="job-head"')
     assert browser.get(url, headers={"HX-Request": "true", "HX-Target": "div#else"}).status_code == 204
+
+
+def test_a_job_that_waits_for_a_limit_says_whose_it_is(scene: Scene, browser_of) -> None:
+    set_quota(actor=None, tenant=scene.people.astro, kind=Quota.Kind.GPUS, each_user=True, limit=4)
+    job = scene.world.submit(scene.people.bob, scene.people.astro, gpus=1, name="one-more")
+    Job.objects.filter(pk=job.pk).update(reason=Reason.QUOTA_IN_USE)
+    said = "bob in Astro: limit of 4 GPUs at once"
+    browser = browser_of(scene.people.bob)
+    assert said in browser.get(reverse("job", args=[job.pk])).content.decode()
+    assert browser.get(f"/api/v1/jobs/{job.pk}").json()["reason"] == said
+    listed = browser.get("/api/v1/jobs?q=one-more").json()["items"]
+    assert [one["reason"] for one in listed] == ["limit reached"], "a list names no one's limit wrongly"
 
 
 def test_a_waiting_job_says_why_in_a_chip_and_a_sentence(scene: Scene, browser_of) -> None:

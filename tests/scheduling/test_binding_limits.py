@@ -51,6 +51,7 @@ class TestWhatBinds:
         assert (
             why.sentence == "Astro has 3 of the 4 GPUs that it may have at once. This job needs 2 more GPUs."
         )
+        assert why.short == "Astro: limit of 4 GPUs at once"
         assert why.unblock == ("It starts when a job of Astro ends, or with a larger limit.",)
 
     def test_of_a_user_and_of_a_generation(self, lab: World) -> None:
@@ -60,6 +61,7 @@ class TestWhatBinds:
         why = explain(waits(lab, Reason.QUOTA_IN_USE))
         said = "bob in Astro has 1 of the 2 V100 that it may have at once. This job needs 2 more GPUs."
         assert why.sentence == said
+        assert why.short == "bob in Astro: limit of 2 V100 at once"
         assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
 
     def test_all_that_bind_are_named_and_no_others(self, lab: World) -> None:
@@ -82,6 +84,7 @@ class TestWhatBinds:
         assert not why.never
         assert why.sentence.startswith("Astro has used 4")
         assert why.sentence.endswith(" of 0.1 GPU-hours, in the last 9 days.")
+        assert why.short == "Astro: limit of 0.1 GPU-hours spent"
 
     def test_what_is_left_but_does_not_last_is_told_so_with_the_month_s_end(self, lab: World) -> None:
         limit(lab, "0.02", kind=Kind.GPU_HOURS)
@@ -89,6 +92,7 @@ class TestWhatBinds:
         why = explain(waits(lab, Reason.HOURS_SPENT))
         said = "Astro has used 0 of 0.02 GPU-hours, a calendar month (UTC); what is left does not last for a round."
         assert why.sentence == said
+        assert why.short == "Astro: limit of 0.02 GPU-hours nearly spent"
         ends = [period_of("month", None, now)[1] for now in (before, now_from_database())]
         assert why.unblock[0] in {
             f"It starts when the limit's period is over, on {at:%Y-%m-%d} at 00:00 UTC, or with a larger limit."
