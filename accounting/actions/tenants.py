@@ -15,9 +15,8 @@ from accounting.permissions import require_admin
 
 
 @transaction.atomic(durable=True)
-def create_tenant(
-    *, actor: User | None, name: str, parent: Tenant | None = None, tickets: int = 100
-) -> Tenant:
+def create_tenant(*, actor: User | None, name: str, parent: Tenant | None, tickets: int = 100) -> Tenant:
+    """Makes a team below `parent`; None makes a root, which takes its share from all other roots."""
     require_admin(actor)
     return create_within(actor=actor, name=name, parent=parent, tickets=tickets)
 
@@ -25,8 +24,7 @@ def create_tenant(
 def create_within(*, actor: User | None, name: str, parent: Tenant | None, tickets: int) -> Tenant:
     """The same inside a transaction of the caller's, who has seen to it that `actor` may."""
     parent = _locked(parent) if parent else None
-    if parent and parent.archived_at:
-        raise Refused(f"{parent} is archived.", "parent")
+    check_parent(parent)
     tenant = Tenant(name=name.strip(), slug=slugify(name), parent=parent, tickets=tickets)
     _check_name(tenant)
     check_tickets(tickets)
@@ -71,10 +69,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
     if tenant.pk not in tree or (parent and parent.pk not in tree):
         raise Refused("This team does not exist any more.")
     tenant, parent = tree[tenant.pk], tree[parent.pk] if parent else None
-    if parent and parent.path.startswith(tenant.path):
-        raise Refused(f"{tenant} cannot be moved below itself.", "parent")
-    if parent and parent.archived_at:
-        raise Refused(f"{parent} is archived.", "parent")
+    check_parent(parent, below=tenant)
     old_parent, old_path = tree.get(tenant.parent_id or 0), tenant.path
     tenant.parent, new_path = parent, _path(parent, tenant)
     moved = [found for found in tree.values() if found.path.startswith(old_path)]
@@ -197,6 +192,14 @@ def _check_name(tenant: Tenant) -> None:
     check_name(tenant.name)
     if not slugify(tenant.name):
         raise Refused("A name needs at least one letter or digit.", "name")
+
+
+def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
+    """Refused where no team may be put under `parent`, or where that is the team `below` or lies below it."""
+    if parent and below and parent.path.startswith(below.path):
+        raise Refused(f"{below} cannot be moved below itself.", "parent")
+    if parent and parent.archived_at:
+        raise Refused(f"{parent} is archived.", "parent")
 
 
 def check_tickets(tickets: int) -> None:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting import actions
+from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.idle_fields import form_of_tenant
 from portal.administration.limit_fields import limit_fields, limits_of
-from portal.administration.tree import read_tree, share_of
+from portal.administration.tree import (
+    Effect,
+    effect_of_archiving,
+    effect_of_move,
+    effect_of_new,
+    effect_of_restoring,
+    effect_of_tickets,
+    read_tree,
+    share_of,
+)
 from scheduling.actions.idle_gpus import IdleRules
 from scheduling.outlooks import outlooks
+
+# How forms name the top level.
+TOP = "top"
 
 
 def tenants_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
@@ -40,7 +54,7 @@ def create(request: HttpRequest) -> HttpResponse:
         lambda post: actions.create_tenant(
             actor=request.user,
             name=post.get("name", ""),
-            parent=chosen(post, "parent", Tenant.objects, optional=True),
+            parent=parent_chosen(post),
             tickets=whole(post, "tickets"),
         ),
         done=f"The team {request.POST.get('name', '').strip()} exists now.",
@@ -63,6 +77,49 @@ def tickets(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
+def parent_chosen(post: QueryDict) -> Tenant | None:
+    """The team above, None for the top level. Neither is a default."""
+    if post.get("parent", "") == TOP:
+        return None
+    if not post.get("parent", ""):
+        raise Refused("Choose the team that it belongs to, or the top level.", "parent")
+    parent: Tenant = chosen(post, "parent", Tenant.objects)
+    return parent
+
+
+@admins_only
+@posted_from("admin_tenants")
+def effect_of_making(request: HttpRequest) -> HttpResponse:
+    """What the team in the form would take from its siblings; while the form is filled in."""
+
+    def effect(post: QueryDict) -> list[Effect]:
+        name, tickets = post.get("name", "").strip(), whole(post, "tickets")
+        return effect_of_new(name=name, parent=parent_chosen(post), tickets=tickets)
+
+    return _effect(request, "create-effect", effect)
+
+
+@admins_only
+@posted_from("admin_tenant", "slug")
+def effect_of_changing(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
+    """What other tickets or another parent would do."""
+    found = get_object_or_404(Tenant, slug=slug)
+    effects: dict[str, Callable[[QueryDict], list[Effect]]] = {
+        "tickets": lambda post: effect_of_tickets(found, whole(post, "tickets")),
+        "move": lambda post: effect_of_move(found, parent_chosen(post)),
+    }
+    return _effect(request, f"{verb}-effect-{found.pk}", effects[verb])
+
+
+def _effect(request: HttpRequest, key: str, effect: Callable[[QueryDict], list[Effect]]) -> HttpResponse:
+    context: dict[str, object] = {"id": key, "swap": True}
+    try:
+        context["rows"] = effect(request.POST)
+    except Refused as error:
+        context["problem"] = error.message
+    return render(request, "administration/effect.html", context)
+
+
 def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
     tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
     members = tenant.memberships.select_related("user").order_by("user__username")
@@ -80,6 +137,7 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
         "idle": form_of_tenant(IdleRules.read(), tenant),
         "currency": settings.FAIRLOT_CURRENCY,
         "limit_fields": limit_fields(tenant),
+        "team_effect": (effect_of_restoring if tenant.archived_at else effect_of_archiving)(tenant),
         "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),
     }
     return show(request, "administration/tenant.html", context, refusal=refusal)
@@ -102,7 +160,7 @@ def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
                    f"The team is called {name} now."),
         "move": (lambda post: actions.move_tenant(
                     actor=request.user, tenant=found,
-                    parent=chosen(post, "parent", Tenant.objects, optional=True)),
+                    parent=parent_chosen(post)),
                  f"{found.name} was moved."),
         "archive": (lambda post: actions.archive_tenant(actor=request.user, tenant=found),
                     f"{found.name} is archived; it takes no new jobs."),

@@ -1,12 +1,19 @@
-"""The tree of tenants with the share that each one's tickets come to."""
+"""The tree of tenants with the share that each one's tickets come to, and what a change would do to it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 
 from django.db.models import Count, Sum
+from django.utils import timezone
 
+from accounting.actions.tenants import check_parent, check_tickets
 from accounting.models import Tenant
+
+# The key of a team that is not made yet.
+NEW = 0
 
 
 @dataclass(frozen=True)
@@ -18,26 +25,22 @@ class Branch:
     share: float
     among_siblings: float
     members: int
+    members_share: float  # the part of the whole that its own members have, without the teams below it
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The part of the whole cluster, while everybody is active, that a team or its own members have."""
+
+    name: str
+    before: float | None  # None where it has no share
+    after: float | None
+    is_changed_team: bool = False
 
 
 def read_tree() -> list[Branch]:
     """Every tenant, parents first, siblings by name. Archived ones have no share."""
-    tenants = list(Tenant.objects.annotate(members=Count("memberships")).order_by("name"))
-    children: dict[int | None, list[Tenant]] = {}
-    for tenant in tenants:
-        children.setdefault(tenant.parent_id, []).append(tenant)
-    branches: list[Branch] = []
-
-    def walk(parent: int | None, depth: int, share: float) -> None:
-        siblings = children.get(parent, [])
-        tickets = sum(one.tickets for one in siblings if not one.archived_at)
-        for one in siblings:
-            part = 0.0 if one.archived_at else one.tickets / tickets
-            branches.append(Branch(one, depth, share * part, part, one.members))
-            walk(one.pk, depth + 1, share * part)
-
-    walk(None, 0, 1.0)
-    return branches
+    return _tree_of(_read_tenants())
 
 
 def share_of(tenant: Tenant) -> Branch | None:
@@ -48,3 +51,103 @@ def tickets_within(tenant: Tenant) -> int:
     """Of all who share what the tenant has: its members and the teams just below it."""
     members = tenant.memberships.aggregate(sum=Sum("tickets"))["sum"] or 0
     return members + (tenant.children.active().aggregate(sum=Sum("tickets"))["sum"] or 0)
+
+
+def effect_of_new(*, name: str, parent: Tenant | None, tickets: int) -> list[Effect]:
+    """What a new team would take from its siblings; Refused where it could not be made there."""
+    check_parent(parent)
+    check_tickets(tickets)
+    made = Tenant(pk=NEW, name=name or "New team", parent=parent, tickets=tickets)
+    made.members, made.member_tickets = 0, 0  # type: ignore[attr-defined]  # as annotated
+    tenants = _read_tenants()
+    return _effect(tenants, [*tenants, made], NEW)
+
+
+def effect_of_tickets(tenant: Tenant, tickets: int) -> list[Effect]:
+    """What other tickets of a team would do to it and its siblings."""
+    check_tickets(tickets)
+    return _effect_on(tenant, tickets=tickets)
+
+
+def effect_of_move(tenant: Tenant, parent: Tenant | None) -> list[Effect]:
+    """What a move would do to the team and its siblings there and here; Refused where it cannot be moved there."""
+    check_parent(parent, below=tenant)
+    return _effect_on(tenant, parent_id=parent and parent.pk)
+
+
+def effect_of_archiving(tenant: Tenant) -> list[Effect]:
+    """What its siblings would get of an archived team's share."""
+    return _effect_on(tenant, archived_at=timezone.now())
+
+
+def effect_of_restoring(tenant: Tenant) -> list[Effect]:
+    """What an archived team would take from its siblings again."""
+    return _effect_on(tenant, archived_at=None)
+
+
+def _effect_on(tenant: Tenant, **changes: object) -> list[Effect]:
+    tenants = _read_tenants()
+    return _effect(
+        tenants, [_with(one, changes) if one.pk == tenant.pk else one for one in tenants], tenant.pk
+    )
+
+
+def _with(tenant: Tenant, changes: dict[str, object]) -> Tenant:
+    changed = copy(tenant)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def _effect(before: list[Tenant], after: list[Tenant], changed: int) -> list[Effect]:
+    """On the changed team and on all who share a level with it before or after, members too."""
+    levels = {one.parent_id for one in [*before, *after] if one.pk == changed}
+    names, was = _shares(_tree_of(before), levels)
+    names_after, becomes = _shares(_tree_of(after), levels)
+    return [
+        Effect(name, was.get(key), becomes.get(key), is_changed_team=key == (changed, False))
+        for key, name in (names | names_after).items()
+    ]
+
+
+def _shares(
+    branches: Iterable[Branch], levels: set[int | None]
+) -> tuple[dict[tuple[int, bool], str], dict[tuple[int, bool], float]]:
+    """Names and shares by (tenant, whether it is that of its own members), of those who share in `levels`."""
+    names, shares = {}, {}
+    for one in branches:
+        tenant = one.tenant
+        if tenant.pk in levels and one.members_share:
+            names[tenant.pk, True], shares[tenant.pk, True] = f"Members of {tenant.name}", one.members_share
+        if tenant.parent_id in levels and not tenant.archived_at:
+            names[tenant.pk, False], shares[tenant.pk, False] = tenant.name, one.share
+    return names, shares
+
+
+def _read_tenants() -> list[Tenant]:
+    tenants = Tenant.objects.annotate(
+        members=Count("memberships"), member_tickets=Sum("memberships__tickets")
+    )
+    return list(tenants.order_by("name"))
+
+
+def _tree_of(tenants: Iterable[Tenant]) -> list[Branch]:
+    children: dict[int | None, list[Tenant]] = {}
+    for tenant in tenants:
+        children.setdefault(tenant.parent_id, []).append(tenant)
+    branches: list[Branch] = []
+
+    def tickets_below(parent: int | None) -> int:
+        return sum(one.tickets for one in children.get(parent, []) if not one.archived_at)
+
+    def walk(parent: int | None, depth: int, share: float, of_members: int) -> None:
+        tickets = tickets_below(parent) + of_members
+        for one in children.get(parent, []):
+            part = 0.0 if one.archived_at else one.tickets / tickets
+            own: int = one.member_tickets or 0  # type: ignore[attr-defined]  # annotated
+            members_share = share * part * own / (own + tickets_below(one.pk)) if own else 0.0
+            branches.append(Branch(one, depth, share * part, part, one.members, members_share))  # type: ignore[attr-defined]  # annotated
+            walk(one.pk, depth + 1, share * part, own)
+
+    walk(None, 0, 1.0, 0)
+    return branches

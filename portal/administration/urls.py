@@ -31,7 +31,13 @@ urlpatterns = [
     path("admin/", administration, name="administration"),
     path("admin/tenants/", tenants.tenants, name="admin_tenants"),
     path("admin/tenants/new/create/", tenants.create, name="admin_tenant_create"),
+    path("admin/tenants/new/effect/", tenants.effect_of_making, name="admin_tenant_new_effect"),
     path(f"{SLUG}/", tenants.tenant, name="admin_tenant"),
+    re_path(
+        r"^admin/tenants/(?P<slug>[-\w]+)/effect/(?P<verb>tickets|move)/$",
+        tenants.effect_of_changing,
+        name="admin_tenant_effect",
+    ),
     path(f"{SLUG}/tickets/", tenants.tickets, name="admin_tenant_tickets"),
     path(f"{SLUG}/members/add/", tenants.add_member, name="admin_member_add"),
     re_path(

@@ -19,6 +19,7 @@ from portal.api import (
     services,
     sessions,
     subscriptions,
+    teams,
     trade_limits,
     volumes,
 )
@@ -53,6 +54,7 @@ for subject in (
     anomalies,
     trade_limits,
     clusters,
+    teams,
     limits,
     budgets,
     requests,

@@ -1061,6 +1061,49 @@ class NewTickets(Schema):
     tickets: Whole
 
 
+class MaybeDry(Schema):
+    dry_run: bool = Field(False, description="Only say what it would do to shares; nothing is saved.")
+
+
+class TeamTickets(MaybeDry):
+    tickets: Whole = Field(description="The weight among the teams of the same level.")
+
+
+class TeamParent(MaybeDry):
+    parent: Line | None = Field(description="The team above; null, which must be said, is the top level.")
+
+
+class TeamArchived(MaybeDry):
+    archived: bool
+
+
+class NewTeam(TeamTickets, TeamParent):
+    name: Line
+
+
+class Team(Schema):
+    team: str
+    name: str
+    parent: str | None
+    tickets: int
+    archived_at: datetime | None
+
+
+class TeamShare(Schema):
+    """The part of all GPUs, while everybody is active, of a team or of a team's own members."""
+
+    name: str
+    before: float | None
+    after: float | None = Field(description="Null where it has no share.")
+
+
+class TeamChange(Schema):
+    team: Team | None = Field(description="Null where it is not made yet.")
+    shares: list[TeamShare] = Field(
+        description="Of the team and of all on a level with it, before and after."
+    )
+
+
 class ShareChange(Schema):
     """GPUs that a team with all below it, or a member, has by tickets, and with what others leave, within limits."""
 

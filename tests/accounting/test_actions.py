@@ -177,13 +177,13 @@ class TestTree:
     def test_names_are_taken_once(self, cast: Cast) -> None:
         for name in ("Astro", "ASTRO", " astro "):
             with pytest.raises(Refused, match="already") as refusal:
-                actions.create_tenant(actor=cast.ada, name=name)
+                actions.create_tenant(actor=cast.ada, name=name, parent=None)
             assert refusal.value.field == "name"
         with pytest.raises(Refused, match="already"):
             actions.rename_tenant(actor=cast.ada, tenant=cast.bio, name="Astro")
         for name in ("", "***", "x" * 81):
             with pytest.raises(Refused):
-                actions.create_tenant(actor=cast.ada, name=name)
+                actions.create_tenant(actor=cast.ada, name=name, parent=None)
 
     def test_a_tenant_with_active_tenants_below_is_not_archived(self, cast: Cast) -> None:
         with pytest.raises(Refused, match="Astro, Bio"):
@@ -210,7 +210,7 @@ class TestTree:
         assert Price.objects.filter(generation=cast.a100).exists()
 
     def test_a_tenant_without_history_is_deleted_and_its_trail_stays(self, cast: Cast) -> None:
-        made = actions.create_tenant(actor=cast.ada, name="Chem")
+        made = actions.create_tenant(actor=cast.ada, name="Chem", parent=None)
         actions.delete_tenant(actor=cast.ada, tenant=made)
         trail = AuditEvent.objects.filter(target_name="Chem").values_list("verb", flat=True)
         assert set(trail) == {"tenant.create", "tenant.delete"}

@@ -70,7 +70,7 @@ def test_a_tenant_made_below_one_that_moves_moves_along(cast: Cast) -> None:
 
 
 def test_a_name_is_given_once(cast: Cast) -> None:
-    raised = at_once(*[lambda: actions.create_tenant(actor=cast.ada, name="Chem")] * 2)
+    raised = at_once(*[lambda: actions.create_tenant(actor=cast.ada, name="Chem", parent=None)] * 2)
     assert [type(error) for error in raised if error] == [Refused]
 
 

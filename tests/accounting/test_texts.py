@@ -62,7 +62,7 @@ def test_each_action_that_gives_a_name_checks_it(cast: Cast) -> None:
     bad = "x\u202ey"
     tries = {
         "name": [
-            lambda: actions.create_tenant(actor=cast.ada, name=bad),
+            lambda: actions.create_tenant(actor=cast.ada, name=bad, parent=None),
             lambda: actions.rename_tenant(actor=cast.ada, tenant=cast.astro, name=bad),
             lambda: actions.create_generation(actor=cast.ada, name=bad),
         ],

@@ -232,7 +232,7 @@ def beyond_ones_role(target: Target) -> None:
         ("/admin/users/1/role/", {"portal_role": "admin"}),
         ("/admin/users/1/password/", {}),
         ("/admin/locks/1/lift/", {}),
-        ("/admin/tenants/new/create/", {"name": "Mine", "parent": "", "tickets": "1"}),
+        ("/admin/tenants/new/create/", {"name": "Mine", "parent": "top", "tickets": "1"}),
         ("/admin/generations/create/", {"name": "X", "memory_gib": "1"}),
         ("/admin/clusters/attach/", {}),
     )

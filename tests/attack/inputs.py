@@ -112,7 +112,9 @@ def names(target: Target) -> None:
         answer = bob.post("/api/v1/jobs", json={"spec": {"name": name, "command": "true"}})
         assert answer.status_code == 422, f"a job may have the name {name!a}: {answer.status_code}"
         assert "name" in answer.json()["problems"]
-        made = ada.post("/admin/tenants/new/create/", data={"name": f"x{name}", "tickets": "1", "parent": ""})
+        made = ada.post(
+            "/admin/tenants/new/create/", data={"name": f"x{name}", "tickets": "1", "parent": "top"}
+        )
         assert made.status_code == 422, f"a team may have the name {name!a}: {made.status_code}"
 
 

@@ -26,7 +26,7 @@ VERBS = [
     ("/admin/tenants/new/create/", {"name": "Chem", "parent": "{uni}", "tickets": "50"}, "tenant.create"),
     ("/admin/tenants/astro/tickets/", {"tickets": "300"}, "tenant.set_tickets"),
     ("/admin/tenants/astro/rename/", {"name": "Astrophysics"}, "tenant.rename"),
-    ("/admin/tenants/astro/move/", {"parent": ""}, "tenant.move"),
+    ("/admin/tenants/astro/move/", {"parent": "top"}, "tenant.move"),
     ("/admin/tenants/astro/archive/", {}, "tenant.archive"),
     ("/admin/tenants/empty/delete/", {}, "tenant.delete"),
     ("/admin/tenants/old/restore/", {}, "tenant.restore"),
@@ -234,8 +234,10 @@ def test_a_pause_is_confirmed_with_a_reason_that_who_waits_reads(scene, place, b
 
 
 REFUSALS = [
-    ("/admin/tenants/new/create/", {"name": "Astro", "parent": "", "tickets": "5"}, "a team of this name already"),
+    ("/admin/tenants/new/create/", {"name": "Astro", "parent": "top", "tickets": "5"}, "a team of this name already"),
     ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose one of the list"),
+    ("/admin/tenants/new/create/", {"name": "Chem", "tickets": "100"}, "or the top level"),
+    ("/admin/tenants/astro/move/", {"parent": ""}, "or the top level"),
     ("/admin/tenants/astro/tickets/", {"tickets": "0"}, "whole number from 1 to 1,000,000"),
     ("/admin/tenants/astro/tickets/", {"tickets": "many"}, "must be a whole number"),
     ("/admin/tenants/uni/move/", {"parent": "{astro}"}, "cannot be moved below itself"),

@@ -154,7 +154,7 @@ def _prepare(*, quantum: float, trading: bool) -> Cluster:
 
 def _team(name: str, tickets: int) -> tuple[Tenant, User]:
 
-    tenant = create_tenant(actor=None, name=name, tickets=tickets)
+    tenant = create_tenant(actor=None, name=name, parent=None, tickets=tickets)
     user = create_user(actor=None, username=name.lower().replace(" ", "-")).user
     add_member(actor=None, tenant=tenant, user=user)
     return tenant, user

@@ -186,7 +186,7 @@ def test_a_call_that_waits_goes_where_it_was_to_go_and_is_signed_as_then(
 
 
 def test_a_team_whose_budget_was_removed_can_be_deleted(lab: World) -> None:
-    new = create_tenant(actor=None, name="Newby")
+    new = create_tenant(actor=None, name="Newby", parent=None)
     made = budget(lab, tenant=new, webhook_url=URL)
     BudgetWarning.objects.create(budget=made, begins=now_from_database(), threshold="80", amount=1, spent=1)
     WebhookCall.objects.create(budget=made, url=URL, nonce=made.nonce, body="{}")

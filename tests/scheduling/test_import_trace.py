@@ -141,7 +141,7 @@ def test_a_trace_comes_in_once(tmp_path: Path) -> None:
         imported(path, "--name", "Later", "--begins", "2996-01-01T00:00Z")
     with pytest.raises(CommandError, match="no full hour"):
         imported(path, "--name", "Later", "--begins", "2026-04-01T00:30Z")
-    create_tenant(actor=None, name="Later")
+    create_tenant(actor=None, name="Later", parent=None)
     with pytest.raises(CommandError, match="a team of this name already"):
         imported(path, "--name", "Later")
     assert everything() == before + 2  # the team and the line of the trail that tells of it

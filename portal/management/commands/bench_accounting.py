@@ -291,7 +291,7 @@ class _Year:
         count = 0
         User.objects.create_user(username="operator", portal_role=User.PortalRole.OPERATOR)
         for d in range(DEPARTMENTS):
-            department = create_tenant(actor=None, name=f"Department {d}")
+            department = create_tenant(actor=None, name=f"Department {d}", parent=None)
             for t in range(TEAMS):
                 team = create_tenant(actor=None, name=f"Team {d}-{t}", parent=department)
                 for u in range(USERS):
