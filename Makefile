@@ -51,6 +51,7 @@ bench: bootstrap ## timings; never part of a test that must pass
 	@$(python) -m embedded run -- $(python) manage.py bench $(ARGS)
 	@$(python) -m tests.fairshare.bench_decide
 	@$(python) -m tests.fairshare.bench_anomalies
+	@$(python) -m tests.fairshare.bench_false_rate
 	@$(python) -m tests.ground.bench_up
 
 bench-web: bootstrap ## 200 users, 500 open streams and submits in bulk on a whole portal; ARGS="--help" lists what else

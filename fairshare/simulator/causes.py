@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.model import Ints
+from fairshare.model import Floats, Ints, Settings
 from fairshare.simulator.model import Fate
 from fairshare.simulator.past import Cause, Limit, Past, PastJob, Turn
 from fairshare.simulator.private import Purchase
 
 STEPS = 24
 MOST_HOLDERS = 10
+NOISE = 1e-6  # GPUs
+MEMORY = Settings().memory  # seconds
 
 # Job and turn, by their places in the past.
 Key = tuple[int, int]
@@ -39,10 +41,14 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Seconds by cause, the most first, and GPU-seconds that jobs held in its way, the most first."""
+    """Seconds by cause, the most first, and GPU-seconds that jobs held in its way, the most first.
+
+    In none of them is how long it waited only for its place among its tenant's own jobs of equal priority.
+    """
 
     causes: tuple[tuple[Cause, float], ...]
     holders: tuple[tuple[int, float], ...]
+    own_order: float  # seconds
 
 
 class Timeline:
@@ -77,10 +83,14 @@ class Timeline:
         self.by_tenant = np.zeros_like(self.bought)
         self.turns: dict[tuple[int, int], dict[Key, None]] = defaultdict(dict)  # by tenant and generation
         self.promises: dict[Key, None] = {}
+        self.now = 0.0
+        # What tenants held lately, on average, and since when that is as it is.
+        self._lately = np.zeros(self.bought.shape)
+        self._lately_at = np.zeros(len(self.bought))
 
     def go_to(self, moment: float) -> None:
         while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
-            _, what, is_promise, i, n = self._changes[self._next]
+            self.now, what, is_promise, i, n = self._changes[self._next]
             self._next += 1
             if what == 0:
                 change = self.past.nodes[i]
@@ -89,12 +99,20 @@ class Timeline:
                 self._keep((i, n), 1 if what == 3 else -1)
             else:
                 self._hold((i, n), 1 if what == 2 else -1)
-        self.bought = self.bought_at(moment)
+        self.now, self.bought = moment, self.bought_at(moment)
+
+    def held_lately(self, tenant: int) -> Floats:
+        """(K,) GPUs that it held on average, with as long a memory as the balances have by which rounds decide."""
+        part = math.exp((self._lately_at[tenant] - self.now) / MEMORY)
+        lately: Floats = self._lately[tenant] * part + self.by_tenant[tenant] * (1 - part)
+        self._lately[tenant], self._lately_at[tenant] = lately, self.now
+        return lately
 
     def _hold(self, key: Key, sign: int) -> None:
         job, turn = self.job(key), self.turn(key)
         if turn.ends <= turn.begins:
             return
+        self.held_lately(job.tenant)  # with what it held until now
         for node in turn.nodes:
             self.held[node] += sign * job.gpus_per_worker
         self.by_tenant[job.tenant, turn.generation] += sign * job.gpus
@@ -140,10 +158,14 @@ def blame(timeline: Timeline, late: Sequence[Late]) -> list[Blame]:
     steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
     causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
     holders: list[dict[int, float]] = [defaultdict(float) for _ in late]
+    own_order = [0.0] * len(late)
     timeline.rewind()
     for moment, i, lasts in steps:
         timeline.go_to(moment)
         cause, keys = why_waiting(timeline, late[i], moment)
+        if cause is None:
+            own_order[i] += 0.0 if _would_wait(late[i].fate, moment) else lasts
+            continue
         causes[i][cause] = causes[i].get(cause, 0.0) + lasts
         for key in keys:
             other = timeline.job(key)
@@ -154,9 +176,17 @@ def blame(timeline: Timeline, late: Sequence[Late]) -> list[Blame]:
             tuple(sorted(some.items(), key=lambda item: (-item[1], item[0])))
             or ((Cause.UNEXPLAINED, one.seconds),),
             tuple(sorted(held.items(), key=lambda item: (-item[1], item[0]))[:MOST_HOLDERS]),
+            order,
         )
-        for one, some, held in zip(late, causes, holders, strict=True)
+        for one, some, held, order in zip(late, causes, holders, own_order, strict=True)
     ]
+
+
+def _would_wait(fate: Fate, moment: float) -> bool:
+    """Whether it would have waited then alone, too, once it had run there: that is no part of what it is late."""
+    if fate.finish is not None and moment >= fate.finish:
+        return False
+    return not any(span.begins <= moment < span.ends for span in fate.spans)
 
 
 def _steps(late: Late) -> Iterator[tuple[float, float]]:
@@ -214,8 +244,12 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
     return found
 
 
-def why_waiting(timeline: Timeline, late: Late, moment: float) -> tuple[Cause, Sequence[Key]]:
-    """The cause at a moment at which the timeline is, and the turns that were in the job's way."""
+def why_waiting(timeline: Timeline, late: Late, moment: float) -> tuple[Cause | None, Sequence[Key]]:
+    """The cause at a moment at which the timeline is, and the turns that were in the job's way.
+
+    None: its tenant had its share, now or on average lately, and only the order among its own jobs of equal priority
+    kept it waiting.
+    """
     job = late.job
     held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
     for cause in held_back:
@@ -280,7 +314,7 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 
 def _others_or_own(
     timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints
-) -> tuple[Cause, Sequence[Key]]:
+) -> tuple[Cause | None, Sequence[Key]]:
     """All is held or away: did others hold more than theirs, while its tenant had not its own?"""
     job, tenant, away = late.job, late.job.tenant, False
     for k in kinds:
@@ -296,6 +330,10 @@ def _others_or_own(
         over[tenant] = 0
         over = np.maximum(over, 0)
         if over.sum() >= missing or (over.sum() > 0 and gone < missing):
+            # Whole GPUs may be more than its tickets are worth.
+            worth = min(bought, timeline.past.parts[tenant] * float(timeline.bought[:, k].sum()))
+            if timeline.held_lately(tenant)[k] >= worth - NOISE:
+                return None, ()
             keys = [key for other in np.flatnonzero(over).tolist() for key in timeline.turns[other, k]]
             return Cause.OVER_BORROWING, keys
         away = away or gone > 0
@@ -303,7 +341,23 @@ def _others_or_own(
         return Cause.HARDWARE, ()
     own = [key for k in kinds for key in timeline.turns[tenant, k]]
     if own:
-        return Cause.PRIORITY, own
+        return (None if _is_order_alone(timeline, job, kinds, own) else Cause.PRIORITY), own
     then = timeline.bought_at(late.fate.first_start or 0.0)
     shrunk = any(timeline.bought[tenant, k] < then[tenant, k] for k in kinds)
     return Cause.HARDWARE if shrunk else Cause.UNEXPLAINED, ()
+
+
+def _is_order_alone(timeline: Timeline, job: PastJob, kinds: Sequence[int], own: Sequence[Key]) -> bool:
+    """Whether nothing but the order of its tenant's jobs of equal priority keeps it waiting: no job of another
+    priority holds GPUs, and no other user holds more of the tenant's than that user's tickets are worth.
+    """
+    held: dict[int, int] = {job.user: 0}
+    for key in own:
+        other = timeline.job(key)
+        if other.priority != job.priority:
+            return False
+        held[other.user] = held.get(other.user, 0) + other.gpus
+    tickets = timeline.past.user_tickets[job.tenant]
+    bought = sum(int(timeline.bought[job.tenant, k]) for k in kinds)
+    worth = bought / (math.fsum(tickets[user] for user in held) or 1.0)
+    return all(gpus <= math.ceil(tickets[user] * worth) for user, gpus in held.items() if user != job.user)

@@ -11,6 +11,7 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
+from fairshare.simulator.anomalies import FALSE_RATES
 from portal.api import schemas
 from portal.share.anomalies import (
     SeenAnomaly,
@@ -32,6 +33,7 @@ router = Router(tags=["Reports"])
 NONE_YET: dict[str, Any] = {
     "analysis": None, "cluster": None, "begins": None, "ends": None, "teams": 0, "teams_done": 0,
     "finished_at": None, "compared": 0, "too_large": 0, "nothing_said": [], "items": [], "total": 0,
+    "false_rates": [{"load": load, "part": part} for load, part in FALSE_RATES],
 }  # fmt: skip
 
 
@@ -58,15 +60,19 @@ def share_anomalies(
     parts = read_parts(user, analysis, tenant)
     sums = parts.aggregate(Sum("judged"), Sum("too_large"))
     same = ("begins", "ends", "teams", "teams_done", "finished_at")
-    return {name: getattr(analysis, name) for name in same} | {
-        "analysis": analysis.pk,
-        "cluster": cluster.name,
-        "compared": sums["judged__sum"] or 0,
-        "too_large": sums["too_large__sum"] or 0,
-        "nothing_said": [{"team": part.tenant.slug, "why": part.trouble} for part in parts.troubled()],
-        "items": [_show(row) for row in seen(some, visible_ids(user))],
-        "total": found.count(),
-    }
+    return (
+        NONE_YET
+        | {name: getattr(analysis, name) for name in same}
+        | {
+            "analysis": analysis.pk,
+            "cluster": cluster.name,
+            "compared": sums["judged__sum"] or 0,
+            "too_large": sums["too_large__sum"] or 0,
+            "nothing_said": [{"team": part.tenant.slug, "why": part.trouble} for part in parts.troubled()],
+            "items": [_show(row) for row in seen(some, visible_ids(user))],
+            "total": found.count(),
+        }
+    )
 
 
 @router.post("/share/anomalies", response={202: schemas.Analysis}, url_name="share_anomalies")

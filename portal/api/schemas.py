@@ -1008,6 +1008,11 @@ class Analysis(Schema):
     finished_at: datetime | None
 
 
+class FalseRate(Schema):
+    load: float = Field(description="What the jobs need of what the cluster has.")
+    part: float = Field(description="Of the jobs compared.")
+
+
 class SharingAnomalies(Schema):
     """One analysis, as far as it is done, of the caller's teams."""
 
@@ -1020,6 +1025,9 @@ class SharingAnomalies(Schema):
     finished_at: datetime | None
     compared: int = Field(description="Jobs, of the caller's teams.")
     too_large: int = Field(description="Jobs that could never run on their team's private cluster.")
+    false_rates: list[FalseRate] = Field(
+        description="What part of the jobs compared is found where nothing went wrong, by load; as simulated."
+    )
     nothing_said: list[SilentTeam] = Field(description="Teams of which nothing can be said, and why.")
     items: list[SharingAnomaly]
     total: int

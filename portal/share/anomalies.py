@@ -17,6 +17,7 @@ from accounting.errors import Refused
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.sums import start_of_hour
 from accounting.visibility import ANOTHER
+from fairshare.simulator.anomalies import FALSE_RATES
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
 from portal.reports.by_mail import by_mail
@@ -27,6 +28,9 @@ from scheduling.actions.anomalies import LONGEST, is_tried_again
 from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAnomaly, SharingPart
 
 ANOMALIES_PER_PAGE = 25
+EXPECTED = "Where nothing went wrong, expect about {} of the jobs compared here all the same.".format(
+    ", ".join(f"{part:.1%} at a load of {load:.0%}" for load, part in FALSE_RATES)
+)
 ANALYSES_TO_CHOOSE = 30
 CAUSES = dict(SharingAnomaly.Cause.choices)
 
@@ -74,6 +78,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
         "cause": cause if cause in CAUSES else "",
         "causes": CAUSES,
         "longest": LONGEST.days,
+        "expected": EXPECTED,
         **by_mail(request.user, ReportSubscription.Report.ANOMALIES, tenant),
     }
     if analysis is not None:

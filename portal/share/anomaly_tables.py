@@ -16,6 +16,7 @@ from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import ReportPeriod
 from portal.share.anomalies import (
     CAUSES,
+    EXPECTED,
     SeenAnomaly,
     chosen_analysis,
     read_analyses,
@@ -88,6 +89,7 @@ def anomalies_document(
             ("Teams", tenant.name if tenant else "All that you may see"),
             ("Finished", local(analysis.finished_at)),
             *([("Cause", CAUSES[cause])] if cause in CAUSES else []),
+            ("Expected false", EXPECTED),
         ],
         tables=[
             Table(

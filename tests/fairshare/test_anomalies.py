@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.model import NOWHERE
-from fairshare.simulator.anomalies import Analysis, Anomaly, Tolerance, analyse
+from fairshare.simulator.anomalies import FALSE_RATES, Analysis, Anomaly, Tolerance, analyse
 from fairshare.simulator.past import Cause, HeldBack, Limit, NodeState, Past, PastJob, Rules
-from fairshare.simulator.private import Purchase, apportion, ticket_parts, usual_gpus
+from fairshare.simulator.private import Purchase, apportion, fits, ticket_parts, usual_gpus
 from fairshare.simulator.speeds import speeds_of
+from tests.fairshare.faultless import faultless, wronged
 from tests.fairshare.pasts import HOUR, WEEK, apart, job, nodes, past, shared, turn
 
 A, B = 0, 1
@@ -78,6 +80,61 @@ def test_who_has_its_share_waits_for_own_jobs_that_went_first() -> None:
     found = only(past(jobs))
     assert (found.key, found.cause) == (2, Cause.PRIORITY)
     assert found.holders == ((3, pytest.approx(4 * 5 * HOUR, rel=0.05)),)
+
+
+def after_an_own_job(**first: object) -> list[Anomaly]:
+    """B's job came before another one of B, `first`, and ran only after it on what B's tickets would buy."""
+    jobs = [
+        job(1, A, 0, turn(0, 5 * HOUR, 0)),
+        job(2, B, 0, turn(5 * HOUR, 6 * HOUR, 1)),
+        job(3, B, 60, turn(60, 5 * HOUR, 1), **first),
+    ]
+    findings = analyse(past(jobs, user_tickets=((1.0,), (1.0, 1.0))))
+    return [one for some in findings for one in some.anomalies]
+
+
+def test_the_order_of_a_tenants_own_jobs_of_equal_priority_is_no_anomaly() -> None:
+    assert after_an_own_job() == []
+    for other in ({"priority": 1}, {"priority": -1}, {"user": 1}):
+        assert [(one.key, one.cause) for one in after_an_own_job(**other)] == [(2, Cause.PRIORITY)]
+
+
+def test_of_who_waited_for_own_jobs_and_for_others_only_the_rest_is_told() -> None:
+    jobs = [
+        job(1, A, 0, turn(0, 2 * HOUR, 0)),
+        job(2, B, 0, turn(5 * HOUR, 6 * HOUR, 1)),
+        job(3, B, 60, turn(60, 2 * HOUR, 1)),
+        job(4, A, 2 * HOUR, turn(2 * HOUR, 5 * HOUR, 0, 1), workers=2),
+    ]
+    found = only(past(jobs))
+    assert (found.key, found.cause, found.start) == (2, Cause.OVER_BORROWING, 5 * HOUR)
+    assert found.late == pytest.approx(3 * HOUR, rel=0.1)
+    assert [cause for cause, _ in found.causes] == [Cause.OVER_BORROWING]
+
+
+@pytest.mark.parametrize(("load", "rate"), FALSE_RATES)
+def test_of_what_was_shared_without_a_fault_no_more_is_found_than_the_page_says(
+    load: float, rate: float
+) -> None:
+    findings = [one for seed in (1, 2) for one in analyse(faultless(seed, load))]
+    judged = sum(one.judged for one in findings)
+    found = [one for some in findings for one in some.anomalies]
+    assert judged > 150
+    assert Cause.PRIORITY not in {one.cause for one in found}
+    assert len(found) <= judged * rate + 3 * math.sqrt(judged * rate)
+
+
+def test_who_is_wronged_in_such_a_history_is_found() -> None:
+    history = wronged(faultless(1, 0.8), every=10, by=6 * HOUR)
+    analysis = Analysis(history)
+    found = {one.key for tenant in range(len(history.parts)) for one in analysis.of(tenant).anomalies}
+    victims = {
+        one.key
+        for one in history.jobs
+        if one.key % 10 == 0 and one.turns and fits(one, analysis.purchase.machines(one.tenant))
+    }
+    assert len(victims) >= 8
+    assert len(victims - found) <= 1
 
 
 def test_a_start_that_fails_again_and_again_is_a_failure() -> None:

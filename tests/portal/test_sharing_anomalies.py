@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from accounting.clock import now_from_database
 from accounting.models import AuditEvent
 from accounting.sums import start_of_hour
+from fairshare.simulator.anomalies import FALSE_RATES
 from scheduling.actions import continue_analyses, request_analysis
 from scheduling.models import AnomalyHolder, Job, SharingAnalysis, SharingAnomaly, SharingPart
 from tests.portal.scene import Scene
@@ -59,6 +60,18 @@ def test_a_team_reads_its_own_and_who_was_in_its_way_without_a_name(
     assert (one["job"], one["late_seconds"], one["cause"]) == ("supernova", 7200, "over_borrowing")
     assert one["holders"] == [{"job_id": None, "job": "", "team": "another team", "gpu_seconds": 28_800}]
     assert (told["compared"], told["too_large"], told["total"]) == (2, 1, 1)
+
+
+def test_how_many_are_false_is_said_wherever_they_are_told(
+    scene: Scene, analysis: SharingAnalysis, browser_of
+) -> None:
+    bob = browser_of(scene.people.bob)
+    rates = [f"{part:.1%} at a load of {load:.0%}" for load, part in FALSE_RATES]
+    facts = {fact["label"]: fact["text"] for fact in bob.get("/share/anomalies.json").json()["facts"]}
+    for text in (bob.get(PAGE).content.decode(), facts["Expected false"]):
+        assert all(rate in text for rate in rates)
+    told = bob.get(API).json()["false_rates"]
+    assert [(one["load"], one["part"]) for one in told] == list(FALSE_RATES)
 
 
 def test_another_team_reads_nothing_of_it(scene: Scene, analysis: SharingAnalysis, browser_of) -> None:
