@@ -9,6 +9,7 @@ from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 from environ.fileaware_mapping import FileAwareMapping
 
+from accounting.numbers import IN_WORDS, read_whole
 from scheduling import whereabouts
 from scheduling.backends.local.isolation import USUAL_UIDS
 
@@ -22,7 +23,26 @@ class Environment(FileAwareMapping):  # type: ignore[misc] # it has no types
         return str(super().__getitem__(key)).rstrip("\n")
 
 
-env = environ.FileAwareEnv()
+class Env(environ.FileAwareEnv):  # type: ignore[misc] # the same
+    """Refuses numbers and switches that are none, instead of reading them as something else; empty is as unset."""
+
+    def int(self, var: str, default: int) -> int:
+        text = self.str(var, "")
+        number = read_whole(text) if text else default
+        if number is None:
+            raise ImproperlyConfigured(f"{var} must be {IN_WORDS}, not {text!r}")
+        return number
+
+    def bool(self, var: str, default: bool) -> bool:
+        text = self.str(var, "").lower()
+        if text and text not in SWITCHES:
+            raise ImproperlyConfigured(f"{var} must be true or false, not {text!r}")
+        return SWITCHES[text] if text else default
+
+
+SWITCHES = dict.fromkeys(("true", "yes", "on", "y", "ok", "1"), True)
+SWITCHES |= dict.fromkeys(("false", "no", "off", "n", "0"), False)
+env = Env()
 env.ENVIRON = Environment()
 
 # --- what must be set, or fails loudly ---------------------------------------------------------
@@ -285,7 +305,9 @@ _here = urlsplit(PUBLIC_URL)
 _port = f":{_here.port}" if _here.port else ""
 _usual = f"{_here.scheme}://*.localhost{_port}" if _here.hostname in {"localhost", "127.0.0.1"} else ""
 FAIRLOT_SESSIONS_URL = (env.str("FAIRLOT_SESSIONS_URL", "") or _usual).rstrip("/")
-if FAIRLOT_SESSIONS_URL and not re.fullmatch(r"https?://\*\.[a-z0-9.-]+(:\d+)?", FAIRLOT_SESSIONS_URL):
+if FAIRLOT_SESSIONS_URL and not re.fullmatch(
+    r"https?://\*\.[a-z0-9.-]+(:\d+)?", FAIRLOT_SESSIONS_URL, re.ASCII
+):
     raise ImproperlyConfigured("FAIRLOT_SESSIONS_URL must be like https://*.sessions.example.org")
 # From where the web servers connect to sessions in pods: nobody else is let through the walls of a team.
 try:
@@ -294,7 +316,7 @@ except ValueError as error:
     raise ImproperlyConfigured(f"FAIRLOT_PORTAL_FROM: {error}") from None
 # Users for the teams' jobs on this machine, where Fairlot runs as root; the last one is not given to a team.
 _first, _, _last = env.str("FAIRLOT_LOCAL_UIDS", f"{USUAL_UIDS[0]}-{USUAL_UIDS[-1]}").partition("-")
-if not (_first.isdecimal() and _last.isdecimal() and 1000 <= int(_first) < int(_last) < 2**31):
+if not 1000 <= (read_whole(_first) or 0) < (read_whole(_last) or 0) < 2**31:
     raise ImproperlyConfigured("FAIRLOT_LOCAL_UIDS must be like 50000-59999: unused user ids from 1000 up")
 FAIRLOT_LOCAL_UIDS = range(int(_first), int(_last) + 1)
 # Where nothing keeps local jobs apart, only admins may submit them, unless this says that all are trusted.

@@ -7,7 +7,6 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 import re2
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,14 +18,13 @@ from pydantic import (
 )
 
 from accounting.texts import not_storable, why_no_name
-from scheduling import brought, pod_fields, stored
+from scheduling import brought, pod_fields, stored, yaml_core
 from scheduling.labels import Labels
 from scheduling.refused_values import RefusedAt, path_of
 
 DEFAULT_PROGRESS = r"\bstep[ =:]+(\d+)"
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 URL_PATH = re.compile(r"/[!#-&(-;=?-_a-z~]*")  # ASCII without blanks and quotation marks
-UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
 LONGEST_YAML = 65_536  # characters; reading them takes about a second
 RESERVED_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
@@ -58,9 +56,12 @@ class SpecError(Exception):
 class JobSpec(BaseModel):
     """What a user asks for: the fields here are all that there are. Others are refused by name, not ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    # Strict: true is no number, "5" neither, and 5 is no text.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, str_strip_whitespace=True, strict=True, allow_inf_nan=False
+    )
 
-    version: Literal[1] = 1
+    version: Annotated[int, Field(ge=1, le=1)] = 1
     name: Annotated[str, Field(min_length=1, max_length=120)]
     command: Annotated[str, Field(min_length=1, max_length=20_000)]
     environment: Annotated[str, Field(max_length=300)] = ""
@@ -198,7 +199,8 @@ class JobSpec(BaseModel):
         if not isinstance(data, dict):
             raise SpecError({"": "a job spec is a mapping of fields, such as name and command"})
         if flaw := not_storable(data):
-            raise SpecError({".".join(flaw[0]): flaw[1]})
+            path, why = ".".join(flaw[0]), flaw[1]
+            raise SpecError({path: f"{why} (accepted: {ACCEPTED[path]})" if path in ACCEPTED else why})
         if foreign := pod_fields.refusals(data, frozenset(cls.model_fields)):
             raise SpecError(foreign)
         try:
@@ -208,20 +210,13 @@ class JobSpec(BaseModel):
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """Reads one YAML document; duplicate keys, tags and aliases are refused."""
+        """Reads one document of YAML 1.2; duplicate keys, tags and aliases are refused."""
         if len(text) > LONGEST_YAML:
             raise SpecError({"yaml": f"must have at most {LONGEST_YAML:,} characters, not {len(text):,}"})
         try:
-            data = yaml.load(text, Loader=_SpecLoader)  # noqa: S506 - a SafeLoader, made stricter
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f" in line {mark.line + 1}" if mark else ""
-            what = getattr(error, "problem", None) or str(error)
-            raise SpecError({"yaml": f"cannot be read{where}: {what}"}) from None
-        except ValueError as error:  # such as a date that does not exist
-            raise SpecError({"yaml": f"cannot be read: {error}"}) from None
-        except RecursionError:
-            raise SpecError({"yaml": "is nested too deeply"}) from None
+            data = yaml_core.read(text)
+        except yaml_core.NotYaml as error:
+            raise SpecError({"yaml": str(error)}) from None
         return cls.parse(data)
 
 
@@ -246,42 +241,8 @@ def _is_like(one: object, other: object) -> bool:
 
 def dump_spec(data: dict[str, Any]) -> str:
     """YAML in the one style of Fairlot, of a spec's mapping that need not be whole or right yet."""
-    return yaml.dump(data, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True, width=2**31)
+    return yaml_core.write(data)
 
-
-class _SpecLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses duplicate keys (silently lost by YAML) and aliases (bombs)."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not accepted", event.start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-class _SpecDumper(yaml.SafeDumper):
-    """Writes scripts of several lines as blocks, as people would."""
-
-
-def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML folds Unicode's own line breaks away unless they are escaped.
-    style = '"' if UNICODE_BREAKS.search(text) else "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_SpecDumper.add_representer(str, _represent_str)
 
 ACCEPTED = {
     "version": "1",
@@ -324,6 +285,8 @@ ACCEPTED_INSIDE = {
     "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
     "labels": "a text, which may be empty and needs quotes where it looks like something else",
 }
+# Problems of a value's type, whose own value helps to see what is meant: 010, yes and 1:30 are easily taken for others.
+OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}
 
 
 def _plain_problems(error: ValidationError) -> dict[str, str]:
@@ -337,12 +300,20 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
                 if inside
                 else f"is not a field of a job spec; accepted are {', '.join(ACCEPTED)}"
             )
+        elif item["type"] in OF_TYPES and accepted is not None:
+            problem = f"must be {accepted}, not {_shown(item['input'])}"
         else:
             problem = _plain_problem(item["type"], item["msg"], accepted)
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
             problem += f'; write "{json.dumps(item["input"])}" with its quotes'
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
+
+
+def _shown(value: object) -> str:
+    """A value as JSON and YAML have it, in short."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _plain_problem(kind: str, message: str, accepted: str | None) -> str:

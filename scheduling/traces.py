@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
+from accounting.numbers import IN_WORDS, read_whole
 from accounting.texts import why_no_name
 from fairshare.simulator.engine import Engine
 from fairshare.simulator.model import Machines, SimJob, Span
@@ -86,7 +87,7 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
         if row is None:
             return
         try:
-            gpus, submitted, duration = (int(row[column]) for column in COLUMNS[2:])
+            gpus, submitted, duration = (_whole(row[column], column) for column in COLUMNS[2:])
             job = TraceJob(row["job_id"], row["user"], gpus, submitted, duration, rows.line_num)
         except (TypeError, ValueError) as error:
             raise BadTrace(f"line {rows.line_num}: {error}") from None
@@ -101,6 +102,13 @@ def _jobs(rows: csv.DictReader[str]) -> Iterator[TraceJob]:
             raise BadTrace(f"line {rows.line_num}: job {job.number} comes twice")
         seen.add(job.number)
         yield job
+
+
+def _whole(text: str | None, column: str) -> int:
+    number = read_whole(text or "")
+    if number is None:
+        raise ValueError(f"{column} must be {IN_WORDS}, not {(text or '')[:40]!r}")
+    return number
 
 
 def _is_name(text: str | None) -> bool:

@@ -65,7 +65,7 @@ def read(texts: Iterable[str]) -> tuple[Place, ...]:
 def read_ranges(text: str) -> list[str]:
     """Ranges of addresses, as people list them, each once and in order; ValueError in plain words."""
     found: list[str] = []
-    for word in re.split(r"[\s,;]+", text.strip()):
+    for word in re.split(r"[\s,;]+", text.strip(), flags=re.ASCII):
         if not word:
             continue
         try:

@@ -15,7 +15,7 @@ from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import decimal, perform
 from portal.administration.tenants import tenant_page
 
-NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*")
+NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
 
 
 @admins_only

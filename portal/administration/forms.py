@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
@@ -17,10 +16,10 @@ from django.utils import timezone
 from accounting import actions
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership
+from accounting.numbers import DECIMAL_IN_WORDS, IN_WORDS, read_decimal, read_key, read_whole
 from portal.fragments import render_page
 from scheduling.timetable.walls import when_shown
 
-WHOLE = re.compile(r"[+-]?[0-9]+")
 MOST_DIGITS = 15  # before and behind the point
 
 
@@ -88,24 +87,21 @@ def change_membership(request: HttpRequest, membership: Membership) -> Callable[
 
 def whole(post: QueryDict, field: str) -> int:
     """A whole number; Refused names the field otherwise."""
-    text = post.get(field, "").strip()
-    if not WHOLE.fullmatch(text):
-        raise Refused("This must be a whole number.", field)
-    if len(text) > 11 or abs(int(text)) >= 2**31:
+    text = post.get(field, "")
+    number = read_whole(text)
+    if number is None:
+        raise Refused(f"This must be {IN_WORDS}.", field)
+    if abs(number) >= 2**31:
         raise Refused("This number is too large.", field)
-    return int(text)
+    return number
 
 
 def decimal(post: QueryDict, field: str) -> Decimal:
     """A decimal number with a point."""
-    text = post.get(field, "").strip()
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise Refused("This must be a number, such as 2.50.", field) from None
-    if not number.is_finite() or not text.isascii():
-        raise Refused("This must be a number, such as 2.50.", field)
-    if len(text) > 40 or (number and not -MOST_DIGITS <= number.adjusted() <= MOST_DIGITS):
+    number = read_decimal(post.get(field, ""))
+    if number is None:
+        raise Refused(f"This must be {DECIMAL_IN_WORDS}.", field)
+    if number and not -MOST_DIGITS <= number.adjusted() <= MOST_DIGITS:
         raise Refused("This number is too large or too small.", field)
     return number
 
@@ -144,7 +140,7 @@ def chosen(post: QueryDict, field: str, among: Any, *, optional: bool = False) -
     text = post.get(field, "")
     if optional and not text:
         return None
-    row = among.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 19 else None
+    row = among.filter(pk=read_key(text)).first()
     if row is None:
         raise Refused("Choose one of the list.", field)
     return row

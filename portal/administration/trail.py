@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
+from accounting.numbers import read_key
 from portal.administration.access import operators_only
 
 EVENTS_PER_PAGE = 50
@@ -32,8 +33,8 @@ KINDS = {
 NAMES = {"tenant": "team"}
 # What it means that a value is not given.
 NOTHING = {"generation": "all", "since": "at once", "parent": "none, at the top"}
-MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)")
-DECIMAL = re.compile(r"-?\d+\.\d+")
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*(Z|[+-]\d\d:\d\d)", re.ASCII)
+DECIMAL = re.compile(r"-?\d+\.\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def entries(events: QuerySet[AuditEvent] | list[AuditEvent], reader: User) -> li
 
 
 def _href(event: AuditEvent, reader: User, slugs: dict[int, str]) -> str:
-    pk = int(event.target_id) if event.target_id.isdecimal() else 0
+    pk = read_key(event.target_id)
     match event.target_type:
         case "job":
             return reverse("job", args=[pk])

@@ -50,8 +50,8 @@ COLUMNS = {
     )
 } | {"team": "tenant__slug", "owner": "owner__username", "cluster": "cluster__name"}  # fmt: skip
 _columns_of = attrgetter(*(column.replace("__", ".") for column in COLUMNS.values()))
-Key = Annotated[int, Query(ge=0, le=2**63 - 1)]
-Limit = Annotated[int, Query(ge=1, le=200)]
+Key = Annotated[int, Query(ge=0, le=2**63 - 1), schemas.IN_DIGITS]
+Limit = Annotated[int, Query(ge=1, le=200), schemas.IN_DIGITS]  # Query first, or there is no default
 
 
 def visible_job(request: HttpRequest, job_id: int) -> Job:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
-from ninja import Query, Router
+from ninja import Router
 from ninja.responses import Status
 
 from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.models import Membership, Request, Tenant
 from portal.api import schemas
+from portal.api.jobs import Key, Limit
 from portal.api.limits import which_of
 from scheduling import actions
 
@@ -23,8 +24,8 @@ router = Router(tags=["Requests"])
 def requests(
     request: HttpRequest,
     state: Literal["", "open", "approved", "declined", "withdrawn"] = "",
-    before: Annotated[int, Query(ge=0, le=2**63 - 1)] | None = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Key | None = None,
+    limit: Limit = 50,
 ) -> dict[str, Any]:
     """Those of teams that the caller manages, all for operators; latest first, older ones with `before` = `next`."""
     found = _seen(request)

@@ -14,9 +14,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     SecretStr,
+    Strict,
     WithJsonSchema,
 )
 
+from accounting.numbers import DECIMAL, DECIMAL_IN_WORDS, IN_WORDS, WHOLE
 from accounting.wording import in_millionths
 from portal.api.inlining import inlined
 from scheduling.actions.submitting import MOST_AT_ONCE
@@ -49,18 +51,38 @@ Spec = Annotated[
 ]
 
 
-def _no_boolean(value: object) -> object:
-    """ValueError for true and false, which Python takes for 1 and 0."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")
+def _in_digits(value: object) -> object:
+    """ValueError for a text of a query that is no whole number in the digits 0 to 9."""
+    if isinstance(value, str) and not WHOLE.fullmatch(value):
+        raise ValueError(f"must be {IN_WORDS}")
+    return value
+
+
+def _true_or_false(value: object) -> object:
+    """ValueError for a text of a query that is neither."""
+    if isinstance(value, str) and value not in {"true", "false"}:
+        raise ValueError("must be true or false")
+    return value
+
+
+def _amount(value: object) -> object:
+    """ValueError for true, false, and texts that are no number."""
+    if isinstance(value, bool) or (isinstance(value, str) and not DECIMAL.fullmatch(value)):
+        raise ValueError(f"must be {DECIMAL_IN_WORDS}")
     return value
 
 
 # What is sent fits into the columns that hold it: numbers of 32 bits, money and names. Actions check what it means.
-Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=-(2**31), le=2**31 - 1)]
-Key = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=2**63 - 1)]
-Number = Annotated[float, BeforeValidator(_no_boolean), Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
-Amount = Annotated[Decimal, BeforeValidator(_no_boolean), Field(ge=-(10**12), le=10**12)]
+# In a body true is no number, and neither is a text; amounts may be texts, as they are answered.
+Whole = Annotated[int, Strict(), Field(ge=-(2**31), le=2**31 - 1)]
+Key = Annotated[int, Strict(), Field(ge=1, le=2**63 - 1)]
+Number = Annotated[float, Strict(), Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
+Amount = Annotated[Decimal, BeforeValidator(_amount), Field(ge=-(10**12), le=10**12)]
+Flag = Annotated[bool, Strict()]
+# In a query all are texts.
+IN_DIGITS = BeforeValidator(_in_digits)
+AskedWhole = Annotated[int, IN_DIGITS, Field(ge=0, le=2**63 - 1)]
+AskedFlag = Annotated[bool, BeforeValidator(_true_or_false)]
 # What is answered is as exact as the ledger counts, without the digits that a division leaves.
 Figure = Annotated[Decimal, AfterValidator(in_millionths)]
 Line = Annotated[str, Field(max_length=500)]
@@ -88,7 +110,7 @@ class NewJob(Schema):
     spec: Spec
     team: Line = Field("", description="Slug of the team that pays.")
     cluster: Line = Field("", description="Name of the cluster.")
-    even_if_never: bool = Field(
+    even_if_never: Flag = Field(
         False,
         description="Queue it even if it can never run with today's nodes and quotas; refused otherwise.",
     )
@@ -110,11 +132,11 @@ class NewJobs(Schema):
     specs: list[Spec] = Field(min_length=1, max_length=MOST_AT_ONCE)
     team: Line = Field("", description="Slug of the team that pays.")
     cluster: Line = Field("", description="Name of the cluster.")
-    even_if_never: bool = Field(
+    even_if_never: Flag = Field(
         False,
         description="Queue jobs even if they can never run with today's nodes and quotas; refused otherwise.",
     )
-    atomic: bool = Field(
+    atomic: Flag = Field(
         True,
         description="True: all jobs are queued, or none. False: each that is accepted, and each gets its answer.",
     )
@@ -162,7 +184,7 @@ class Job(BaseModel):
 
 
 class Sharing(Schema):
-    only_idle: bool = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
+    only_idle: Flag = Field(description="True: only GPUs that nobody else wants. False: by tickets.")
 
 
 class JobFilters(Schema):
@@ -172,7 +194,7 @@ class JobFilters(Schema):
     owner: Line = Field("", description="User name.")
     q: Line = Field("", description="Part of the name.")
     label: Line = Field("", description="key=value, or a key with any value.")
-    only_idle: bool | None = Field(None, description="Whether they take no part in the sharing.")
+    only_idle: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
 
 
 class JobPage(BaseModel):
@@ -274,7 +296,7 @@ class ServiceRules(Schema):
     progress_deadline_seconds: Whole | None = Field(
         None, description="A revision that gets no further for so long has failed; 600."
     )
-    auto_rollback: bool | None = Field(None, description="Go back from a revision that has failed; true.")
+    auto_rollback: Flag | None = Field(None, description="Go back from a revision that has failed; true.")
 
 
 class NewService(NewJob, ServiceRules):
@@ -299,7 +321,7 @@ class ServiceChange(ServiceRules):
     """What is left out stays as it is. Another spec is another revision, which is rolled out."""
 
     spec: Spec | None = None
-    stopped: bool | None = None
+    stopped: Flag | None = None
 
 
 class ServiceRevision(Schema):
@@ -548,7 +570,7 @@ class Reachable(Schema):
 
 
 class BarePods(Schema):
-    bare_pods: bool = Field(description="Jobs of one worker run as pods without a Job over them.")
+    bare_pods: Flag = Field(description="Jobs of one worker run as pods without a Job over them.")
 
 
 class ClusterAccess(Schema):
@@ -601,7 +623,7 @@ class Secret(Schema):
 class NewVolume(Schema):
     name: Line = Field(description="By which jobs name it: small letters, digits and -.")
     source: Line = Field(description="A PersistentVolumeClaim in the team's namespace; locally a folder.")
-    read_only: bool = True
+    read_only: Flag = True
     team: Line = Field("", description="Slug of the team whose jobs may mount it; empty: every team.")
 
 
@@ -693,7 +715,7 @@ class TradeLimit(Schema):
     """For a generation, or with an empty one for all that nothing else is said of."""
 
     generation: Line = ""
-    trades: bool = Field(True, description="False: it is neither given nor taken.")
+    trades: Flag = Field(True, description="False: it is neither given nor taken.")
     most_gpus: Amount | None = Field(
         None, description="Most GPUs given away at once, on all clusters together; null: no limit."
     )
@@ -969,20 +991,20 @@ class TradePeriod(Days):
 class TradeQuestion(TradePeriod):
     team: Line = Field("", description="Slug of a team; with all teams below it.")
     generation: Line = ""
-    before: int | None = Field(None, ge=0, le=2**63 - 1)
-    limit: Whole = Field(50, ge=1, le=200)
+    before: AskedWhole | None = Field(None, ge=0, le=2**63 - 1)
+    limit: AskedWhole = Field(50, ge=1, le=200)
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
 class AnomalyQuestion(Schema):
     team: Line = Field("", description="Slug of a team; with all teams below it.")
     cluster: Line = Field("", description="By name; the first if none is named.")
-    analysis: int | None = Field(
+    analysis: AskedWhole | None = Field(
         None, ge=1, le=2**63 - 1, description="The latest finished if none is named."
     )
     cause: Line = ""
-    offset: Whole = Field(0, ge=0, le=2**31 - 1)
-    limit: Whole = Field(50, ge=1, le=200)
+    offset: AskedWhole = Field(0, ge=0, le=2**31 - 1)
+    limit: AskedWhole = Field(50, ge=1, le=200)
     format: Literal["json", "csv", "xlsx", "pdf"] = "json"
 
 
@@ -1042,7 +1064,7 @@ class LimitTerms(Schema):
     limit: Amount
     generation: Line | None = Field(None, description="Of all together without.")
     user: Line | None = Field(None, description="Of this user in each team, instead of the whole team.")
-    each_user: bool = False
+    each_user: Flag = False
     period: Literal["", "month", "quarter", "rolling"] = Field(
         "", description="Of gpu_hours and money: a calendar month unless told otherwise."
     )
@@ -1132,7 +1154,7 @@ class NewBudget(Schema):
     percentages: list[Whole] = Field(
         [80, 100], description="At which managers are warned, once each a period."
     )
-    by_forecast: bool = Field(True, description="Warn when it will not last if it goes on like this.")
+    by_forecast: Flag = Field(True, description="Warn when it will not last if it goes on like this.")
     webhook_url: Line = ""
 
 
@@ -1210,7 +1232,7 @@ class NewIdleRule(Schema):
     after_minutes: Whole
     grace_minutes: Whole = 30
     snooze_hours: Whole = Field(24, description="For so long owners may put it off; 0: not at all.")
-    services: bool = Field(False, description="Warn of replicas of services, too; they are never stopped.")
+    services: Flag = Field(False, description="Warn of replicas of services, too; they are never stopped.")
 
 
 class IdleRule(NewIdleRule):

@@ -10,6 +10,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
 from accounting.models import Generation, Tenant, User
+from accounting.numbers import read_key
 from scheduling.models import Job, JobLabel, Lease
 
 S = Job.State
@@ -94,7 +95,7 @@ class JobFilter:
             kind=kind if known["kind"] else "",
             label=get.get("label", "").strip()[:400],
             only_idle=get.get("only_idle") == "true",
-            service=service if service.isdecimal() and len(service) < 18 else "",
+            service=service if read_key(service) else "",
             sort=sort if known["order"] else USUAL_SORT,
             ignored=tuple((what, asked[what][:40]) for what in known if not known[what]),
         )
@@ -119,9 +120,8 @@ class JobFilter:
         """The chosen ones of `jobs` in order, as tuples for ListedJob; `user` is who "me" is, and sees the team."""
         if self.q:
             text = Q(name__icontains=self.q) | Q(owner__username__icontains=self.q)
-            number = self.q.removeprefix("#")
-            if number.isdecimal() and len(number) < 18:
-                text |= Q(pk=int(number))
+            if number := read_key(self.q.removeprefix("#")):
+                text |= Q(pk=number)
             jobs = jobs.filter(text)
         if self.state:
             jobs = jobs.filter(state__in=GROUPS[self.state][1] if self.state in GROUPS else [self.state])

@@ -256,9 +256,9 @@ def _log_file(request: HttpRequest, job: Job) -> LogFile:
 
 
 def _offset(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) < 18 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
 
 
 def _rank(request: HttpRequest) -> int:
     rank = request.GET.get("rank", "0")
-    return int(rank) if rank.isdecimal() and len(rank) < 6 else 0
+    return int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 6 else 0

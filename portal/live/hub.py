@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from scheduling.live import NEWS, NOTHING_YET, channel
 
 logger = logging.getLogger(__name__)
-POSITION = re.compile(r"\d{1,20}-\d{1,20}")
+POSITION = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 LONGEST_PAUSE = 10.0  # seconds between two attempts to reach Redis
 
 

@@ -9,7 +9,7 @@ from accounting.models import Tenant, User
 from accounting.models.tenants import ids_with_role
 from scheduling.models import Cluster, Job
 
-TOPIC = re.compile(r"(?P<kind>jobs?|cluster):(?P<key>\d{1,18}|\*)")
+TOPIC = re.compile(r"(?P<kind>jobs?|cluster):(?P<key>\d{1,18}|\*)", re.ASCII)
 MOST_TOPICS = 200
 
 

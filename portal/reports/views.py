@@ -181,7 +181,7 @@ def _amounts(row: UsageRow) -> Sequence[Cell]:
 
 def page_number(text: str) -> int:
     """1 where it is no number that a page can have."""
-    return max(1, int(text)) if text.isdecimal() and len(text) < 8 else 1
+    return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
 def read_report(

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
+from accounting.numbers import read_key
 from portal.schedules.timing import FIELDS, Timing
 from portal.schedules.views import visible_schedule
 from portal.submit.draft import Choices, Draft
@@ -39,7 +40,7 @@ def new(request: HttpRequest) -> HttpResponse:
         return _page(request, choices, Draft.new(choices, fields=Fields()), zone)
     job = get_object_or_404(
         Job.objects.visible_to(request.user).select_related("tenant"),
-        pk=int(key) if key.isdecimal() and len(key) < 19 else 0,
+        pk=read_key(key),
     )
     choices = Choices.of(request.user, str(job.cluster_id))
     draft = Draft.of_stored(choices, spec=job.spec, tenant=job.tenant, user=request.user)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from django.http import QueryDict
 
 from accounting.errors import Refused
+from accounting.numbers import DECIMAL_IN_WORDS, read_decimal
 from scheduling.actions.schedules import Terms
 from scheduling.models import Schedule
 from scheduling.timetable import Timetable, TimetableError
@@ -53,10 +54,10 @@ class Timing:
     def read(self) -> Terms:
         """Raises Refused with the field at fault."""
         begins, ends = self._bounds()
-        try:
-            seconds = round(float(self.catch_up_hours) * HOUR)
-        except (ValueError, OverflowError):
-            raise Refused("This must be a number of hours.", "catch_up_hours") from None
+        hours = read_decimal(self.catch_up_hours)
+        if hours is None:
+            raise Refused(f"This must be a number of hours: {DECIMAL_IN_WORDS}.", "catch_up_hours")
+        seconds = round(hours * HOUR)
         terms = Terms(
             expression=self.expression,
             time_zone=self.time_zone,

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from django.http import QueryDict
 
+from accounting.numbers import read_whole
 from scheduling.models import Service
 from scheduling.spec import SpecError
 
@@ -48,4 +49,5 @@ class Rules:
 
 
 def _number(text: str) -> int | str:
-    return int(text) if text.strip().isdecimal() and len(text) < 10 else text
+    number = read_whole(text)
+    return text if number is None else number

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
+from accounting.numbers import read_key
 from portal.fragments import render_page
 from portal.live.topics import topics_of_jobs
 from portal.services import story
@@ -93,7 +94,7 @@ def start(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def roll_back(request: HttpRequest, pk: int) -> HttpResponse:
     asked = request.POST.get("revision", "")
-    number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
+    number = read_key(asked)
     return _perform(
         request,
         pk,

@@ -12,6 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from accounting.errors import NotAllowed, Refused
+from accounting.numbers import read_whole
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
@@ -98,4 +99,5 @@ def _page(
 
 
 def _number(text: str) -> int | str:
-    return int(text) if text.strip().isdecimal() and len(text) < 10 else text
+    number = read_whole(text)
+    return text if number is None else number

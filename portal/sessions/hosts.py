@@ -26,7 +26,7 @@ def session_of(host: str) -> int | None:
     pattern = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(
         r"\*", NAME.format(r"([1-9]\d{0,17})")
     )
-    match = re.fullmatch(pattern, host.lower())
+    match = re.fullmatch(pattern, host.lower(), re.ASCII)
     return int(match[1]) if match else None
 
 

@@ -32,7 +32,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 # What a page of JupyterLab asks for again and again while nobody does anything.
-POLLS = re.compile(r"/(api/(kernels|sessions|terminals|status|contents|kernelspecs|me|metrics)\b|lsp/status)")
+POLLS = re.compile(
+    r"/(api/(kernels|sessions|terminals|status|contents|kernelspecs|me|metrics)\b|lsp/status)", re.ASCII
+)
 WORDS = {
     Barred.STRANGER: (401, "Open this session from its page in Fairlot."),
     Barred.HIDDEN: (404, "There is no such session."),

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.numbers import read_key
 from accounting.sums import start_of_hour
 from accounting.visibility import ANOTHER
 from fairshare.simulator.anomalies import FALSE_RATES
@@ -150,7 +151,7 @@ def read_analyses(user: User, cluster: Cluster | None) -> QuerySet[SharingAnalys
 def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAnalysis | None:
     """The one of this key, 404 when there is none; when none is named the latest that is finished, if there is any."""
     if key:
-        return get_object_or_404(analyses, pk=int(key) if key.isdecimal() and len(key) < 19 else 0)
+        return get_object_or_404(analyses, pk=read_key(key))
     return analyses.exclude(finished_at=None).first() or analyses.first()
 
 

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.models.tenants import ids_with_role, visible_tenants
+from accounting.numbers import read_key
 from accounting.prepared import Prepared
 from accounting.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
@@ -118,7 +119,7 @@ def _run_of(request: HttpRequest, trades: QuerySet[Trade]) -> QuerySet[Trade] | 
     asked = request.GET.get("run", "")
     if not asked:
         return None
-    pk = int(asked) if asked.isdecimal() and len(asked) < 19 else 0
+    pk = read_key(asked)
     one = get_object_or_404(Trade.objects.visible_to(request.user), pk=pk)
     same = trades.filter(
         round__cluster=one.round.cluster_id,

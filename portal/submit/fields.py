@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from django.http import QueryDict
 
+from accounting.numbers import read_decimal, read_whole
 from portal.submit.lines import LINES, read_all
 from scheduling.spec import JobSpec, SpecError, dump_spec
 
@@ -118,7 +119,7 @@ class Fields:
     def _plain(self) -> dict[str, Any]:
         texts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in LINES}
         numbers = {name: _read_number(texts[name], kind) for name, kind in NUMBERS.items()}
-        texts["only_idle"] = texts["only_idle"] or False
+        texts["only_idle"] = {"": False, "true": True}.get(texts["only_idle"], texts["only_idle"])
         return texts | numbers | ({name: None for name in OPTIONAL if not getattr(self, name).strip()})
 
     def _lines(self) -> dict[str, str]:
@@ -146,10 +147,8 @@ def digest(yaml_text: str) -> str:
 
 def _read_number(text: str, kind: type[int] | type[float]) -> int | float | str:
     """The number, or the text as it is for `JobSpec.parse` to refuse."""
-    try:
-        return kind(text)
-    except ValueError:
-        return text
+    number = read_whole(text) if kind is int else read_decimal(text)
+    return text if number is None else kind(number)
 
 
 def _write_number(value: float | None) -> str:

@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import NotAllowed, Refused
+from accounting.numbers import read_key
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
 from scheduling.actions.submitting import submit_job
@@ -79,7 +80,7 @@ def _first_page(request: HttpRequest) -> HttpResponse:
         return _page(request, choices, draft)
     job = get_object_or_404(
         Job.objects.visible_to(request.user).select_related("tenant"),
-        pk=int(clone) if clone.isdecimal() and len(clone) < 19 else 0,
+        pk=read_key(clone),
     )
     choices = Choices.of(request.user, str(job.cluster_id))
     draft = Draft.of_stored(choices, spec=job.spec, tenant=job.tenant, user=request.user)

@@ -9,6 +9,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import Refused
+from accounting.numbers import read_whole
 from portal.models import ApiToken
 from portal.tokens.actions import create_token, revoke_all, revoke_token
 
@@ -45,9 +46,10 @@ def tokens(request: HttpRequest) -> HttpResponse:
 
 
 def parse_days(text: str) -> int | None:
-    if text and not text.isdecimal():
+    days = read_whole(text)
+    if text and days is None:
         raise Refused("Choose one of the lifetimes.", field="days")
-    return int(text) if text else None
+    return days
 
 
 @require_POST

@@ -17,7 +17,7 @@ from scheduling.backends.local.gpus import Gpu, discover
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Node
 
-MODEL = re.compile(r"\b(RTX \w*\d{3,4}( Ti| SUPER)?|[A-Z]{1,2}\d{1,4}[A-Z]?)\b")
+MODEL = re.compile(r"\b(RTX \w*\d{3,4}( Ti| SUPER)?|[A-Z]{1,2}\d{1,4}[A-Z]?)\b", re.ASCII)
 GIB = 1024**3
 
 

@@ -187,7 +187,7 @@ def _fault_of_days(parts: list[str]) -> Fault | None:
     months = sorted({month for month in Parsed.MONTH.parse(parts[3]) if isinstance(month, int)})
     most = max(MOST_DAYS[month - 1] for month in months)
     terms = parts[2].split(",")
-    never = [term for term in terms if (day := re.match(r"\d+", term)) and int(day[0]) > most]
+    never = [term for term in terms if (day := re.match(r"\d+", term, re.ASCII)) and int(day[0]) > most]
     if not never:
         return None
     kept = ",".join(dict.fromkeys("L" if term in never else term for term in terms))

@@ -71,7 +71,7 @@ def _fault_of(text: str) -> Fault | None:
     for form, mend in FORMS:
         if match := re.fullmatch(form, text, re.IGNORECASE):
             return mend(match)
-    if re.match(r"R[\d/-]|P\d|PT", text):
+    if re.match(r"R[\d/-]|P\d|PT", text, re.ASCII):
         return _fault_of_interval(text)
     parts = text.split(" ")
     if not any(char.isdecimal() or char in "*?" for char in text) or ":" in text:
@@ -85,14 +85,18 @@ def _fault_of_count(parts: list[str]) -> Fault:
     """More or fewer fields than five: seconds in front, a year or a command behind."""
     if len(parts) < len(FIELDS):
         return Fault(f"cron has five fields, not {len(parts)}: minute, hour, day, month, weekday")
-    if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5]):
+    if not re.fullmatch(rf"[\d*?/,#LWH()-]+|({'|'.join(WEEKDAYS + MONTHS)})([-,/#].*)?", parts[5], re.ASCII):
         return Fault(
             "the command is that of the job's spec, and only its five fields stand here", " ".join(parts[:5])
         )
-    has_year = len(parts) == 6 and (re.match(r"(19|20)\d\d", parts[5]) or "?" in (parts[2], parts[4]))
+    has_year = len(parts) == 6 and (
+        re.match(r"(19|20)\d\d", parts[5], re.ASCII) or "?" in (parts[2], parts[4])
+    )
     fields = parts[:5] if has_year else parts[1:6]
     if "?" in parts:  # Quartz counts weekdays from 1 for Sunday
-        fields[4] = re.sub(r"(?<![#/\d])[1-7](?!\d)", lambda day: WEEKDAYS[int(day[0]) - 1], fields[4])
+        fields[4] = re.sub(
+            r"(?<![#/\d])[1-7](?!\d)", lambda day: WEEKDAYS[int(day[0]) - 1], fields[4], flags=re.ASCII
+        )
         fields[4] = re.sub(f"({'|'.join(WEEKDAYS)})L", lambda day: f"{WEEKDAYS.index(day[1])}L", fields[4])
     extra = "year, which Not before and Not after bound" if has_year else "seconds"
     return Fault(f"cron has five fields, not {len(parts)}; there is none of {extra}", " ".join(fields))
@@ -143,7 +147,8 @@ def _word(text: str) -> str:
 def _calendar(match: re.Match[str]) -> Fault:
     """A calendar of systemd, such as Mon..Fri *-*-* 02:30."""
     said = {
-        name: re.sub(r"\b0+(?=\d)", "", text.replace("..", "-")) for name, text in match.groupdict("").items()
+        name: re.sub(r"\b0+(?=\d)", "", text.replace("..", "-"), flags=re.ASCII)
+        for name, text in match.groupdict("").items()
     }
     weekdays = re.sub(r"[a-z]{4,}", lambda day: day[0][:3], said["weekdays"].lower()).upper()
     time = f"{said['minute'] or '0'} {said['hour'] or '0'}"

@@ -215,7 +215,7 @@ def test_a_bad_line_at_the_end_leaves_nothing_behind(tmp_path: Path) -> None:
     path, before = written(tmp_path, rows(20, seed=11)), everything()
     good = path.read_bytes()
     for bad, why in (
-        (b"99,vc_0,1,5,0,m,many,0\n", "line 22: invalid literal"),
+        (b"99,vc_0,1,5,0,m,many,0\n", "line 22: duration must be a whole number"),
         (b"99,vc_0,1,5,0,m\xff,9,0\n", "line 22: no UTF-8"),
         (b"99,vc_0,999,5,0,m,9,0\n", "line 22: job 99 wants 999 GPUs; 6 x 8 are too few"),
         (b"99,vc_0,1,5,0,m,99999999999,0\n", "line 22: .*says nothing that can be"),
@@ -250,7 +250,7 @@ def test_imported_teams_take_no_share_from_those_that_are_there(tmp_path: Path) 
     ("text", "why"),
     [
         ("job_id,user,num_gpu,duration\n", "no column submit_time"),
-        (f"{HEADER}\n1,a,x,0,0,m,5,0\n", "line 2: invalid literal"),
+        (f"{HEADER}\n1,a,x,0,0,m,5,0\n", "line 2: num_gpu must be a whole number"),
         (f"{HEADER}\n1,a,1,-5,0,m,5,0\n", "line 2: .*says nothing that can be"),
         (f"{HEADER}\n1,a,1,5,0,m,5,0\n1,b,1,5,0,m,5,0\n", "line 3: job 1 comes twice"),
         (f"{HEADER}\n1,a,1\n", "line 2"),

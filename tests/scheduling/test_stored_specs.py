@@ -89,7 +89,7 @@ def perform(lab: World) -> None:
 def test_todays_rules_refuse_each_field_of_the_strange_one() -> None:
     with pytest.raises(SpecError) as refused:
         JobSpec.parse({**STRANGE, "workers": 0})
-    assert refused.value.problems.keys() >= STRANGE.keys() - {"memory"}
+    assert {path.partition(".")[0] for path in refused.value.problems} >= STRANGE.keys()
 
 
 @given(st.dictionaries(st.sampled_from(sorted(JobSpec.model_fields)) | st.text(max_size=5), values) | values)

@@ -151,7 +151,7 @@ def _unless_forbidden(api: Api, path: str, **query: object) -> Object:
 
 
 def _age(version: str) -> str:
-    found = re.match(r"v?(\d+)\.(\d+)", version)
+    found = re.match(r"v?(\d+)\.(\d+)", version, re.ASCII)
     if found and (int(found[1]), int(found[2])) < OLDEST:
         return _too_old(version)
     return ""

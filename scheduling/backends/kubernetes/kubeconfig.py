@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from scheduling import yaml_core
 
 # Many times what one context needs; whoever pastes more has pasted something else.
 MOST_CHARACTERS = 64 * 1024
@@ -64,11 +65,9 @@ def parse(text: str) -> Kubeconfig:
     if len(text) > MOST_CHARACTERS:
         raise Unusable(f"It is longer than {MOST_CHARACTERS:,} characters: that is no kubeconfig.")
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
-        raise Unusable(f"It is not YAML{where}.") from None
+        found = yaml_core.read(text)
+    except yaml_core.NotYaml as error:
+        raise Unusable(f"It cannot be read as YAML{error.where}.") from None
     if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
         raise Unusable("It is not a kubeconfig: such a file says `kind: Config`.")
     context = _context(found)

@@ -22,7 +22,7 @@ USUAL_QUERY = (
 )
 MOST_BYTES = 32 * 1024 * 1024
 # As the Job controller names pods: the Job, the index, and something of its own; bare pods have no such.
-POD = re.compile(r"(fairlot-[a-z2-7]+)-(\d+)(?:-[a-z0-9]+)?")
+POD = re.compile(r"(fairlot-[a-z2-7]+)-(\d+)(?:-[a-z0-9]+)?", re.ASCII)
 
 # (namespace, name of the Job) with the percent of each worker by its index.
 Busy: TypeAlias = Mapping[tuple[str, str], Mapping[int, float]]

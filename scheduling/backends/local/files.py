@@ -37,7 +37,7 @@ __all__ = ["Busy", "JobFiles", "read_json", "reports_in", "try_lock", "write_jso
 
 ORDERS_LOCK_SECONDS = 10.0
 OWN = ("checkpoint", "home", "work", "tmp")  # folders that the job may write into
-REPORT = re.compile(r"([1-9]\d{0,18})-(\d{1,18})\.json")
+REPORT = re.compile(r"([1-9]\d{0,18})-(\d{1,18})\.json", re.ASCII)
 
 
 class Busy(Exception):

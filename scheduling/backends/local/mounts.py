@@ -44,7 +44,7 @@ def parts(places: Iterable[Path]) -> list[Part]:
         found = []
         for place, fd in fds:
             said = Path(f"/proc/self/fdinfo/{fd}").read_text()
-            own = known[int(re.findall(r"^mnt_id:\s*(\d+)", said, re.MULTILINE)[0])]
+            own = known[int(re.findall(r"^mnt_id:\s*(\d+)", said, re.MULTILINE | re.ASCII)[0])]
             found.append(replace(own, root=own.root / place.relative_to(own.point), point=place))
             found += [one for one in known.values() if one.point != place and one.point.is_relative_to(place)]
         return found

@@ -1,0 +1,29 @@
+"""Numbers as people and programs write them: with the digits 0 to 9 alone, and never true for 1."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+WHOLE = re.compile(r"[-+]?[0-9]{1,19}")
+DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?")
+IN_WORDS = "a whole number in the digits 0 to 9"
+DECIMAL_IN_WORDS = "a number such as 2.50"
+
+
+def read_whole(text: str) -> int | None:
+    """The whole number that `text` is, blanks around it left out; None for anything else."""
+    text = text.strip(" ")
+    return int(text) if WHOLE.fullmatch(text) else None
+
+
+def read_decimal(text: str) -> Decimal | None:
+    """The number with a point that `text` is, blanks around it left out; None for anything else."""
+    text = text.strip(" ")
+    return Decimal(text) if DECIMAL.fullmatch(text) else None
+
+
+def read_key(text: str) -> int:
+    """The key of a row that `text` is; 0, which no row has, for anything else."""
+    found = read_whole(text) if text.isalnum() else None
+    return found if found is not None and found < 2**63 else 0

@@ -1,0 +1,136 @@
+"""YAML as its version 1.2 has it (core schema): `010` is ten, `yes`, `1:30`, `1_000` and `2026-11-25` are texts.
+
+PyYAML, which reads version 1.1, parses; which scalar is what is said here. Aliases (bombs), tags of other types,
+merge keys and keys that stand there twice (silently lost) are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import yaml
+from yaml.constructor import ConstructorError
+
+DEEPEST = 50
+UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
+TAG = "tag:yaml.org,2002:"
+# By tag what a plain scalar of it looks like, and with which characters it can begin.
+SCALARS = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", [*"-+0123456789"]),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        [*"-+.0123456789"],
+    ),
+}
+PATTERNS = {TAG + kind: re.compile(rf"(?:{pattern})\Z", re.ASCII) for kind, (pattern, _) in SCALARS.items()}
+READERS: dict[str, Callable[[str], Any]] = {
+    "null": lambda text: None,
+    "bool": lambda text: text.lower() == "true",
+    "int": lambda text: int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)),
+    "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+}
+
+
+class NotYaml(ValueError):
+    """A text that is not read as YAML; `where` it is at fault, such as " in line 3", is in its words, too."""
+
+    def __init__(self, why: str, where: str = "") -> None:
+        super().__init__(f"cannot be read{where}: {why}")
+        self.where = where
+
+
+def read(text: str) -> Any:
+    """The data of one document; raises NotYaml."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it makes plain data only
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise NotYaml(getattr(error, "problem", None) or str(error), where) from None
+    except ValueError as error:  # such as a number of many thousand digits
+        raise NotYaml(str(error)) from None
+    except RecursionError:
+        raise NotYaml("it is nested too deeply") from None
+
+
+def write(data: Any) -> str:
+    """YAML that `read` reads back to the same, as do readers of version 1.1; scripts of several lines are blocks."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # nothing of version 1.1
+    yaml_constructors: ClassVar[dict[Any, Any]] = {}
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not accepted", event.start_mark)
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise RecursionError
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_core(self, node: yaml.Node) -> Any:
+        """The data of a node of the core schema, as which it was resolved or tagged."""
+        kind = node.tag.removeprefix(TAG)
+        match kind, node:
+            case "map", yaml.MappingNode():
+                return self._mapping(node)
+            case "seq", yaml.SequenceNode():
+                return [self.construct_object(one, deep=True) for one in node.value]
+            case "str", yaml.ScalarNode():
+                return node.value
+            case _, yaml.ScalarNode() if kind in SCALARS and PATTERNS[node.tag].match(node.value):
+                return READERS[kind](node.value)
+        what = f"{node.value!r} is no {kind}" if isinstance(node, yaml.ScalarNode) else f"this is no {kind}"
+        raise ConstructorError(None, None, what, node.start_mark)
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            name, why = key.value, ""
+            if not isinstance(key, yaml.ScalarNode):
+                why = "a key must be a word"
+            elif key.tag != TAG + "str":
+                why = f"the key {name} must be a text: write '{name}'"
+            elif name in found:
+                why = f"the key {name!r} stands there twice"
+            if why:
+                raise ConstructorError(None, None, why, key.start_mark)
+            found[name] = self.construct_object(value, deep=True)
+        return found
+
+    def refuse(self, node: yaml.Node) -> None:
+        raise ConstructorError(None, None, f"the tag {node.tag} is not accepted", node.start_mark)
+
+
+for _kind in ("map", "seq", "str", *SCALARS):
+    _Loader.add_constructor(TAG + _kind, _Loader.construct_core)
+_Loader.add_constructor(None, _Loader.refuse)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either version would not take for a text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # PyYAML folds Unicode's own line breaks away unless they are escaped.
+    style = '"' if UNICODE_BREAKS.search(text) else "|" if "\n" in text else None
+    return dumper.represent_scalar(TAG + "str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_str)
+for _kind, (_, _firsts) in SCALARS.items():
+    for _reader in (_Loader, _Dumper):
+        _reader.add_implicit_resolver(TAG + _kind, PATTERNS[TAG + _kind], _firsts)
