@@ -9,7 +9,8 @@ COPY pyproject.toml uv.lock ./
 RUN /opt/uv/bin/uv sync --no-cache --frozen --no-default-groups
 # The environment of local jobs, which never get the portal's own.
 COPY bin/job-environment bin/
-RUN /opt/uv/bin/uv export --frozen --no-header --only-group examples --output-file /tmp/job-requirements.txt \
+RUN /opt/uv/bin/uv export --frozen --no-header --only-group examples --only-group notebooks \
+        --output-file /tmp/job-requirements.txt \
     && python -m venv .environments/python \
     && /opt/uv/bin/uv pip install --no-cache --python .environments/python/bin/python --require-hashes \
         --requirements /tmp/job-requirements.txt \

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -17,14 +17,20 @@ from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
 from scheduling.actions import start_session
-from scheduling.models import Cluster
+from scheduling.models import Cluster, Session
+from scheduling.programs import has_program
 from scheduling.spec import SpecError
 
 # JupyterLab under the address that Fairlot gives, for Fairlot alone: whoever comes through has been asked already.
-JUPYTER = """exec jupyter lab --no-browser --ip={listen} --port="$PORT" \\
+JUPYTER = """exec jupyter lab --no-browser --allow-root --ip={listen} --port="$PORT" \\
   --ServerApp.base_url="$FAIRLOT_BASE_URL" \\
   --ServerApp.allow_remote_access=True \\
   --IdentityProvider.token="$FAIRLOT_SESSION_TOKEN"
+"""
+# Where there is no JupyterLab: the files of the working folder, by what every environment of jobs has.
+FILES = """mkdir -p ".$FAIRLOT_BASE_URL"
+echo "It works. Put files beside this one, and they are served." >".$FAIRLOT_BASE_URL/index.html"
+exec python -m http.server "$PORT" --bind 127.0.0.1
 """
 NUMBERS = ("idle_minutes", "longest_hours")
 
@@ -36,6 +42,10 @@ class Limits:
     idle_minutes: str = "60"
     longest_hours: str = "12"
     problems: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        return cls(**{name: str(getattr(session, name)) for name in NUMBERS})
 
     @classmethod
     def from_post(cls, post: QueryDict) -> Self:
@@ -55,6 +65,8 @@ class Limits:
 def new(request: HttpRequest) -> HttpResponse:
     """The page; POST begins the session, or with `do` = form or yaml only rewrites the other side."""
     if request.method == "GET":
+        if again := request.GET.get("again"):
+            return _as_before(request, again)
         choices = Choices.of(request.user)
         return _page(request, choices, Draft.new(choices, fields=preset(choices.cluster)), Limits())
     choices = Choices.of(request.user, request.POST.get("cluster", ""))
@@ -84,17 +96,36 @@ def new(request: HttpRequest) -> HttpResponse:
     return _page(request, choices, draft, limits, status=422)
 
 
+def _as_before(request: HttpRequest, again: str) -> HttpResponse:
+    """The form filled with what an earlier session was begun with."""
+    seen = Session.objects.visible_to(request.user).select_related("job__tenant")
+    session = get_object_or_404(seen, pk=int(again) if again.isdecimal() and len(again) < 19 else 0)
+    job = session.job
+    choices = Choices.of(request.user, str(job.cluster_id))
+    draft = Draft.of_stored(choices, spec=job.spec, tenant=job.tenant, user=request.user)
+    return _page(request, choices, draft, Limits.of(session))
+
+
 def preset(cluster: Cluster | None) -> Fields:
-    """JupyterLab; on this machine it listens to this machine alone."""
+    """JupyterLab, where it is there; on this machine it listens to this machine alone."""
     is_local = cluster is None or cluster.backend == Cluster.Backend.LOCAL
+    if lacks_jupyter(cluster):
+        return Fields(name="files", command=FILES, port="8888")
     command = JUPYTER.format(listen="127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104 - a pod's own
     return Fields(name="notebook", command=command, port="8888")
+
+
+def lacks_jupyter(cluster: Cluster | None) -> bool:
+    return cluster is not None and not has_program(cluster, "jupyter")
 
 
 def _page(
     request: HttpRequest, choices: Choices, draft: Draft, limits: Limits, status: int = 200
 ) -> HttpResponse:
-    context = form_context(draft, choices) | {"limits": limits}
+    context = form_context(draft, choices) | {
+        "limits": limits,
+        "lacks_jupyter": lacks_jupyter(choices.cluster),
+    }
     return render(request, "sessions/form.html", context, status=status)
 
 

@@ -19,6 +19,7 @@ from scheduling.actions.jobs import cancel_within
 from scheduling.actions.submitting import submit_within
 from scheduling.idling import Clocks, Step
 from scheduling.models import Cluster, Job, JobEvent, Session
+from scheduling.programs import check_program
 from scheduling.spec import JobSpec, SpecError
 
 # Beyond what users may ask for: who waits for a notebook does nothing else.
@@ -44,9 +45,11 @@ def start_session(
     """A session of `actor` in `tenant`. The same `request_key` again gives the same session again.
 
     Raises as submit_job does, and SpecError for what can be no session: several workers, no port, limits
-    out of bounds.
+    out of bounds; without `even_if_never` also for a program that its environment does not have.
     """
     _check(spec, idle_minutes=idle_minutes, longest_hours=longest_hours)
+    if not even_if_never:
+        check_program(cluster, spec)
     job = submit_within(
         actor=actor,
         tenant=tenant,

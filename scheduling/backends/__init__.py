@@ -90,3 +90,13 @@ def environments_of(cluster: Cluster) -> tuple[str, ...] | None:
     from django.conf import settings  # noqa: PLC0415 - see above
 
     return tuple(settings.FAIRLOT_ENVIRONMENTS) if cluster.backend == "local" else None
+
+
+def paths_of(cluster: Cluster, environment: str) -> str | None:
+    """The PATH of a named environment there, of the usual one without a name; None where any image will do."""
+    from django.conf import settings  # noqa: PLC0415 - see above
+
+    if cluster.backend != "local":
+        return None
+    named: dict[str, str] = settings.FAIRLOT_ENVIRONMENTS
+    return named.get(environment or next(iter(named), ""))

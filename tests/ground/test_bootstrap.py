@@ -113,7 +113,9 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
     (checkout / ".venv/bin").mkdir(parents=True)
     uv = checkout / ".venv/bin/uv"
     uv.write_text(
-        '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" != --output-file ] || cp wanted "$2"; shift; done\n'
+        '#!/bin/sh\necho "$*" >>asked\n'
+        '[ ! -e offline ] || ! grep -q "pip install" asked || ! grep -q notebooks asked || { rm asked; exit 1; }\n'
+        'while [ $# -gt 1 ]; do [ "$1" != --output-file ] || cp wanted "$2"; shift; done\n'
     )
     shutil.copy(python, checkout / ".venv/bin/python")
     for path in (python, uv, checkout / ".venv/bin/python"):
@@ -127,12 +129,19 @@ def test_the_environment_of_jobs_is_made_new_when_what_it_was_made_from_changes(
         return "creating .environments/python" in done.stderr
 
     assert made("numpy==1")
+    assert "--only-group notebooks" in (checkout / "asked").read_text()
     old.touch()
     assert not made("numpy==1")
     assert old.exists()
     assert made("numpy==2")
     assert (environment / ".made-from").exists()
     assert not old.exists()
+    # Without JupyterLab jobs have all else, and the next start tries again.
+    (checkout / "offline").touch()
+    (checkout / "asked").unlink()
+    assert made("numpy==3")
+    assert (environment / ".made-from").exists()
+    assert not (checkout / ".venv/.made-from").exists()
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Visit
 from portal.sessions import http, visits
+from portal.sessions.editing import FILES, JUPYTER
 from scheduling import backends
 from scheduling.actions import perform_operations, start_session, stop_session
 from scheduling.backends import backend_for
@@ -284,6 +285,21 @@ def test_requests_with_long_headers_pass_up_to_the_same_limit(browser: Browser) 
     refused = browser.ask("headers", X_Mine="x" * 70_000)
     assert refused.status == 431
     assert b"have more than 64 KiB" in refused.body
+
+
+@pytest.mark.parametrize(
+    "offered", [(JUPYTER, "lab", b"JupyterLab"), (FILES, "", b"It works")], ids=["jupyter", "files"]
+)
+def test_what_the_form_offers_works_at_first_click(
+    lab: World, bobs: Client, port: int, offered: tuple[str, str, bytes]
+) -> None:
+    command, path, said = offered
+    session = started(
+        lab, command=command.format(listen="127.0.0.1"), environment="python", readiness_path="", port=8888
+    )
+    answer = let_in(bobs, port, session).ask(path)
+    assert answer.status == 200
+    assert said in answer.body
 
 
 def test_statuses_and_redirects_are_the_programs_own(browser: Browser) -> None:

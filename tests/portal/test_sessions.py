@@ -71,6 +71,33 @@ def test_the_form_begins_a_notebook_and_leads_to_its_page(lab: World, browser_of
     assert "my notes" not in browser_of(lab.people.charlie).get(reverse("sessions")).content.decode()
 
 
+def test_without_jupyter_the_form_says_so_and_offers_what_is_there(
+    lab: World, browser_of: Browser, settings: LazySettings
+) -> None:
+    settings.FAIRLOT_ENVIRONMENTS = {"python": "/usr/bin:/bin"}
+    page = browser_of(lab.people.bob).get(reverse("session_new"))
+    assert "JupyterLab is not installed for jobs of this machine" in page.content.decode()
+    assert "python -m http.server" in page.context["draft"].fields.command
+
+
+def test_a_command_without_its_program_is_refused_at_its_field(lab: World, browser_of: Browser) -> None:
+    browser = browser_of(lab.people.bob)
+    page = browser.get(reverse("session_new"))
+    assert "JupyterLab is not installed" not in page.content.decode()
+    form = {
+        "name": "n",
+        "command": "exec no-such-lab",
+        "port": "8888",
+        "idle_minutes": "60",
+        "longest_hours": "4",
+    }
+    form |= {"yaml": page.context["draft"].yaml, "agreed": page.context["draft"].agreed, "request_key": "k"}
+    sent = browser.post(reverse("session_new"), form | {"tenant": str(lab.people.astro.pk)})
+    assert sent.status_code == 422
+    assert "no-such-lab is not installed" in sent.context["draft"].problems["command"]
+    assert not Session.objects.exists()
+
+
 def test_the_page_leads_in_warns_keeps_and_stops(lab: World, browser_of: Browser) -> None:
     session = begin(lab)
     browser = browser_of(lab.people.bob)
@@ -165,7 +192,7 @@ def test_the_api_begins_lists_keeps_and_stops(lab: World) -> None:
     _, strangers = create_token(actor=lab.people.charlie, name="t", may_write=True, days=1)
     bob, charlie = ({"HTTP_AUTHORIZATION": f"Bearer {text}"} for text in (token, strangers))
     client = Client()
-    spec = {"name": "notes", "command": "serve", "port": 8000}
+    spec = {"name": "notes", "command": "python serve.py", "port": 8000}
 
     def post(path: str, body: object) -> tuple[int, dict[str, object]]:
         answer = client.post(path, json.dumps(body), content_type="application/json", **bob)
