@@ -18,6 +18,7 @@ from accounting.prepared import Prepared, RowLimit
 from portal.api import schemas
 from portal.api.document import MAY_CONFLICT
 from portal.api.problems import problems_of
+from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
 from scheduling.actions.jobs import cancel_job
@@ -106,7 +107,7 @@ def _latest(teams: list[int], before: int, most: RowLimit) -> QuerySet[Job, tupl
     return _rows(Job.objects.filter(tenant__in=teams, pk__lt=before))[:most]
 
 
-@router.post("/jobs", response={201: schemas.Job}, url_name="jobs")
+@router.post("/jobs", response={201: schemas.JobInFull}, url_name="jobs")
 def submit(
     request: HttpRequest,
     new: schemas.NewJob,
@@ -178,19 +179,19 @@ def check(request: HttpRequest, new: schemas.NewJob) -> dict[str, Any]:
     return show_preflight(answer)
 
 
-@router.get("/jobs/{int:job_id}", response=schemas.Job, url_name="job")
+@router.get("/jobs/{int:job_id}", response=schemas.JobInFull, url_name="job")
 def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
     return show_job(visible_job(request, job_id))
 
 
-@router.post("/jobs/{int:job_id}/cancel", response=schemas.Job, url_name="job_cancel")
+@router.post("/jobs/{int:job_id}/cancel", response=schemas.JobInFull, url_name="job_cancel")
 def cancel(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Ends the job for good; doing it twice is as good as once."""
     cancel_job(actor=request.auth, job=visible_job(request, job_id))
     return show_job(visible_job(request, job_id))
 
 
-@router.post("/jobs/{int:job_id}/sharing", response=schemas.Job, url_name="job_sharing")
+@router.post("/jobs/{int:job_id}/sharing", response=schemas.JobInFull, url_name="job_sharing")
 def sharing(request: HttpRequest, job_id: int, wanted: schemas.Sharing) -> dict[str, Any]:
     """Takes the job out of the sharing, or back into it, from the next round on; for who may cancel it."""
     job = visible_job(request, job_id)
@@ -295,10 +296,13 @@ def place_of(user: User, new: schemas.NewJob | schemas.NewJobs) -> tuple[Tenant,
 
 
 def show_job(job: Job) -> dict[str, Any]:
-    """A job alone, which names the limit that it waits for."""
+    """A job alone, which names the limit that it waits for, and shows how it failed."""
     shown = _shown(_columns_of(job))
     if shown["reason"] and job.reason in OF_LIMITS:
         shown["reason"] = explain(job).short
+    failure = failure_of(job)
+    shown["exit_meaning"] = failure.meaning if failure else ""
+    shown["last_lines"] = failure.lines if failure else []
     return shown
 
 

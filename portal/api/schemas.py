@@ -197,6 +197,15 @@ class JobFilters(Schema):
     only_idle: AskedFlag | None = Field(None, description="Whether they take no part in the sharing.")
 
 
+class JobInFull(Job):
+    exit_meaning: str = Field(
+        description="What the exit code of a failed one means; empty where that says nothing."
+    )
+    last_lines: list[str] = Field(
+        description="Of a failed one, the end of its log: 20 lines or 4 KB at most."
+    )
+
+
 class JobPage(BaseModel):
     """Latest jobs first; ask again with `before` = `next` for older ones."""
 
@@ -369,7 +378,19 @@ class Service(Schema):
     trouble: str = Field(description="What keeps it from being up as it should; empty while nothing does.")
 
 
+class ReplicaFailure(Schema):
+    job_id: int
+    name: str
+    ended_at: datetime
+    end_message: str
+    exit_meaning: str = Field(description="What its exit code means; empty where that says nothing.")
+    last_lines: list[str] = Field(description="The end of its log, as plain text: 20 lines or 4 KB at most.")
+
+
 class ServiceInFull(Service):
+    last_failure: ReplicaFailure | None = Field(
+        description="Of the current revision, while not all replicas are ready."
+    )
     sentences: list[str] = Field(description="What is up, and what waits and why.")
     revisions: list[ServiceRevision]
     members: list[ServiceReplica]
@@ -423,6 +444,15 @@ class Session(Schema):
     ends_at: datetime | None = Field(description="When it is stopped in any case.")
     created_at: datetime
     end_message: str
+
+
+class SessionInFull(Session):
+    exit_meaning: str = Field(
+        description="What the exit code of a failed one means; empty where that says nothing."
+    )
+    last_lines: list[str] = Field(
+        description="Of a failed one, the end of its log: 20 lines or 4 KB at most."
+    )
 
 
 class SessionPage(Schema):

@@ -12,9 +12,18 @@ from ninja.responses import Status
 
 from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
-from portal.services.story import Member, members_by_service, members_of, sentences_of, status_of, troubles_of
+from portal.jobs.failure import failure_of
+from portal.services.story import (
+    Member,
+    latest_failure,
+    members_by_service,
+    members_of,
+    sentences_of,
+    status_of,
+    troubles_of,
+)
 from scheduling import actions
-from scheduling.models import Service, ServiceRevision
+from scheduling.models import Job, Service, ServiceRevision
 
 router = Router(tags=["Services"])
 RULES = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds", "auto_rollback")
@@ -71,6 +80,7 @@ def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
     revisions = service.revisions.select_related("author")
     members = members_of(service)
     return show(service, members) | {
+        "last_failure": _show_failure(latest_failure(service, members)),
         "sentences": sentences_of(service, members, reader=request.auth),
         "revisions": [show_revision(revision) for revision in revisions],
         "members": [show_member(member) for member in members],
@@ -133,6 +143,20 @@ def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
         "cluster": service.cluster.name,
         "revision": service.current.number,
         "good_revision": service.good.number if service.good else None,
+    }
+
+
+def _show_failure(job: Job | None) -> dict[str, Any] | None:
+    failure = failure_of(job) if job else None
+    if job is None or failure is None:
+        return None
+    return {
+        "job_id": job.pk,
+        "name": job.name,
+        "ended_at": job.ended_at,
+        "end_message": job.end_message,
+        "exit_meaning": failure.meaning,
+        "last_lines": failure.lines,
     }
 
 

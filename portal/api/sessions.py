@@ -11,6 +11,7 @@ from ninja.responses import Status
 
 from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
+from portal.jobs.failure import failure_of
 from portal.sessions.story import Told, told_of
 from scheduling import actions
 from scheduling.models import Session
@@ -43,7 +44,7 @@ def list_sessions(
     }
 
 
-@router.post("/sessions", response={201: schemas.Session}, url_name="sessions")
+@router.post("/sessions", response={201: schemas.SessionInFull}, url_name="sessions")
 def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
     """Begins a session of the caller's: one worker with a port."""
     tenant, cluster = place_of(request.auth, new)
@@ -59,13 +60,13 @@ def begin(request: HttpRequest, new: schemas.NewSession) -> Status:
     return Status(201, _shown(request, made.pk))
 
 
-@router.get("/sessions/{int:session_id}", response=schemas.Session, url_name="session")
+@router.get("/sessions/{int:session_id}", response=schemas.SessionInFull, url_name="session")
 def get_session(request: HttpRequest, session_id: int) -> dict[str, Any]:
     """One session; its log, its time line and its cost are those of the job with the same id."""
     return _shown(request, session_id)
 
 
-@router.post("/sessions/{int:session_id}/keep", response=schemas.Session, url_name="session_keep")
+@router.post("/sessions/{int:session_id}/keep", response=schemas.SessionInFull, url_name="session_keep")
 def keep(request: HttpRequest, session_id: int) -> dict[str, Any]:
     """Its idle clock begins anew."""
     actions.keep_session(actor=request.auth, session=visible_session(request, session_id))
@@ -80,7 +81,12 @@ def stop(request: HttpRequest, session_id: int) -> Status:
 
 
 def _shown(request: HttpRequest, session_id: int) -> dict[str, Any]:
-    return show(told_of([visible_session(request, session_id)], request.auth)[0])
+    told = told_of([visible_session(request, session_id)], request.auth)[0]
+    failure = failure_of(told.job)
+    return show(told) | {
+        "exit_meaning": failure.meaning if failure else "",
+        "last_lines": failure.lines if failure else [],
+    }
 
 
 def show(told: Told) -> dict[str, Any]:

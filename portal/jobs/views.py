@@ -19,6 +19,7 @@ from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import story
+from portal.jobs.failure import failure_of
 from portal.jobs.filters import GROUPS, JobFilter
 from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
@@ -186,6 +187,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": story.present_lease(shown),
         "gpu_use": use_of(shown),
+        "failure": failure_of(shown),
         "may_cancel": may_change,
         "may_share": may_change and shown.kind != Job.Kind.REPLICA,
         "may_clone": may_submit,

@@ -115,6 +115,16 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     return told
 
 
+def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
+    """The replica of the current revision that failed last, while not all that should be ready are."""
+    if service.removed_at or service.stopped_at or not service.replicas:
+        return None
+    if sum(member.is_ready for member in members) >= service.replicas and not _has_failed(service):
+        return None
+    failed = Job.objects.filter(service=service, revision=service.current_id, state=Job.State.FAILED)
+    return failed.select_related("cluster").order_by("-ended_at").first()
+
+
 def _has_failed(service: Service) -> bool:
     """Whether the revision that is rolled out has been given up, with none to go back to."""
     revision = service.current

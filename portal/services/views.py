@@ -14,6 +14,7 @@ from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from accounting.numbers import read_key
 from portal.fragments import render_page
+from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
 from portal.services import story
 from portal.services.rules import Rules
@@ -51,11 +52,14 @@ def service(request: HttpRequest, pk: int) -> HttpResponse:
     """How it is: replicas, revisions, what happened, what it cost."""
     shown = visible_service(request, pk)
     members = story.members_of(shown)
+    failed = story.latest_failure(shown, members)
     changeable = Service.objects.changeable_by(request.user).filter(pk=pk)
     context = {
         "service": shown,
         "status": story.status_of(shown),
         "sentences": story.sentences_of(shown, members, reader=request.user),
+        "failed": failed,
+        "failure": failure_of(failed) if failed else None,
         "troubles": story.troubles_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
         "revisions": story.revisions_of(shown),

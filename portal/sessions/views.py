@@ -18,6 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from portal.fragments import render_page
+from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
 from portal.sessions import hosts, story
 from portal.sessions.visits import invite
@@ -56,6 +57,7 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "told": story.told_of([shown], request.user)[0],
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
+        "failure": failure_of(shown.job),
         "has_host": bool(hosts.origin_of(pk)),
         "may_change": not shown.job.has_ended and changeable.exists(),
     }

@@ -189,7 +189,9 @@ def test_the_list_goes_on_where_a_page_ends(scene: Scene, call) -> None:
     while True:
         page = call("get", f"/jobs?limit=2{before}").json()
         found += [job["id"] for job in page["items"]]
-        assert page["items"] == [call("get", f"/jobs/{job['id']}").json() for job in page["items"]]
+        for job in page["items"]:
+            alone = call("get", f"/jobs/{job['id']}").json()
+            assert {name: alone[name] for name in job} == job
         if page["next"] is None:
             break
         before = f"&before={page['next']}"

@@ -1,0 +1,85 @@
+"""What a failed job shows at once: the last lines of its log, and what its exit code means."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+from scheduling.backends import backend_for
+from scheduling.backends.base import BackendError
+from scheduling.models import Job
+
+MOST_BYTES, MOST_LINES = 4096, 20
+RANKS = 4  # of which the first that wrote anything is shown
+# What terminals obey (colours, cursors, titles), and characters that hide or turn around others.
+COMMANDS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL)
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+MEANINGS = {
+    126: "A program was found but cannot be run: it is not executable, or not made for this machine.",
+    127: "A program was not found. Check the names in the command, and that its environment or image has them.",
+    128 + signal.SIGINT: "It was interrupted (SIGINT).",
+    128 + signal.SIGILL: "It used an instruction that this processor does not have (SIGILL).",
+    128 + signal.SIGABRT: "It gave up by itself (SIGABRT), as native code does after a failed check.",
+    128
+    + signal.SIGBUS: "It lost memory that it used (SIGBUS), often as its shared memory is too small: raise shm.",
+    128 + signal.SIGFPE: "It divided by zero or the like in native code (SIGFPE).",
+    128
+    + signal.SIGKILL: "It was killed (SIGKILL), most often as memory ran out: raise memory, or use less of it.",
+    128
+    + signal.SIGSEGV: "It used memory that is not its own (SIGSEGV), a fault in native code or in a library.",
+    128 + signal.SIGPIPE: "It wrote to what nobody read any more (SIGPIPE).",
+    128 + signal.SIGTERM: "It was ended from outside (SIGTERM).",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    meaning: str  # of the exit code; empty where that says nothing
+    rank: int
+    lines: list[str]
+
+
+def failure_of(job: Job) -> Failure | None:
+    """None for a job that has not failed."""
+    if job.state != Job.State.FAILED:
+        return None
+    rank, lines = _last_lines(job)
+    return Failure(meaning_of(job.exit_code), rank, lines)
+
+
+def meaning_of(code: int | None) -> str:
+    """What an exit code means as shells count; empty for those that every program gives its own meaning."""
+    if code is None or code in MEANINGS:
+        return MEANINGS.get(code or 0, "")
+    try:
+        return f"It was ended by {signal.Signals(code - 128).name}." if code > 128 else ""
+    except ValueError:
+        return ""
+
+
+def readable(data: bytes) -> list[str]:
+    """The last lines of what a program wrote, as plain text; of lines that it wrote over only the last state."""
+    text = COMMANDS.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
+    lines = [CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines[-MOST_LINES:]
+
+
+def _last_lines(job: Job) -> tuple[int, list[str]]:
+    """The rank that is shown, and its last lines; none where there is no log that can be read."""
+    if job.first_started_at is None or job.files_removed_at is not None:
+        return 0, []
+    try:
+        backend = backend_for(job.cluster)
+        for rank in range(min(job.workers, RANKS)):
+            size = backend.log_size(job_id=job.pk, rank=rank)
+            begin = max(0, size - MOST_BYTES)
+            data = backend.read_log(job_id=job.pk, rank=rank, offset=begin, limit=MOST_BYTES).data
+            cut = data.find(b"\n") + 1 if begin else 0  # where its first line begins
+            if lines := readable(data[cut:]):
+                return rank, lines
+    except (BackendError, OSError):  # the page of the log says why
+        pass
+    return 0, []

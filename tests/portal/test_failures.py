@@ -1,0 +1,142 @@
+"""A failed job, session or replica shows its last words at once, and what its exit code means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portal.jobs.failure import MOST_BYTES, MOST_LINES, meaning_of, readable
+from scheduling import backends
+from scheduling.actions import start_session, step_service
+from scheduling.backends import backend_for
+from scheduling.backends.base import End, Phase
+from scheduling.backends.local.files import JobFiles
+from scheduling.models import Job, Lease, Session
+from scheduling.spec import JobSpec
+from tests.portal.scene import Scene
+
+LOG = (
+    b"loading\n\x1b[31mTraceback\x1b[0m <b>\n  0%\r 50%\r100%\r\n\x1b]0;title\x07sh: 1: jupyter: not found\n"
+)
+LINES = ["loading", "Traceback <b>", "100%", "sh: 1: jupyter: not found"]
+
+
+@given(st.binary(max_size=3 * MOST_BYTES))
+def test_whatever_a_program_wrote_reads_as_few_plain_lines(data: bytes) -> None:
+    lines = readable(data)
+    assert len(lines) <= MOST_LINES
+    assert all(char == "\t" or char.isprintable() or not char.isascii() for line in lines for char in line)
+
+
+def test_colours_and_overwritten_lines_are_left_out() -> None:
+    assert readable(LOG) == LINES
+    assert readable("a\u202eb\u2066c\n\n".encode()) == ["abc"]
+    assert readable(b"".join(b"%d\n" % number for number in range(100))) == [str(n) for n in range(80, 100)]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(126, "cannot be run"), (127, "was not found"), (137, "memory ran out"), (139, "SIGSEGV"), (143, "SIGTERM"),
+     (129, "SIGHUP"), (1, ""), (2, ""), (0, ""), (None, ""), (128, ""), (255, "")],
+)  # fmt: skip
+def test_exit_codes_that_mean_the_same_everywhere_are_worded(code: int | None, said: str) -> None:
+    assert said in meaning_of(code)
+    assert bool(meaning_of(code)) is bool(said)
+
+
+@pytest.fixture
+def bob(scene: Scene, settings: LazySettings, tmp_path: Path, browser_of: Any) -> Iterator[Client]:
+    settings.FAIRLOT_JOBS_DIR = tmp_path
+    backends._backend.cache_clear()
+    yield browser_of(scene.people.bob)
+    backends._backend.cache_clear()
+
+
+def fail(scene: Scene, job: Job, log: bytes, code: int = 127) -> None:
+    path = JobFiles(backend_for(job.cluster).root, job.pk).log(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(log)
+    lease = Lease.objects.get(job=job, state__in=Lease.HOLDING)
+    gone = {"end": End.FAILED, "ended_age": 0.0, "exit_code": code, "message": f"exited with code {code}"}
+    scene.world.see(lease, Phase.ENDED, **gone)
+
+
+def test_a_failed_job_shows_its_last_lines_on_its_page_and_in_its_answer(scene: Scene, bob: Client) -> None:
+    assert bob.get(f"/api/v1/jobs/{scene.job.pk}").json()["last_lines"] == []
+    fail(scene, scene.job, LOG)
+    shown = bob.get(f"/api/v1/jobs/{scene.job.pk}").json()
+    assert (shown["state"], shown["last_lines"]) == ("failed", LINES)
+    assert shown["exit_meaning"].startswith("A program was not found.")
+    html = bob.get(f"/jobs/{scene.job.pk}/").content.decode()
+    assert "Traceback &lt;b&gt;" in html
+    assert shown["exit_meaning"] in html
+    assert f"?clone={scene.job.pk}" in html
+
+
+def test_a_long_log_shows_its_end_alone(scene: Scene, bob: Client) -> None:
+    fail(scene, scene.job, b"x" * 100_000 + b"\n" + b"y" * 300 + b"\nlast\n", code=1)
+    assert bob.get(f"/api/v1/jobs/{scene.job.pk}").json()["last_lines"] == ["y" * 300, "last"]
+
+
+def test_a_log_that_was_removed_or_cannot_be_read_leaves_the_page_as_it_is(scene: Scene, bob: Client) -> None:
+    fail(scene, scene.job, b"gone\n")
+    log = JobFiles(backend_for(scene.job.cluster).root, scene.job.pk).log(0)
+    log.unlink()
+    log.mkdir()
+    assert bob.get(f"/api/v1/jobs/{scene.job.pk}").json()["last_lines"] == []
+    assert bob.get(f"/jobs/{scene.job.pk}/").status_code == 200
+
+
+def made_room(scene: Scene) -> None:
+    gone = {"end": End.SUCCEEDED, "ended_age": 0.0, "exit_code": 0}
+    scene.world.see(scene.world.lease(scene.other), Phase.ENDED, **gone)
+
+
+def run(scene: Scene) -> None:
+    scene.world.fill()
+    scene.world.carry_out()
+
+
+def test_a_failed_session_says_why_and_begins_again_as_it_was(scene: Scene, bob: Client) -> None:
+    made_room(scene)
+    people = scene.people
+    spec = JobSpec(name="notes", command="exec jupyter lab", port=8888)
+    where = {"actor": people.bob, "tenant": people.astro, "cluster": scene.world.cluster}
+    session: Session = start_session(**where, spec=spec, idle_minutes=45)
+    run(scene)
+    fail(scene, session.job, LOG)
+    html = bob.get(f"/sessions/{session.pk}/").content.decode()
+    assert "jupyter: not found" in html
+    assert f"/sessions/new/?again={session.pk}" in html
+    shown = bob.get(f"/api/v1/sessions/{session.pk}").json()
+    assert (shown["last_lines"], shown["exit_meaning"]) == (LINES, meaning_of(127))
+    form = bob.get(f"/sessions/new/?again={session.pk}")
+    assert (form.context["draft"].fields.name, form.context["limits"].idle_minutes) == ("notes", "45")
+    assert bob.get("/sessions/new/?again=0").status_code == 404
+
+
+def test_a_service_shows_how_its_latest_replica_failed(scene: Scene, bob: Client) -> None:
+    made_room(scene)
+    service = scene.service
+    assert bob.get(f"/api/v1/services/{service.pk}").json()["last_failure"] is None
+    step_service(service_id=service.pk)
+    run(scene)
+    replica = Job.objects.filter(service=service, state=Job.State.RUNNING).earliest("pk")
+    fail(scene, replica, LOG)
+    told = bob.get(f"/api/v1/services/{service.pk}").json()["last_failure"]
+    assert (told["name"], told["last_lines"], told["exit_meaning"]) == (replica.name, LINES, meaning_of(127))
+    html = bob.get(f"/services/{service.pk}/").content.decode()
+    assert "jupyter: not found" in html
+    assert told["exit_meaning"] in html
+
+
+def test_others_see_nothing_of_it(scene: Scene, bob: Client, browser_of: Any) -> None:
+    fail(scene, scene.job, LOG)
+    assert browser_of(scene.people.charlie).get(f"/api/v1/jobs/{scene.job.pk}").status_code == 404
