@@ -131,6 +131,7 @@ class Reason(IntEnum):
     ONLY_IDLE = 20  # by its own wish or beyond a limit it runs only on GPUs that nobody else wants
     TEAM_ARCHIVED = 21  # the account is of a team that takes no part any more, unless it is restored
     PLACE_LOST = 22  # picked, but GPUs that the decision gave it could not be had when it was carried out
+    OWNER_MAY_NOT = 23  # its owner may not submit jobs in the team any more
 
     @property
     def is_never(self) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from django.db import models
 
-from accounting.models import Quota, User
+from accounting.models import Quota, Tenant, User
 from accounting.quotas import Standing, never_fits
 from fairshare.model import Reason
 from scheduling.binding import AT_ONCE, Binding
@@ -33,6 +33,7 @@ SHORT: Mapping[int, str] = {
     Reason.ONLY_IDLE: "no idle GPUs",
     Reason.TEAM_ARCHIVED: "team archived",
     Reason.PLACE_LOST: "its GPUs were lost",
+    Reason.OWNER_MAY_NOT: "owner may not run jobs here",
 }
 
 
@@ -106,6 +107,8 @@ class Explainer:
         match reason:
             case Reason.TEAM_ARCHIVED:
                 sentence = f"{job.tenant.name} is archived; its jobs do not run."
+            case Reason.OWNER_MAY_NOT:
+                sentence = f"{why_owner_may_not(job.owner, job.tenant)}; it does not run."
             case Reason.PLACE_LOST:
                 sentence = self._place_lost(job)
             case _:
@@ -308,6 +311,14 @@ def paused_in_words(cluster: Cluster) -> str:
     return f"{cluster.name} is paused by an operator{why}"
 
 
+def why_owner_may_not(owner: User, tenant: Tenant) -> str:
+    """Why `owner` may not run jobs in `tenant`, of one who may not."""
+    name = owner.get_username()
+    if not owner.is_active:
+        return f"The account of {name} is deactivated"
+    return f"{name} may not run jobs in {tenant.name} any more"
+
+
 def explain(job: Job, *, reader: User | None = None) -> Explanation:
     """What to tell `reader` about one job; for many of a cluster keep an Explainer."""
     return Explainer(job.cluster, reader).explain(job)
@@ -342,6 +353,9 @@ _UNBLOCK: Mapping[Reason, tuple[str, ...]] = {
         "It starts when GPUs are idle, or when it shares again: with a larger limit, or as its page lets it.",
     ),
     Reason.TEAM_ARCHIVED: ("It starts when an admin restores the team; or clone it in another team.",),
+    Reason.OWNER_MAY_NOT: (
+        "It goes on when its owner may run jobs in the team again, or when it is handed over to a member.",
+    ),
     Reason.SHARE_IN_USE: ("Its turn comes by the team's tickets.",),
     Reason.FRAGMENTED: ("More workers with fewer GPUs each would fit sooner.",),
 }

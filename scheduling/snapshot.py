@@ -12,6 +12,7 @@ import numpy as np
 from django.db.models import Q
 
 from accounting.models import Membership, Quota, Tenant, User
+from accounting.models.tenants import members_among
 from fairshare import model as fs
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
@@ -111,7 +112,7 @@ def _read_snapshot(
     snapshot = fs.Snapshot(
         cluster=_hardware(cluster, nodes, column, generation_names),
         accounts=accounts.arrays,
-        jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, archived=accounts.archived, now=now),
+        jobs=_read_jobs(cluster, jobs, leaf_of, column, legend, accounts=accounts, now=now),
         settings=fs.Settings(
             quantum=cluster.effective_quantum,
             draw=fs_draw(cluster),
@@ -187,6 +188,7 @@ class _Accounts:
     keys: list[tuple[int, int | None]]
     arrays: fs.Accounts
     archived: Set[int]  # tenants
+    without_right: Set[tuple[int, int]]  # (tenant, user) that may not submit
 
 
 def _read_accounts(
@@ -235,7 +237,7 @@ def _read_accounts(
         give_part=limits.give_part,
     )
     archived = {tenant.pk for tenant in tenants if tenant.archived_at}
-    return _Accounts(keys, arrays, archived), leaf_of
+    return _Accounts(keys, arrays, archived, set(pairs) - members_among(pairs)), leaf_of
 
 
 def _read_jobs(
@@ -245,7 +247,7 @@ def _read_jobs(
     column: Mapping[int, int],
     legend: Legend,
     *,
-    archived: Set[int],
+    accounts: _Accounts,
     now: datetime,
 ) -> fs.Jobs:
     count, kinds = len(jobs.id), len(column)
@@ -282,7 +284,7 @@ def _read_jobs(
         priority=np.array(jobs.priority, dtype=np.int64),
         running_on=running_on,
         resident=resident,
-        blocked=_blocked(cluster, jobs, running_on, archived, now=now),
+        blocked=_blocked(cluster, jobs, running_on, accounts, now=now),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
         only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
@@ -413,16 +415,21 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
 
 
 def _blocked(
-    cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, archived: Set[int], *, now: datetime
+    cluster: Cluster, jobs: _JobColumns, running_on: fs.Ints, accounts: _Accounts, *, now: datetime
 ) -> fs.Ints:
-    """Jobs that may not start now, whatever their share, or not go on, as those of archived teams: each a Reason."""
+    """Jobs that may not start now, whatever their share, each with a Reason.
+
+    Those of archived teams, and of owners who may not submit there any more, may not go on either.
+    """
     if cluster.paused_at:
         blocked = np.full(len(jobs.id), int(fs.Reason.CLUSTER_PAUSED))
     else:
         backs_off = np.array([at is not None and at > now for at in jobs.not_before], dtype=bool)
         blocked = np.where(backs_off, int(fs.Reason.BACKING_OFF), 0)
     blocked = np.where(running_on == fs.NOWHERE, blocked, 0)
-    of_archived = np.array([tenant in archived for tenant in jobs.tenant], dtype=bool)
+    without_right = np.array([pair in accounts.without_right for pair in jobs.accounts], dtype=bool)
+    blocked = np.where(without_right, int(fs.Reason.OWNER_MAY_NOT), blocked)
+    of_archived = np.array([tenant in accounts.archived for tenant in jobs.tenant], dtype=bool)
     return np.where(of_archived, int(fs.Reason.TEAM_ARCHIVED), blocked).astype(np.int64)
 
 

@@ -23,9 +23,9 @@ RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
 # limits and prices are the same on all, or on the cluster of the event's target. tests/scheduling/test_wake.py says
 # of all other verbs why not.
 CHANGES_EVERY_CLUSTER = {
-    "ledger.correct", "member.add", "member.change", "member.remove", "price.set", "quota.remove", "quota.set",
-    "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets", "tenant.set_trade_limits",
-    "user.deactivate", "user.reactivate",
+    "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.set",
+    "quota.remove", "quota.set", "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets",
+    "tenant.set_trade_limits", "user.deactivate", "user.reactivate",
 }  # fmt: skip
 CHANGES_ITS_CLUSTER = {
     "cluster.attach", "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",

@@ -74,6 +74,11 @@ def change_membership(
 @transaction.atomic(durable=True)
 def remove_member(*, actor: User | None, membership: Membership) -> None:
     """Ends a membership. What the user did in the tenant stays there."""
+    remove_within(actor=actor, membership=membership)
+
+
+def remove_within(*, actor: User | None, membership: Membership) -> None:
+    """The same inside a transaction of the caller's."""
     require_admin(actor)
     membership = _locked(membership)
     audit.record(

@@ -93,7 +93,12 @@ def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User
 
 @transaction.atomic(durable=True)
 def deactivate_user(*, actor: User | None, user: User) -> User:
-    """Shuts a user out at once; all that the user did stays, and jobs go on."""
+    """Shuts a user out at once; all that the user did stays, and what the user has in teams waits."""
+    return deactivate_within(actor=actor, user=user)
+
+
+def deactivate_within(*, actor: User | None, user: User) -> User:
+    """The same inside a transaction of the caller's."""
     require_admin(actor)
     user = _locked_with_admins(user)
     if not user.is_active:

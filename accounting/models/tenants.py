@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Self
@@ -237,6 +237,30 @@ _roles = Statement(
     " WHERE own.user_id = $1 ORDER BY below.path",
     "bigint",
 )
+
+
+_members = Statement(
+    "SELECT DISTINCT wanted.tenant, wanted.person FROM unnest($1, $2) AS wanted (tenant, person)"
+    " JOIN accounting_user person ON person.id = wanted.person AND person.is_active"
+    " JOIN accounting_tenant below ON below.id = wanted.tenant"
+    " JOIN accounting_membership own ON own.user_id = wanted.person AND own.role = ANY($3)"
+    " JOIN accounting_tenant top ON top.id = own.tenant_id AND starts_with(below.path, top.path)",
+    "bigint[]",
+    "bigint[]",
+    "text[]",
+)
+
+
+def members_among(pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Of these tenants and users, both by id, the pairs where the user may submit: active, and a member there or above.
+
+    The same as Tenant.visible_to with that role, for many at once.
+    """
+    if not pairs:
+        return set()
+    tenants, users = zip(*pairs, strict=True)
+    roles = Membership.Role.at_least(Membership.Role.MEMBER)
+    return {(tenant, user) for tenant, user in _members.ask([list(tenants), list(users), roles])}
 
 
 def _roles_of(user: User) -> dict[int, int]:

@@ -33,7 +33,7 @@ def of_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 def of_admin(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
     save, back = (
-        reverse("admin_member_change", args=[slug, pk, "change"]),
+        reverse("admin_member_change", args=[slug, pk]),
         reverse("admin_tenant", args=[slug]),
     )
     return _preview(request, tenant, pk, page=tenant_page, save=save, back=back)

@@ -16,9 +16,12 @@ from accounting.actions.users import Credentials
 from accounting.errors import Refused
 from accounting.models import User
 from portal.account import lockout
+from portal.administration import departures
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, perform, refusal, show
 from portal.tokens import actions as tokens
+from scheduling import actions as scheduling
+from scheduling.actions.departures import Work
 
 USERS_PER_PAGE = 50
 
@@ -81,7 +84,8 @@ def _user(
         "memberships": person.memberships.select_related("tenant").order_by("tenant__path"),
         "portal_roles": User.PortalRole.choices,
         "made": made,
-    }
+        "fates": departures.FATES if person.is_active else departures.FATES[1:],
+    } | departures.offered(Work(person), User.objects.filter(is_active=True))
     return show(request, "administration/user.html", context, refusal=refusal)
 
 
@@ -94,15 +98,19 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
 @admins_only
 @posted_from("admin_user", "pk")
 def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
-    """Set the portal role, deactivate or reactivate."""
+    """Set the portal role, deactivate or reactivate, settle the work of one who is deactivated."""
     person = get_object_or_404(User, pk=pk)
     name = person.get_username()
     acts = {
         "role": (lambda post: actions.set_portal_role(
                     actor=request.user, user=person, portal_role=post.get("portal_role", "")),
                  f"The role of {name} is changed."),
-        "deactivate": (lambda post: actions.deactivate_user(actor=request.user, user=person),
+        "deactivate": (lambda post: departures.tell(request, scheduling.deactivate_user(
+                           actor=request.user, user=person, **departures.decided(post))),
                        f"{name} can no longer sign in."),
+        "settle": (lambda post: departures.tell(request, scheduling.settle_work(
+                       actor=request.user, user=person, **departures.decided(post))),
+                   f"The work of {name} is settled."),
         "reactivate": (lambda post: actions.reactivate_user(actor=request.user, user=person),
                        f"{name} can sign in again."),
     }  # fmt: skip

@@ -196,17 +196,15 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
 
 @admins_only
 @posted_from("admin_tenant", "slug")
-def change_member(request: HttpRequest, slug: str, pk: int, verb: str) -> HttpResponse:
-    """Change or remove a membership."""
+def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     membership = get_object_or_404(
         Membership.objects.select_related("user", "tenant"), tenant__slug=slug, pk=pk
     )
-    name = membership.user.get_username()
-    acts = {
-        "change": (change_membership(request, membership), f"{name} was changed."),
-        "remove": (lambda post: actions.remove_member(actor=request.user, membership=membership),
-                   f"{name} is no longer in the team."),
-    }  # fmt: skip
-    act, done = acts[verb]
-    to = ("admin_tenant", slug)
-    return perform(request, f"member-{pk}", act, done=done, to=to, page=partial(tenant_page, slug=slug))
+    return perform(
+        request,
+        f"member-{pk}",
+        change_membership(request, membership),
+        done=f"{membership.user.get_username()} was changed.",
+        to=("admin_tenant", slug),
+        page=partial(tenant_page, slug=slug),
+    )

@@ -5,6 +5,7 @@ from django.urls import path, re_path
 from portal.administration import (
     budgets,
     clusters,
+    departures,
     hardware,
     idle,
     limits,
@@ -40,11 +41,9 @@ urlpatterns = [
     ),
     path(f"{SLUG}/tickets/", tenants.tickets, name="admin_tenant_tickets"),
     path(f"{SLUG}/members/add/", tenants.add_member, name="admin_member_add"),
-    re_path(
-        r"^admin/tenants/(?P<slug>[-\w]+)/members/(?P<pk>\d{1,18})/(?P<verb>change|remove)/$",
-        tenants.change_member,
-        name="admin_member_change",
-    ),
+    path(f"{SLUG}/members/<int:pk>/change/", tenants.change_member, name="admin_member_change"),
+    path(f"{SLUG}/members/<int:pk>/leaving/", departures.leaving, name="admin_member_leaving"),
+    path(f"{SLUG}/members/<int:pk>/remove/", departures.remove, name="admin_member_remove"),
     path(f"{SLUG}/members/<int:pk>/preview/", member_preview.of_admin, name="admin_member_preview"),
     path(f"{SLUG}/tickets/preview/", limits.preview_tickets, name="admin_tenant_tickets_preview"),
     path(f"{SLUG}/idle/", idle.of_tenant, name="admin_tenant_idle"),
@@ -66,7 +65,7 @@ urlpatterns = [
     path("admin/users/<int:pk>/", people.user, name="admin_user"),
     path("admin/users/<int:pk>/password/", people.reset_password, name="admin_user_password"),
     re_path(
-        r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|deactivate|reactivate)/$",
+        r"^admin/users/(?P<pk>\d{1,18})/(?P<verb>role|deactivate|reactivate|settle)/$",
         people.change,
         name="admin_user_change",
     ),

@@ -7,6 +7,7 @@ from portal.api import (
     budgets,
     cluster,
     clusters,
+    departures,
     fairness,
     idle,
     jobs,
@@ -60,6 +61,7 @@ for subject in (
     requests,
     secrets,
     volumes,
+    departures,
 ):
     api.add_router("", subject.router)
 answer_with_problems(api)

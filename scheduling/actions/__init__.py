@@ -19,6 +19,7 @@ from scheduling.actions.clusters import (
     resume_cluster,
     update_cluster,
 )
+from scheduling.actions.departures import deactivate_user, remove_member, settle_work
 from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.draining import DrainMode, drain_node, drains_due, end_drain, return_node
 from scheduling.actions.gpu_use import note_gpu_use
@@ -74,6 +75,7 @@ __all__ = [
     "create_schedule",
     "create_secret",
     "create_service",
+    "deactivate_user",
     "declare_local_gpus",
     "declare_node",
     "delete_schedule",
@@ -102,6 +104,7 @@ __all__ = [
     "prune",
     "remove_files",
     "remove_idle_rule",
+    "remove_member",
     "remove_node",
     "remove_service",
     "repeat_analysis",
@@ -122,6 +125,7 @@ __all__ = [
     "set_only_idle",
     "set_reachable",
     "set_trade_limits",
+    "settle_work",
     "snooze_idle",
     "start_session",
     "step_idle",

@@ -15,11 +15,12 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
 from accounting.bulk import array, insert_rows, number_rows, update_rows
 from accounting.closing import closed_until
+from accounting.models.tenants import members_among
 from scheduling.held_at_once import that_fit
 from scheduling.history import History
 from scheduling.lifecycle import Event
-from scheduling.models import HeldGpu, Job, Lease, Node, Operation
-from scheduling.wake import wake_operations
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Operation
+from scheduling.wake import wake_operations, want_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,19 @@ def advance(cluster_id: int, *, now: datetime, history: History) -> int:
     """Gives promised GPUs to their gangs wherever the former holders have left. Returns how many began.
 
     A gang that moves begins only when it has left where it was; one of a team that may hold no more GPUs,
-    when what the team has to stop is gone, wherever that is.
+    when what the team has to stop is gone, wherever that is. What was promised to who may not submit there any more
+    is taken back.
     """
     promised = Lease.objects.filter(cluster=cluster_id, state=Lease.State.PROMISED)
-    waiting = promised.filter(job__state__in=Job.WAITING).order_by("id").values_list("pk", flat=True)
-    wanted: dict[int, list[Place]] = {pk: [] for pk in waiting}
+    waiting = promised.filter(job__state__in=Job.WAITING).order_by("id")
+    owners = {pk: pair for pk, *pair in waiting.values_list("pk", "job__tenant", "job__owner")}
+    members = members_among({(tenant, owner) for tenant, owner in owners.values()})
+    wanted: dict[int, list[Place]] = {pk: [] for pk, pair in owners.items() if tuple(pair) in members}
+    if len(wanted) < len(owners):
+        withdraw(
+            list(promised.filter(pk__in=owners.keys() - wanted.keys())), why="its owner may not any more"
+        )
+        want_rounds(Cluster.objects.filter(pk=cluster_id))
     if not wanted:
         return 0
     gpus = HeldGpu.objects.filter(lease__cluster=cluster_id).order_by()

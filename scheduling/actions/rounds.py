@@ -242,16 +242,16 @@ class _Commit:
         withdraw(promised, why="withdrawn")
         for lease in promised:
             del self.open[lease.pk]
-        of_archived = np.flatnonzero(self.decision.reason == fs.Reason.TEAM_ARCHIVED)
-        stays_out = {self.legend.jobs[i] for i in of_archived.tolist()}
+        archived, without_right = self._with(fs.Reason.TEAM_ARCHIVED), self._with(fs.Reason.OWNER_MAY_NOT)
         freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
         if freezes and holding:
             movers |= self._on_closed(holding)
-        others = {lease.job_id for lease in holding} - movers - stays_out
+        others = {lease.job_id for lease in holding} - movers - archived - without_right
         for whose, text in (
             (others, "Asked to give its GPUs to others; it goes on at its next turn"),
             (movers, "Asked to save and stop here; it goes on elsewhere"),
-            (stays_out, "Asked to save and stop: its team is archived; it goes on if the team is restored"),
+            (archived, "Asked to save and stop: its team is archived; it goes on if the team is restored"),
+            (without_right, "Asked to save and stop: its owner may not run jobs in its team any more"),
         ):
             lease_actions.ask_to_stop(
                 [lease for lease in holding if lease.job_id in whose],
@@ -265,6 +265,10 @@ class _Commit:
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
         return {lease.job_id: lease.job for lease in holding}
+
+    def _with(self, reason: fs.Reason) -> set[int]:
+        """The jobs that do not run for that reason."""
+        return {self.legend.jobs[i] for i in np.flatnonzero(self.decision.reason == reason).tolist()}
 
     def _on_closed(self, holding: Iterable[Lease]) -> set[int]:
         """Jobs with workers on nodes where nothing starts any more, not even what sleeps there."""

@@ -134,7 +134,8 @@ def _run(schedule: Schedule, due: datetime, *, is_late: bool) -> ScheduleRun:
                 run.job = _submit(schedule, f"Submitted by the schedule “{schedule.name}”")
         except (NotAllowed, Refused, SpecError) as error:
             run.outcome, run.text = ScheduleRun.Outcome.REFUSED, str(error)
-            schedule.refusals += 1
+            # Once its owner may submit again, or somebody takes it over, it goes on.
+            schedule.refusals += not isinstance(error, NotAllowed)
         else:
             run.outcome, run.text = ScheduleRun.Outcome.SUBMITTED, late
             schedule.refusals = 0
@@ -155,8 +156,6 @@ def _why_not_beside(schedule: Schedule) -> str:
 def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job:
     """As the owner, whose rights and whose team's quotas hold; what can never run is refused."""
     owner = schedule.owner
-    if not owner.is_active:
-        raise NotAllowed(f"The account of {owner.get_username()}, whose schedule this is, is deactivated.")
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"
         for job in schedule.jobs_at_work():

@@ -15,6 +15,7 @@ from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
+from accounting.models.tenants import members_among
 from scheduling import live
 from scheduling.actions.labels import note_labels
 from scheduling.actions.queue_places import QueuePlaces
@@ -23,7 +24,7 @@ from scheduling.actions.volumes import find_volumes, note_volumes
 from scheduling.backends import environments_of
 from scheduling.binding import Binding
 from scheduling.containers import Machine, machines, problems_of
-from scheduling.explain import Explainer
+from scheduling.explain import Explainer, why_owner_may_not
 from scheduling.history import History
 from scheduling.isolation import why_refused
 from scheduling.locks import stay_attached
@@ -135,8 +136,12 @@ def submit_within(
 def submit_stored(*, data: Any, name: str | None = None, **where: Any) -> Job:
     """Like `submit_within`, of a spec that was accepted and stored before, whatever today's rules say of it.
 
-    `name` takes the place of its own. Refused for what the database cannot take as a job.
+    `name` takes the place of its own. NotAllowed, in words about its owner, for one who may not submit there any
+    more; Refused for what the database cannot take as a job.
     """
+    owner, tenant = where["actor"], where["tenant"]
+    if not members_among({(tenant.pk, owner.pk)}):
+        raise NotAllowed(f"{why_owner_may_not(owner, tenant)}.")
     spec = JobSpec.stored(data)
     if name is not None:
         spec = spec.model_copy(update={"name": name})

@@ -39,6 +39,7 @@ from scheduling.models import (
 )
 from scheduling.preflight import preflight
 from scheduling.spec import JobSpec
+from tests.make import membership
 from tests.make import tenant as make_tenant
 from tests.scheduling.world import OneByOne, World, seen, start, world
 
@@ -380,6 +381,7 @@ def test_a_job_is_submitted_although_redis_is_away(
 def test_a_department_with_jobs_of_its_own_counts_without_its_teams() -> None:
     lab = world(v100=4)
     people = lab.people
+    membership(people.olga, people.uni)
     for owner, tenant in (
         (people.olga, people.uni),
         (people.bob, people.astro),

@@ -239,13 +239,12 @@ def test_an_owner_who_is_no_member_any_more_is_refused(lab: World, clock: Clock)
     people = lab.people
     bobs = Membership.objects.get(user=people.bob)
     text = refused(lab, clock, lambda _: remove_member(actor=people.ada, membership=bobs))
-    assert text == "Only members of Astro may submit jobs there."
+    assert text == "bob may not run jobs in Astro any more."
 
 
 def test_a_deactivated_owner_is_refused(lab: World, clock: Clock) -> None:
     text = refused(lab, clock, lambda _: deactivate_user(actor=lab.people.ada, user=lab.people.bob))
-    assert "account of bob" in text
-    assert "deactivated" in text
+    assert text == "The account of bob is deactivated."
 
 
 def test_an_archived_team_is_refused(lab: World, clock: Clock) -> None:

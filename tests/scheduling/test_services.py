@@ -333,7 +333,7 @@ def test_when_the_author_may_run_nothing_there_any_more_it_says_so_and_goes_on_w
     for _ in range(2):
         step_service(service_id=service.pk)
     service.refresh_from_db()
-    assert service.trouble == "Only members of Astro may submit jobs there."
+    assert service.trouble == "bob may not run jobs in Astro any more."
     assert len(told(service, "trouble")) == 1
     assert len(living(service)) == 1
     Membership.objects.create(user=lab.people.bob, tenant=lab.people.astro)

@@ -1,0 +1,50 @@
+"""What somebody has in a team, and giving it to another member."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.db.models import Q
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router
+
+from accounting.errors import NotAllowed, Refused
+from accounting.models import Tenant, User
+from accounting.permissions import require_manager
+from portal.api import schemas
+from scheduling import actions
+from scheduling.actions.departures import Fate, Work
+
+router = Router(tags=["Teams"])
+
+
+@router.get("/work/{username}", response=schemas.Work, url_name="work")
+def work(request: HttpRequest, username: str, team: str) -> dict[str, int]:
+    """What a user has in a team that has not ended, whether still a member or not. For managers and admins."""
+    tenant, user = _managed(request, team, username)
+    return {kind.replace(" ", "_"): count for kind, count in Work(user, [tenant.pk]).counts().items()}
+
+
+@router.post("/work/{username}/hand-over", response=schemas.HandedOver, url_name="hand_over")
+def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
+    """Gives all that a user has in a team to another member of it. For managers and admins.
+
+    What names secrets of the former owner alone is in `kept`, and stays."""
+    tenant, user = _managed(request, new.team, username)
+    to = User.objects.filter(username=new.to).first()
+    if to is None:
+        raise Refused(f"{new.to} may not run jobs in {tenant.name}.", "to")
+    done = actions.settle_work(actor=request.auth, user=user, fate=Fate.HAND_OVER, to=to, tenant=tenant)
+    return {} if done is None else asdict(done)
+
+
+def _managed(request: HttpRequest, team: str, username: str) -> tuple[Tenant, User]:
+    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
+    try:
+        require_manager(request.auth, tenant)
+    except NotAllowed:
+        raise Http404 from None
+    there = Q(memberships__tenant=tenant) | Q(jobs__tenant=tenant) | Q(schedules__tenant=tenant)
+    return tenant, get_object_or_404(User.objects.filter(there).distinct(), username=username)

@@ -1,0 +1,90 @@
+"""Who removes or deactivates somebody sees what it concerns, and decides what becomes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from accounting.models import AuditEvent, Membership, User
+from scheduling.models import Job, Schedule, Service
+from tests.portal.scene import Scene
+
+pytestmark = pytest.mark.django_db
+Browser = Callable[..., Client]
+# Of Bob in the scene.
+HIS = "1 running jobs, 1 services and 1 schedules"
+
+
+def words(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+def leaving(scene: Scene) -> str:
+    return f"/admin/tenants/astro/members/{scene.membership.pk}"
+
+
+def test_a_member_is_removed_with_a_choice_for_the_work(scene: Scene, browser_of: Browser) -> None:
+    people, ada = scene.people, browser_of(scene.people.ada)
+    page = ada.get(f"{leaving(scene)}/leaving/").content.decode()
+    assert HIS in words(page)
+    assert f'<option value="{people.alice.pk}">alice</option>' in page
+    assert "charlie" not in page
+    form = {"fate": "hand_over", "to": ""}
+    refused = ada.post(f"{leaving(scene)}/remove/", form)
+    assert (refused.status_code, Membership.objects.filter(pk=scene.membership.pk).exists()) == (422, True)
+    assert "Choose who takes the work over." in refused.content.decode()
+    assert ada.post(f"{leaving(scene)}/remove/", form | {"to": str(people.alice.pk)}).status_code == 302
+    assert not Membership.objects.filter(pk=scene.membership.pk).exists()
+    scene.job.refresh_from_db()
+    assert (scene.job.owner, scene.job.state) == (people.alice, Job.State.RUNNING)
+    assert Schedule.objects.get(pk=scene.schedule.pk).owner == people.alice
+
+
+def test_who_is_deactivated_with_waiting_work_is_settled_later(scene: Scene, browser_of: Browser) -> None:
+    people, ada = scene.people, browser_of(scene.people.ada)
+    url = f"/admin/users/{people.bob.pk}/"
+    assert HIS in words(ada.get(url).content.decode())
+    assert ada.post(f"{url}deactivate/", {"fate": "waits"}).status_code == 302
+    assert User.objects.get(pk=people.bob.pk).is_active is False
+    page = ada.get(url).content.decode()
+    assert "Work left behind" in page
+    assert 'value="waits"' not in page
+    assert ada.post(f"{url}settle/", {"fate": "cancel"}).status_code == 302
+    scene.job.refresh_from_db()
+    assert scene.job.state == Job.State.CANCELLING
+    assert Service.objects.get(pk=scene.service.pk).stopped_at is not None
+    assert Schedule.objects.get(pk=scene.schedule.pk).paused_at is not None
+
+
+def test_who_has_nothing_there_needs_no_choice(scene: Scene, browser_of: Browser) -> None:
+    ada = browser_of(scene.people.ada)
+    page = ada.get(f"/admin/users/{scene.people.olga.pk}/").content.decode()
+    assert 'name="fate"' not in page
+    assert ada.post(f"/admin/users/{scene.people.olga.pk}/deactivate/").status_code == 302
+
+
+def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser) -> None:
+    people = scene.people
+
+    def post(user: User, **body: Any) -> Any:
+        return browser_of(user).post(
+            "/api/v1/work/bob/hand-over", {"team": "astro"} | body, content_type="application/json"
+        )
+
+    there = browser_of(people.alice).get("/api/v1/work/bob?team=astro").json()
+    assert there == {"running_jobs": 1, "waiting_jobs": 0, "sessions": 0, "services": 1, "schedules": 1}
+    assert browser_of(people.alice).get("/api/v1/work/charlie?team=astro").status_code == 404
+    for user in (people.bob, people.charlie, people.olga):
+        assert post(user, to="alice").status_code == 404
+    for name in ("charlie", "nobody"):
+        answer = post(people.alice, to=name)
+        assert answer.status_code == 409
+        assert answer.json()["detail"].startswith(f"{name} may not run jobs in Astro")
+    done = post(people.alice, to="alice")
+    assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "kept": []}
+    event = AuditEvent.objects.get(verb="member.hand_over")
+    assert (event.actor, event.target_name, event.after["owner"]) == (people.alice, "bob", "alice")

@@ -1,0 +1,241 @@
+"""Who may not submit in a team any more runs nothing there, and what becomes of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from accounting.actions import add_member, change_membership, move_tenant, reactivate_user
+from accounting.clock import now_from_database
+from accounting.errors import NotAllowed, Refused
+from accounting.models import AuditEvent, Membership, UsageSegment
+from fairshare.model import Reason
+from scheduling.actions import (
+    create_secret,
+    create_service,
+    deactivate_user,
+    remove_member,
+    settle_work,
+    start_session,
+    step_service,
+)
+from scheduling.actions.departures import Fate, Work, work_of_member
+from scheduling.actions.leases import hand_over as give_promised_gpus
+from scheduling.backends.base import End, Phase
+from scheduling.explain import explain
+from scheduling.models import Job, Lease, Schedule, Service
+from scheduling.spec import JobSpec
+from tests import make
+from tests.scheduling import scheduled
+from tests.scheduling.world import World, start, world
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lab() -> World:
+    return world(v100=4)
+
+
+def bobs(lab: World) -> Membership:
+    return Membership.objects.select_related("user", "tenant").get(
+        user=lab.people.bob, tenant=lab.people.astro
+    )
+
+
+def leave_the_team(lab: World) -> Callable[[], object]:
+    remove_member(actor=lab.people.ada, membership=bobs(lab))
+    return lambda: add_member(actor=lab.people.ada, tenant=lab.people.astro, user=lab.people.bob)
+
+
+def be_shut_out(lab: World) -> Callable[[], object]:
+    deactivate_user(actor=lab.people.ada, user=lab.people.bob)
+    return lambda: reactivate_user(actor=lab.people.ada, user=lab.people.bob)
+
+
+def become_a_viewer(lab: World) -> Callable[[], object]:
+    change_membership(actor=lab.people.alice, membership=bobs(lab), role="viewer")
+    return lambda: change_membership(actor=lab.people.alice, membership=bobs(lab), role="member")
+
+
+def lose_what_came_from_above(lab: World) -> Callable[[], object]:
+    """A member of the department only, from which the team moves away."""
+    people = lab.people
+    bobs(lab).delete()
+    make.membership(people.bob, people.uni)
+    move_tenant(actor=people.ada, tenant=people.astro, parent=None)
+    people.astro.refresh_from_db()
+    return lambda: move_tenant(actor=people.ada, tenant=people.astro, parent=people.uni)
+
+
+LOSSES = [leave_the_team, be_shut_out, become_a_viewer, lose_what_came_from_above]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_nothing_of_who_may_not_submit_starts_or_goes_on_until_the_right_is_back(
+    lab: World, lose: Callable[[World], Callable[[], object]]
+) -> None:
+    running = start(lab, gpus=2)
+    waiting = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    come_back = lose(lab)
+    lab.fill()
+    assert lab.states([running]) == [Job.State.RUNNING], "it has its GPUs until the quantum is over"
+    lab.quantum()
+    lab.carry_out()
+    lab.quantum()
+    assert not lab.holding(*Lease.OPEN)
+    for job in (running, waiting):
+        job.refresh_from_db()
+        told = explain(job)
+        assert (job.reason, told.never) == (Reason.OWNER_MAY_NOT, False)
+        assert "bob" in told.sentence
+        assert "handed over" in told.unblock[0]
+    come_back()
+    lab.quantum()
+    assert len(lab.holding(Lease.State.STARTING)) == 1
+
+
+def test_the_same_holds_of_sessions_and_replicas(lab: World) -> None:
+    people = lab.people
+    place = {"actor": people.bob, "tenant": people.astro, "cluster": lab.cluster}
+    program = JobSpec(name="api", command="serve", port=8000)
+    session = start_session(spec=program, **place)
+    service = create_service(spec=program, **place)
+    step_service(service_id=service.pk)
+    lab.fill()
+    lab.carry_out()
+    assert len(lab.holding(Lease.State.RUNNING)) == 2
+    leave_the_team(lab)
+    lab.quantum()
+    lab.carry_out()
+    assert not lab.holding(*Lease.OPEN)
+    assert Job.objects.get(pk=session.pk).state == Job.State.SUSPENDED
+    assert Job.objects.get(service=service).state == Job.State.SUSPENDED
+
+
+def test_a_promise_does_not_become_a_start_after_its_owner_has_left(lab: World) -> None:
+    old = lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    lab.fill()
+    lab.carry_out()
+    new = lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.contest(old)
+    assert lab.lease(new).state == Lease.State.PROMISED
+    leave_the_team(lab)
+    lab.carry_out()
+    give_promised_gpus(cluster_id=lab.cluster.pk)
+    assert lab.states([new]) == [Job.State.QUEUED]
+    assert lab.lease(new).state == Lease.State.CLOSED
+
+
+def test_a_schedule_is_not_paused_by_what_its_owner_lost(lab: World, clock: Callable[..., None]) -> None:
+    schedule = scheduled.make(lab)
+    come_back = leave_the_team(lab)
+    for day in range(7):
+        clock(scheduled.NOON + day * scheduled.DAY)
+        scheduled.tick()
+    schedule.refresh_from_db()
+    assert (schedule.paused_at, Job.objects.count()) == (None, 0)
+    assert set(schedule.runs.values_list("outcome", "text")) == {
+        ("refused", "bob may not run jobs in Astro any more.")
+    }
+    come_back()
+    clock(scheduled.NOON + 7 * scheduled.DAY)
+    scheduled.tick()
+    assert Job.objects.count() == 1
+
+
+def everything(lab: World) -> tuple[Job, Job, Service, Schedule]:
+    """Bob's running job, his waiting one, a service of one replica and a schedule."""
+    people = lab.people
+    running = start(lab, gpus=2)
+    waiting = lab.submit(people.bob, people.astro, gpus=4)
+    service = create_service(
+        actor=people.bob, tenant=people.astro, cluster=lab.cluster,
+        spec=JobSpec(name="api", command="serve", port=8000),
+    )  # fmt: skip
+    step_service(service_id=service.pk)
+    return running, waiting, service, scheduled.make(lab)
+
+
+def test_it_is_counted_before_anybody_decides(lab: World) -> None:
+    assert work_of_member(bobs(lab)).counts() == {}
+    everything(lab)
+    counts = {"running jobs": 1, "waiting jobs": 1, "services": 1, "schedules": 1}
+    assert work_of_member(bobs(lab)).counts() == Work(lab.people.bob).counts() == counts
+    make.membership(lab.people.bob, lab.people.uni)
+    assert work_of_member(bobs(lab)).counts() == {}, "he is a member of the department above, too"
+    assert Work(lab.people.bob).counts() == counts
+
+
+def test_work_goes_to_another_member_and_the_ledger_keeps_who_held_what_before(lab: World) -> None:
+    people = lab.people
+    running, waiting, service, schedule = everything(lab)
+    lease = lab.age(lab.lease(running), 100)
+    Lease.objects.filter(pk=lease.pk).update(last_seen_at=now_from_database())
+    done = remove_member(actor=people.ada, membership=bobs(lab), fate=Fate.HAND_OVER, to=people.alice)
+    assert done is not None
+    assert (done.jobs, done.services, done.schedules, done.kept) == (3, 1, 1, ())
+    assert set(Job.objects.values_list("owner__username", flat=True)) == {"alice"}
+    service.refresh_from_db()
+    schedule.refresh_from_db()
+    assert (service.owner, service.current.author, schedule.owner) == (people.alice,) * 3
+    lab.quantum()
+    assert lab.states([running]) == [Job.State.RUNNING], "nothing of it was stopped"
+    lab.see(Lease.objects.get(pk=lease.pk), Phase.ENDED, end=End.SUCCEEDED, ended_age=0.0, exit_code=0)
+    held = UsageSegment.objects.filter(job_id=running.pk).order_by("period")
+    assert [one.user_name for one in held] == ["bob", "alice"]
+    assert 200 <= held[0].gpu_seconds < 300
+    assert held[0].period.upper == held[1].period.lower
+    event = AuditEvent.objects.get(verb="member.hand_over")
+    assert (event.actor, event.tenant, event.target_name) == (people.ada, people.astro, "bob")
+    assert event.after["owner"] == "alice"
+    assert set(event.after["jobs"]) == set(Job.objects.values_list("pk", flat=True))
+    assert waiting.events.filter(text="Handed over from bob to alice").exists()
+
+
+def test_what_is_cancelled_ends_and_what_would_begin_again_stands_still(lab: World) -> None:
+    running, waiting, service, schedule = everything(lab)
+    deactivate_user(actor=lab.people.ada, user=lab.people.bob, fate=Fate.CANCEL)
+    step_service(service_id=service.pk)
+    lab.carry_out()
+    assert set(lab.states([running, waiting])) == {Job.State.CANCELLED}
+    assert not Job.objects.unfinished().exists()
+    service.refresh_from_db()
+    schedule.refresh_from_db()
+    assert service.stopped_at is not None
+    assert schedule.paused_at is not None
+    assert schedule.paused_reason == "Paused: bob leaves"
+
+
+def test_nobodys_program_comes_to_run_with_anothers_secrets(lab: World) -> None:
+    people = lab.people
+    for owner in (people.bob, people.alice):
+        create_secret(actor=owner, name="token", values={"value": owner.username})
+    spec = {"secrets": {"TOKEN": "token"}}
+    lab.submit(people.bob, people.astro, name="private", **spec)
+    scheduled.make(lab, spec=scheduled.spec(**spec))
+    free = lab.submit(people.bob, people.astro)
+    where = {"actor": people.alice, "user": people.bob, "tenant": people.astro}
+    done = settle_work(fate=Fate.HAND_OVER, to=people.alice, **where)
+    assert done is not None
+    assert (done.jobs, done.kept) == (1, ("private", "nightly"))
+    assert list(Job.objects.filter(owner=people.alice)) == [free]
+    assert Schedule.objects.get().owner == people.bob
+
+
+def test_only_managers_hand_over_and_only_to_who_may_submit_there(lab: World) -> None:
+    people = lab.people
+    lab.submit(people.bob, people.astro)
+    what = {"user": people.bob, "tenant": people.astro, "fate": Fate.HAND_OVER}
+    for actor in (people.bob, people.charlie, people.olga):
+        with pytest.raises(NotAllowed):
+            settle_work(actor=actor, to=people.alice, **what)
+    for to, why in ((people.charlie, "charlie may not run jobs in Astro"), (people.bob, "bob's already")):
+        with pytest.raises(Refused, match=why):
+            settle_work(actor=people.alice, to=to, **what)
+    with pytest.raises(Refused, match="Choose who"):
+        remove_member(actor=people.ada, membership=bobs(lab), fate=Fate.HAND_OVER)
+    with pytest.raises(Refused, match="waits, cancel, hand_over"):
+        remove_member(actor=people.ada, membership=bobs(lab), fate="fire")
+    assert bobs(lab)
