@@ -13,26 +13,43 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
-from typing import Any
+from datetime import UTC, date, datetime
+from typing import Any, TypeAlias
 
 from django.db import connection, transaction
 from django.db.models import Max
 
-from accounting.models import LedgerSeal, LedgerTransaction, SealedBook
+from accounting import heads
+from accounting.each import each
+from accounting.heads import SealingStopped
+from accounting.journals import JOURNALS, last_id, name_of, settled_until
+from accounting.models import LedgerHead, LedgerSeal, LedgerTransaction, SealedBook
+
+logger = logging.getLogger(__name__)
 
 LEAF_BYTES = hashlib.sha256().digest_size
 # As many transactions as one seal tells of at most, and as are read at once to verify them.
 AT_ONCE = 1000
-LAST_OF_ALL = 2**63 - 1
+FIRST_OF_ALL, LAST_OF_ALL = -(2**63), 2**63 - 1
+# Id, key, leaves, whether the vouchers are archived, and when it was written, where that is known.
+Row: TypeAlias = tuple[int, str, bytes, bool, datetime | None]
 
 # Forms of leaves. Whoever seals uses the newest; what was sealed in a former one says what it said.
 WHOLE = (
     1  # one for each transaction, its vouchers included; neither whose the accounts are nor hours of nodes
 )
 APART = 2  # one of what stays in the database of each transaction, then one of its vouchers that may leave it
+NUMBERED = 3  # the same after the id of each, so that one that is missing is named; also of rows of journals
+ID_BYTES = 8
+# In each form: how many bytes a transaction has in all, and where those begin and end of what stays.
+SIZES = {
+    WHOLE: (LEAF_BYTES, 0, 0),
+    APART: (2 * LEAF_BYTES, 0, LEAF_BYTES),
+    NUMBERED: (ID_BYTES + 2 * LEAF_BYTES, 0, ID_BYTES + LEAF_BYTES),
+}
 
 # What transactions say, as text that is the same on every server: amounts with their scale, moments in microseconds
 # since 1970.
@@ -105,13 +122,22 @@ CHARGES = """
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month
 """
 HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
-# By form: id, key, leaf or leaves, and whether the vouchers are archived; then these do not say what was sealed.
+# By form: id, key, leaf or leaves, whether the vouchers are archived, as these do not say what was sealed then, and
+# when it was written.
 _LEAVES = """
     SELECT booked.id, booked.key, {leaves} AS leaves,
-           {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
+           {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived,
+           booked.recorded_at AS written
     FROM accounting_ledgertransaction booked
     WHERE booked.book = %s AND booked.id > %s AND booked.id <= %s ORDER BY booked.id LIMIT %s
 """
+_APART = f"""
+            sha256(convert_to(jsonb_build_array(
+                'stays', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM},
+                {CAPACITY}, {HOURS_OF_NODES}
+            )::text, 'UTF8'))
+            || sha256(convert_to(jsonb_build_array('vouchers', {SEGMENTS}, {CORRECTED}, ({CHARGES}))::text, 'UTF8'))
+        """
 LEAVES = {
     # Charges only where there are any: what was sealed before there were prices of classes says what it said.
     WHOLE: _LEAVES.format(
@@ -123,16 +149,8 @@ LEAVES = {
             )::text, 'UTF8'))
         """,  # noqa: S608 - own names
     ),
-    APART: _LEAVES.format(
-        has_vouchers=HAS_VOUCHERS,
-        leaves=f"""
-            sha256(convert_to(jsonb_build_array(
-                'stays', booked.id, booked.book, booked.month, booked.key, booked.kind, {HEAD}, {ENTRIES_OF_WHOM},
-                {CAPACITY}, {HOURS_OF_NODES}
-            )::text, 'UTF8'))
-            || sha256(convert_to(jsonb_build_array('vouchers', {SEGMENTS}, {CORRECTED}, ({CHARGES}))::text, 'UTF8'))
-        """,
-    ),
+    APART: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=_APART),
+    NUMBERED: _LEAVES.format(has_vouchers=HAS_VOUCHERS, leaves=f"int8send(booked.id) || {_APART}"),
 }
 # What stays of a month's transactions when their vouchers are archived; no leaf of what was sealed whole tells that.
 REMAINS = f"""
@@ -156,6 +174,8 @@ HELD = {
     "archivedhour": "book, month, extract(epoch FROM hour), tenant_id, generation_id, currency, price_per_gpu_hour,"
     " correction_id, anew_by_id, gpu_seconds, cost, charged, brought",
 }
+# As links have it from NUMBERED on.
+HELD_NOW = HELD | {"archivedhour": f"{HELD['archivedhour']}, idle, preemptible, borrowed"}
 NODES = {
     "nodehour": "book, month, extract(epoch FROM hour), node_id, node_name, generation_id, busy, idle, assembling,"
     " free, others, drained, down",
@@ -181,7 +201,7 @@ class Remains:
     last_id: int
     leaves: bytes
     of_sums: bool = False
-    form: int = APART
+    form: int = NUMBERED
 
 
 def hold_books(books: Iterable[int]) -> None:
@@ -192,24 +212,72 @@ def hold_books(books: Iterable[int]) -> None:
 
 
 def seal_book(book: int) -> int:
-    """Seals what a book has got since its last seal; returns how many transactions."""
+    """Seals what a book, or the journal of this number, has got since its last seal; returns how many rows.
+
+    Raises SealingStopped where something that should have been sealed long ago was not.
+    """
+    journal = JOURNALS.get(book)
+    until: int | None = LAST_OF_ALL
+    if journal is not None:
+        until = settled_until(journal) if last_id(journal) > sealed_until(book) else 0
     total = 0
-    while sealed := _seal_some(book):
+    while until and (sealed := _seal_some(book, until)):
         total += sealed
     return total
 
 
 @transaction.atomic(durable=True)
-def _seal_some(book: int) -> int:
+def _seal_some(book: int, until: int) -> int:
     _have_alone(book)
-    with connection.cursor() as cursor:
-        cursor.execute(LEAVES[APART], [book, sealed_until(book), LAST_OF_ALL, AT_ONCE])
-        rows = cursor.fetchall()
+    after = sealed_until(book)
+    rows = _rows(book, NUMBERED, after, until, AT_ONCE)
     if not rows:
         return 0
-    leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
+    now = heads.hold()
+    old = next((key for _, key, _, _, at in rows if at and now - at > heads.LONGEST_PAUSE), None)
+    if old is not None and not heads.was_resumed(now):
+        raise SealingStopped(f"{name_of(book)}: {old} was written more than a day ago and has no seal.")
+    leaves = b"".join(bytes(leaf) for _, _, leaf, _, _ in rows)
     _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
     return len(rows)
+
+
+def _rows(book: int, form: int, after: int, until: int, most: int | None) -> list[Row]:
+    """Returns the rows of a book with ids in (after, until], in order."""
+    query = JOURNALS[book].leaves if book in JOURNALS else LEAVES[form]
+    with connection.cursor() as cursor:
+        cursor.execute(query, [book, after, until, most])
+        rows: list[Row] = cursor.fetchall()
+    return rows
+
+
+def seal_all(books: Sequence[int]) -> None:
+    """Seals all these books and journals, and publishes the last head, if it is time for that.
+
+    Where sealing has stopped, it logs why: `verify_ledger`, /healthz and the admin pages say it, too.
+    """
+    before = heads.last_head()
+    try:
+        each(books, seal_book)
+        _idle(before)
+    except SealingStopped as stopped:
+        logger.error("sealing has stopped: %s", stopped)
+        return
+    head = heads.last_head()
+    if head is not None and heads.is_due(head, before):
+        heads.publish(head)
+
+
+@transaction.atomic(durable=True)
+def _idle(before: LedgerHead | None) -> None:
+    """Makes a head where nothing was sealed for long: it says that there was nothing to seal."""
+    now = heads.hold()
+    head = heads.last_head()
+    if head is None or before is None or now - head.at < heads.IDLE:
+        return
+    if why := heads.why_stopped(now):
+        raise SealingStopped(why)
+    heads.append(heads.NO_BOOK, 0, b"", now)
 
 
 def sealed_until(book: int) -> int:
@@ -243,7 +311,7 @@ def books_of(month: date) -> list[int]:
 
 def leaves_of_sums(book: int, month: date) -> bytes:
     """Digests of all sums by hour and day of a month: of HELD, and of NODES."""
-    return _leaf_of(HELD, book, month) + _leaf_of(NODES, book, month)
+    return _leaf_of(HELD_NOW, book, month) + _leaf_of(NODES, book, month)
 
 
 def leaf_of_files(digests: Mapping[str, str]) -> bytes:
@@ -318,14 +386,17 @@ def _have_alone(book: int) -> None:
 
 
 def _append(link: Remains) -> None:
+    now = heads.hold()
     last = LedgerSeal.objects.filter(book=link.book).order_by("-number").only("number", "digest").first()
+    heads.require_end(link.book, last, now)
     number = last.number + 1 if last else 1
-    digest = digest_of(link, bytes(last.digest) if last else b"")
-    LedgerSeal.objects.create(**asdict(link), number=number, digest=digest)
+    digest = digest_of(link, bytes(last.digest) if last else b"", now)
+    LedgerSeal.objects.create(**asdict(link), number=number, digest=digest, sealed_at=now)
     SealedBook.objects.update_or_create(book=link.book, defaults={"number": number, "digest": digest})
+    heads.append(link.book, number, digest, now)
 
 
-def digest_of(link: Remains | LedgerSeal, before: bytes) -> bytes:
+def digest_of(link: Remains | LedgerSeal, before: bytes, sealed_at: datetime) -> bytes:
     """Of a link after one with the digest `before`; that is empty for the first.
 
     A link says what it tells of, and in which form: any other one that was made to look like it would not be compared
@@ -334,18 +405,20 @@ def digest_of(link: Remains | LedgerSeal, before: bytes) -> bytes:
     told = f"sums of {link.month} in {link.book}\n" if link.of_sums else ""
     if link.form != WHOLE:
         told += f"form {link.form} of {link.month} in {link.book} from {link.first_id} to {link.last_id}\n"
+    if link.form >= NUMBERED:
+        told += f"at {sealed_at.astimezone(UTC).isoformat(timespec='microseconds')}\n"
     return hashlib.sha256(before + told.encode() + bytes(link.leaves)).digest()
 
 
 def first_broken() -> Broken | None:
     """Where the chain of a book does not hold what the book says now; None if every one does."""
     before: LedgerSeal | None = None
-    whole_until = 0
+    whole_until = FIRST_OF_ALL
     of_sums = LedgerSeal.objects.filter(of_sums=True).order_by().values_list("book", "month")
     stands = {(book, month): number for book, month, number in of_sums.annotate(Max("number"))}
     for seal in LedgerSeal.objects.order_by("book", "number").iterator(chunk_size=200):
         if before is None or before.book != seal.book:
-            before, whole_until = None, 0
+            before, whole_until = None, FIRST_OF_ALL
         broken = _broken(seal, before, whole_until)
         if broken is None and seal.of_sums:
             broken = _broken_sums(seal, stands=stands[seal.book, seal.month] == seal.number)
@@ -367,16 +440,20 @@ def first_lost_end() -> Broken | None:
     for book in sorted(made.keys() | last.keys()):
         if made.get(book) != last.get(book):
             number, _ = made.get(book) or last[book]
-            return Broken(book, number, "the chain does not end with the last seal that was made")
+            ends = last.get(book, (0, b""))[0] or "none"
+            return Broken(
+                book, number, f"the chain does not end with the last seal that was made, but with {ends}"
+            )
     return None
 
 
 def _broken(seal: LedgerSeal, before: LedgerSeal | None, whole_until: int) -> str | None:
-    if seal.number != (before.number + 1 if before else 1):
-        return "seals before it are missing"
+    follows = before.number + 1 if before else 1
+    if seal.number != follows:
+        return f"before it seal {follows} is missing"
     if seal.form not in LEAVES or (before is not None and seal.form < before.form):
         return "it has leaves of a form that nobody sealed in any more"
-    if digest_of(seal, bytes(before.digest) if before else b"") != bytes(seal.digest):
+    if digest_of(seal, bytes(before.digest) if before else b"", seal.sealed_at) != bytes(seal.digest):
         return "the seal itself was changed, or one before it"
     if seal.of_sums:
         return None
@@ -391,29 +468,62 @@ def _cut(leaves: bytes, size: int) -> list[bytes]:
 
 def _broken_transactions(seal: LedgerSeal, whole_until: int) -> str | None:
     """What is archived is compared as far as it stays, where that has a leaf of its own."""
-    stays = LEAF_BYTES if seal.form == APART else 0
-    sealed = _cut(bytes(seal.leaves), stays + LEAF_BYTES)
-    with connection.cursor() as cursor:
-        cursor.execute(LEAVES[seal.form], [seal.book, whole_until, seal.last_id, None])
-        now = [(key, bytes(leaves), archived) for _, key, leaves, archived in cursor.fetchall()]
-    for (key, leaves, archived), was in zip(now, sealed, strict=False):
-        if leaves[:stays] != was[:stays] or (leaves != was and not archived):
-            return f"{key} was changed, removed or put in after it was sealed"
-    if len(now) != len(sealed):
-        return f"{len(sealed)} transactions were sealed, {len(now)} are there"
-    return None
+    if seal.book in JOURNALS:
+        size = begins = ends = ID_BYTES + LEAF_BYTES
+    else:
+        size, begins, ends = SIZES[seal.form]
+    rows = _rows(seal.book, seal.form, whole_until, seal.last_id, None)
+    sealed = _cut(bytes(seal.leaves), size)
+    archived = {place for place, row in enumerate(rows) if row[3]}
+    now = [bytes(row[2]) for row in rows]
+    for place in archived & set(range(len(sealed))):
+        if now[place][begins:ends] == sealed[place][begins:ends]:
+            now[place] = sealed[place]
+    word = JOURNALS[seal.book].row if seal.book in JOURNALS else "transaction"
+    what = _difference([row[1] for row in rows], now, sealed, word=word, is_numbered=seal.form == NUMBERED)
+    return what and f"{what} after it was sealed"
 
 
 def _broken_remains(seal: LedgerSeal, month: date, sealed: list[bytes]) -> str | None:
     with connection.cursor() as cursor:
         cursor.execute(REMAINS, [seal.book, month, seal.first_id, seal.last_id])
-        now = [(key, bytes(leaf)) for _, key, leaf in cursor.fetchall()]
-    for (key, leaf), was in zip(now, sealed, strict=False):
-        if leaf != was:
-            return f"{key} was changed, removed or put in after {month:%Y-%m} was archived"
-    if len(now) != len(sealed):
-        return f"{len(sealed)} transactions of {month:%Y-%m} were sealed when it was archived, {len(now)} are there"
-    return None
+        rows = cursor.fetchall()
+    what = _difference([key for _, key, _ in rows], [bytes(leaf) for _, _, leaf in rows], sealed)
+    return what and f"{what} after {month:%Y-%m} was archived"
+
+
+def _difference(
+    keys: Sequence[str],
+    now: Sequence[bytes],
+    sealed: Sequence[bytes],
+    *,
+    word: str = "transaction",
+    is_numbered: bool = False,
+) -> str | None:
+    """Returns what became of the first row that is not as it was sealed: it was removed, put in or changed."""
+    place = next((at for at, (one, was) in enumerate(zip(now, sealed, strict=False)) if one != was), None)
+    if place is None:
+        if len(now) == len(sealed):
+            return None
+        place = min(len(now), len(sealed))
+    rest, were = now[place:], sealed[place:]
+    if is_numbered:
+        ids, sealed_ids = ({one[:ID_BYTES] for one in rows} for rows in (rest, were))
+        gone = [int.from_bytes(one[:ID_BYTES]) for one in were if one[:ID_BYTES] not in ids]
+        if len(gone) == 1:
+            return f"{word} {gone[0]} was removed"
+        if gone:
+            return f"{len(gone)} {word}s from {gone[0]} to {gone[-1]} were removed"
+        added = (at for at, one in enumerate(rest, place) if one[:ID_BYTES] not in sealed_ids)
+        if (at := next(added, None)) is not None:
+            return f"{keys[at]} was put in"
+        return f"{keys[place]} was changed"
+    if len(rest) < len(were):
+        where = (
+            f"after {keys[place - 1]}" if place else f"before {keys[0]}" if keys else "that were all of them"
+        )
+        return f"{len(were) - len(rest)} {word}s {where} were removed"
+    return f"{keys[place]} was {'put in' if len(rest) > len(were) else 'changed'}"
 
 
 def _broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
@@ -424,7 +534,8 @@ def _broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
         (is_back,) = cursor.fetchone()
     if _leaf_of(NODES, seal.book, month) != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
         return f"hours of nodes of {month:%Y-%m} were changed after it was archived"
-    if stands and not is_back and _leaf_of(HELD, seal.book, month) != leaves[:LEAF_BYTES]:
+    held = HELD_NOW if seal.form >= NUMBERED else HELD
+    if stands and not is_back and _leaf_of(held, seal.book, month) != leaves[:LEAF_BYTES]:
         return f"sums of hours or days of {month:%Y-%m} were changed after it was archived"
     return None
 

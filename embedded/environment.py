@@ -69,6 +69,10 @@ class Home:
             completed["SECRET_KEY"] = secret(self.var / "secrets" / "secret-key")
         if not given("FAIRLOT_SEALING_KEYS"):
             completed["FAIRLOT_SEALING_KEYS"] = secret(self.var / "secrets" / "sealing-key")
+        if not given("FAIRLOT_SIGNING_KEYS"):
+            completed["FAIRLOT_SIGNING_KEYS"] = secret(self.var / "secrets" / "signing-key")
+        # What PostgreSQL's user cannot write.
+        completed["FAIRLOT_HEADS_FILE"] = str(self.var / "secrets" / "ledger-heads")
         return (
             os.environ
             | {name: value for name, value in completed.items() if not given(name)}

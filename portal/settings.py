@@ -276,6 +276,19 @@ FAIRLOT_ISSUER = env.str("FAIRLOT_ISSUER", "Fairlot")
 FAIRLOT_SEALING_KEYS = [key.strip() for key in env.list("FAIRLOT_SEALING_KEYS", default=[]) if key.strip()]
 if any(len(key) < 40 for key in FAIRLOT_SEALING_KEYS):
     raise ImproperlyConfigured("FAIRLOT_SEALING_KEYS must be keys of at least 40 random characters each")
+# Newest first; only who has one can make heads of the ledger that verify. Old ones may go after the next head.
+FAIRLOT_SIGNING_KEYS = [key.strip() for key in env.list("FAIRLOT_SIGNING_KEYS", default=[]) if key.strip()]
+if any(len(key) < 40 for key in FAIRLOT_SIGNING_KEYS):
+    raise ImproperlyConfigured("FAIRLOT_SIGNING_KEYS must be keys of at least 40 random characters each")
+# Public keys, as `manage.py signing_key` prints them, for who verifies the ledger without the secret.
+FAIRLOT_TRUSTED_HEAD_KEYS = [
+    key.strip() for key in env.list("FAIRLOT_TRUSTED_HEAD_KEYS", default=[]) if key.strip()
+]
+if any(not re.fullmatch(r"[0-9a-f]{64}", key) for key in FAIRLOT_TRUSTED_HEAD_KEYS):
+    raise ImproperlyConfigured("FAIRLOT_TRUSTED_HEAD_KEYS must be public keys of 64 hexadecimal digits each")
+# Where heads of the ledger are kept outside the database: they are appended to a file, and posted to a URL.
+FAIRLOT_HEADS_FILE = env.str("FAIRLOT_HEADS_FILE", "")
+FAIRLOT_HEADS_URL = env.str("FAIRLOT_HEADS_URL", "")
 # Where the local backend keeps run folders, logs and checkpoints.
 FAIRLOT_JOBS_DIR = Path(env.str("FAIRLOT_JOBS_DIR", str(BASE_DIR / "var" / "jobs")))
 FAIRLOT_LOG_LIMIT_BYTES = env.int("FAIRLOT_LOG_LIMIT_BYTES", 64 * 1024 * 1024)

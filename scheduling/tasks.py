@@ -13,8 +13,9 @@ from accounting.actions.requests import requests_to_end
 from accounting.clock import now_from_database
 from accounting.each import each
 from accounting.errors import Refused
+from accounting.journals import JOURNALS
 from accounting.models import Budget
-from accounting.seals import seal_book
+from accounting.seals import seal_all
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.actions.announcements import services_to_announce
@@ -112,8 +113,9 @@ def price_classes() -> None:
 
 @shared_task
 def seal_books() -> None:
-    """Seals what the books of all clusters, detached ones too, have got since the last time."""
-    each(Cluster.objects.values_list("id", flat=True), seal_book)
+    """Seals what the books of all clusters, detached ones too, and all journals have got since the last time."""
+    books = Cluster.objects.order_by("id").values_list("id", flat=True)
+    seal_all([*books, *sorted(JOURNALS)])
 
 
 @shared_task

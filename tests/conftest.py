@@ -32,9 +32,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # A developer's own settings must not change what a test sees.
 SETTINGS_OF_THE_SHELL = (
     "ALLOWED_HOSTS", "BEHIND_PROXY", "DEBUG", "FAIRLOT_CURRENCY", "FAIRLOT_ENVIRONMENTS",
-    "FAIRLOT_HEARTBEAT_FILE", "FAIRLOT_ISSUER", "FAIRLOT_LOCAL_BEYOND_LOOPBACK",
+    "FAIRLOT_HEADS_FILE", "FAIRLOT_HEADS_URL", "FAIRLOT_HEARTBEAT_FILE", "FAIRLOT_ISSUER",
+    "FAIRLOT_LOCAL_BEYOND_LOOPBACK",
     "FAIRLOT_LOCAL_UIDS", "FAIRLOT_LOG_LIMIT_BYTES", "FAIRLOT_PORTAL_FROM", "FAIRLOT_PUBLIC_API_DOCS",
     "FAIRLOT_SECURITY_CONTACT",
+    "FAIRLOT_TRUSTED_HEAD_KEYS",
     "FAIRLOT_SESSIONS_URL", "FAIRLOT_TRUSTED_PROXIES", "PUBLIC_URL",
 )  # fmt: skip
 
@@ -59,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "REDIS_URL": redis_database(os.environ["FAIRLOT_TEST_REDIS_URL"], worker),
         "SECRET_KEY": secrets.token_urlsafe(48),
         "FAIRLOT_SEALING_KEYS": secrets.token_urlsafe(48),
+        "FAIRLOT_SIGNING_KEYS": secrets.token_urlsafe(48),
         "FAIRLOT_JOBS_DIR": str(scratch / "jobs"),
         "LOG_LEVEL": "WARNING",
         # Whatever keeps jobs apart where the tests run; tests of that say otherwise.

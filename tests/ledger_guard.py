@@ -26,6 +26,7 @@ APPEND_ONLY = (
     "accounting_jobday",
     "accounting_ledgerseal",
     "accounting_sealedbook",
+    "accounting_ledgerhead",
     "accounting_auditevent",
 )
 

@@ -5,7 +5,7 @@ All raise NotAllowed when the actor may not, and Refused with the reason when it
 
 from accounting.actions.budgets import remove_budget, set_budget
 from accounting.actions.hardware import create_generation, delete_generation, set_price, set_weight
-from accounting.actions.ledger import take_back_trade, take_back_usage
+from accounting.actions.ledger import resume_sealing, take_back_trade, take_back_usage
 from accounting.actions.memberships import add_member, change_membership, remove_member
 from accounting.actions.quotas import remove_quota, set_quota
 from accounting.actions.subscriptions import subscribe_to_report, unsubscribe_from_report
@@ -45,6 +45,7 @@ __all__ = [
     "rename_tenant",
     "reset_password",
     "restore_tenant",
+    "resume_sealing",
     "set_budget",
     "set_portal_role",
     "set_preferences",

@@ -1,4 +1,4 @@
-"""Taking bookings back: only admins."""
+"""Taking bookings back, and having them sealed again after a pause: only admins."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from django.db import transaction as database
 
-from accounting import audit
+from accounting import audit, heads
+from accounting.errors import Refused
 from accounting.ledger import Payer, correct_trade, correct_usage
-from accounting.models import LedgerTransaction, UsageSegment, User
+from accounting.models import LedgerHead, LedgerTransaction, UsageSegment, User
 from accounting.permissions import require_admin
+
+REASON = LedgerHead._meta.get_field("reason").max_length or 0
 
 
 @database.atomic(durable=True)
@@ -36,6 +39,34 @@ def take_back_usage(
     for one in booked:
         audit.record(actor=actor, verb="ledger.correct", target=one, after=_told(segments, reason, payer))
     return booked
+
+
+def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
+    """Has the ledger sealed again where that has stopped; what was not sealed meanwhile is sealed as it is now.
+
+    The reason stands in the head that this makes, and in what `verify_ledger` prints. It brings back no seal that is
+    gone: the book that lost one stays as it is until the seals are restored.
+    """
+    require_admin(actor)
+    reason = reason.strip()
+    if not 0 < len(reason) <= REASON:
+        raise Refused(f"Say why in at most {REASON} characters.", "reason")
+    head = _resume(actor, reason)
+    heads.publish(head)
+    return head
+
+
+@database.atomic(durable=True)
+def _resume(actor: User | None, reason: str) -> LedgerHead:
+    now = heads.hold()
+    why = heads.why_stopped(now)
+    if not why:
+        raise Refused("Sealing has not stopped.", "reason")
+    head = heads.append(heads.NO_BOOK, 0, b"", now, reason=reason)
+    audit.record(
+        actor=actor, verb="ledger.resume_sealing", target=head, before={"why": why}, after={"reason": reason}
+    )
+    return head
 
 
 def _told(segments: Sequence[UsageSegment], reason: str, payer: Payer | None) -> dict[str, object]:

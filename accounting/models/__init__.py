@@ -13,7 +13,14 @@ from accounting.models.capacity import (
 )
 from accounting.models.hardware import Generation, Price
 from accounting.models.history import BudgetChange, QuotaChange, TicketChange
-from accounting.models.ledger import LedgerAccount, LedgerEntry, LedgerSeal, LedgerTransaction, SealedBook
+from accounting.models.ledger import (
+    LedgerAccount,
+    LedgerEntry,
+    LedgerHead,
+    LedgerSeal,
+    LedgerTransaction,
+    SealedBook,
+)
 from accounting.models.letters import Letter, LetterAttachment
 from accounting.models.quotas import Quota
 from accounting.models.requests import Request
@@ -35,6 +42,7 @@ __all__ = [
     "JobDay",
     "LedgerAccount",
     "LedgerEntry",
+    "LedgerHead",
     "LedgerSeal",
     "LedgerTransaction",
     "Letter",

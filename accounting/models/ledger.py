@@ -207,3 +207,27 @@ class SealedBook(models.Model):
 
     def __str__(self) -> str:
         return f"book {self.book} is sealed {self.number} times"
+
+
+class LedgerHead(models.Model):
+    """A link of the one chain over all books and journals: which seal was made, after which head, signed.
+
+    See accounting/heads.py. `book` 0 has no seal: it says that there was nothing to seal, or, with a reason, that
+    somebody resumed the sealing.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    book = models.BigIntegerField()
+    seal = models.BigIntegerField()
+    seal_digest = models.BinaryField()
+    reason = models.CharField(max_length=300, blank=True, default="")
+    digest = models.BinaryField()
+    signer = models.BinaryField(default=b"", help_text="The public key; empty: it is not signed.")
+    signature = models.BinaryField(default=b"")
+
+    class Meta:
+        indexes = [models.Index(fields=["book", "-number"], name="heads_of_a_book")]
+
+    def __str__(self) -> str:
+        return f"head {self.number}"

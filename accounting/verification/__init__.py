@@ -14,9 +14,12 @@ from accounting.verification.found import Found
 Check: TypeAlias = Callable[[], Found | None]
 
 # In this order, the first that finds something counts: what others rest on comes first.
-CHECKS: tuple[Check, ...] = (
+CHECKS: list[Check] = [
+    months.a_month_is_missing,
     chain.a_seal_does_not_hold,
     chain.a_chain_lost_its_end,
+    chain.a_head_does_not_hold,
+    chain.a_published_head_is_gone,
     chain.a_transaction_was_never_sealed,
     entries.a_transaction_lacks_entries,
     entries.an_entry_belongs_nowhere,
@@ -56,7 +59,7 @@ CHECKS: tuple[Check, ...] = (
     sums.a_jobs_day_has_another_name,
     sums.a_sum_is_of_no_transaction,
     guards.a_guard_is_off,
-)
+]
 
 
 def first_found() -> Found | None:

@@ -1,8 +1,9 @@
-"""The chain of seals, its end, and what should have been sealed by now."""
+"""The chain of seals, its end, the heads that name the seals, and what should have been sealed by now."""
 
 from __future__ import annotations
 
-from accounting import seals
+from accounting import heads, seals, signing
+from accounting.journals import name_of
 from accounting.verification.found import Found, first_row
 
 
@@ -17,7 +18,20 @@ def a_chain_lost_its_end() -> Found | None:
 def _found(broken: seals.Broken | None) -> Found | None:
     if broken is None:
         return None
-    return Found(f"book {broken.book}, seal {broken.seal}: {broken.what}")
+    return Found(f"{name_of(broken.book)}, seal {broken.seal}: {broken.what}")
+
+
+def _named(what: str | None) -> Found | None:
+    return Found(what) if what else None
+
+
+def a_head_does_not_hold() -> Found | None:
+    """Also where seals are gone that heads name, as those of all of a book."""
+    return _named(heads.first_broken(signing.trusted_keys()))
+
+
+def a_published_head_is_gone() -> Found | None:
+    return _named(heads.first_unpublished())
 
 
 def a_transaction_was_never_sealed() -> Found | None:

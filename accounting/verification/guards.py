@@ -1,49 +1,84 @@
-"""The triggers that guard the ledger's tables."""
+"""The triggers that guard the tables, and their functions: that each is there, is on, and says what it should.
+
+guards.txt has what they should say. tests/accounting/test_guards.py compares it with what the migrations make, and
+writes it with FAIRLOT_WRITE_GUARDS=1.
+"""
 
 from __future__ import annotations
 
-from accounting.verification.found import Found, first_row
+from functools import cache
+from pathlib import Path
+
+from django.db import connection
+
+from accounting.verification.found import Found
+
+EXPECTED = Path(__file__).with_name("guards.txt")
+OF_FAIRLOT = r"^(accounting|scheduling)_"
+# Of a month's table the guards are those of its whole table: both are written with the name of that.
+GUARDS = r"""
+    SELECT 'trigger ' || coalesce(whole.relname, part.relname) || ' ' || tgname AS guard, part.relname::text AS place,
+           'enabled ' || tgenabled::text || ' '
+           || replace(regexp_replace(pg_get_triggerdef(guard.oid, true), ' ON \S+ ', ' ON … '), '  ', ' ') AS says
+    FROM pg_trigger guard JOIN pg_class part ON part.oid = tgrelid
+    LEFT JOIN pg_inherits ON inhrelid = part.oid LEFT JOIN pg_class whole ON whole.oid = inhparent
+    WHERE NOT tgisinternal AND part.relname ~ %(ours)s AND pg_table_is_visible(part.oid)
+    UNION ALL
+    SELECT 'function ' || proname || '(' || pg_get_function_identity_arguments(pg_proc.oid) || ')', '',
+           encode(sha256(convert_to(prosrc, 'UTF8')), 'hex') || coalesce((SELECT ' sets ' || string_agg(
+               replace(setting, current_schema(), '…'), ' ') FROM unnest(proconfig) setting), '')
+    FROM pg_proc WHERE proname ~ %(ours)s AND pg_function_is_visible(pg_proc.oid)
+"""
+MONTHS = """
+    SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits
+    JOIN pg_class whole ON whole.oid = inhparent
+    WHERE whole.relkind = 'p' AND whole.relname ~ %(ours)s
+"""
+
+
+def guards() -> dict[tuple[str, str], str]:
+    """Returns what each guard of the database says, by its name and the table that it is on."""
+    with connection.cursor() as cursor:
+        cursor.execute(GUARDS, {"ours": OF_FAIRLOT})
+        return {(guard, place): says for guard, place, says in cursor.fetchall()}
+
+
+@cache
+def expected() -> dict[str, str]:
+    """Returns what each guard should say, by its name."""
+    lines = EXPECTED.read_text().splitlines()
+    return {guard: says for guard, _, says in (line.partition(": ") for line in lines)}
 
 
 def a_guard_is_off() -> Found | None:
-    return first_row(
-        "a guard is missing or switched off",
-        """
-        WITH parents AS (
-            SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_usagesegment',
-                                'accounting_correctedsegment', 'accounting_capacitysegment', 'accounting_classcharge',
-                                'accounting_nodehour', 'accounting_usagehour', 'accounting_usageday',
-                                'accounting_jobday'])::regclass AS parent
-        ), ledger AS (
-            SELECT parent, parent AS relation FROM parents
-            UNION ALL
-            SELECT parent, part.inhrelid::regclass FROM parents JOIN pg_inherits part ON part.inhparent = parent
-        ), guard AS (
-            SELECT relation, 'append_only' AS name FROM ledger
-            UNION ALL
-            SELECT relation, unnest(ARRAY['open_transaction', 'check_booked']) FROM ledger
-            WHERE parent = 'accounting_ledgertransaction'::regclass
-            UNION ALL
-            SELECT relation, 'check_rows' FROM ledger
-            WHERE parent::text IN ('accounting_ledgerentry', 'accounting_usagesegment',
-                                   'accounting_correctedsegment', 'accounting_capacitysegment',
-                                   'accounting_classcharge')
-            UNION ALL VALUES
-                ('accounting_ledgeraccount'::regclass, 'append_only'),
-                ('accounting_ledgeraccount'::regclass, 'check_unit'),
-                ('accounting_closedbook'::regclass, 'check_closed'),
-                ('accounting_ledgerseal'::regclass, 'append_only'),
-                ('accounting_ledgerseal'::regclass, 'check_sealed'),
-                ('accounting_sealedbook'::regclass, 'append_only'),
-                ('accounting_sealedbook'::regclass, 'only_forwards'),
-                ('accounting_auditevent'::regclass, 'append_only')
-        )
-        SELECT guard.relation, guard.name
-        FROM guard
-        WHERE NOT EXISTS (
-            SELECT FROM pg_trigger
-            WHERE tgrelid = guard.relation AND tgname = guard.name AND tgenabled = 'A'
-        )
-        ORDER BY 1, 2 LIMIT 1
-        """,
-    )
+    """Also one that is there and on, and says something else: a function that was emptied guards nothing."""
+    found = guards()
+    for guard, place in sorted(_places() - found.keys()):
+        return Found("a guard is missing or switched off", _name(guard, place))
+    for (guard, place), says in sorted(found.items()):
+        should = expected().get(guard)
+        name = _name(guard, place)
+        if should is None:
+            return Found("there is a trigger or function that Fairlot did not make", name)
+        if says.split()[:2] != should.split()[:2] and place:
+            return Found("a guard is missing or switched off", name)
+        if says != should:
+            return Found("a guard was changed", name)
+    return None
+
+
+def _name(guard: str, place: str) -> tuple[str, ...]:
+    return (place, guard.rsplit(maxsplit=1)[-1]) if place else (guard,)
+
+
+def _places() -> set[tuple[str, str]]:
+    """Where each guard should be: on its table and on all months of that."""
+    with connection.cursor() as cursor:
+        cursor.execute(MONTHS, {"ours": OF_FAIRLOT})
+        months = cursor.fetchall()
+    found = set()
+    for guard in expected():
+        kind, table, *_ = guard.split()
+        found.add((guard, table if kind == "trigger" else ""))
+        found |= {(guard, part) for whole, part in months if kind == "trigger" and whole == table}
+    return found

@@ -14,6 +14,27 @@ from accounting.seals import APART, books_of, leaf_of_files, sealed_files
 from accounting.verification.found import WITH_VOUCHERS, Found, first_row
 
 
+def a_month_is_missing() -> Found | None:
+    """Of a table that loses none when it is archived, while another one has it."""
+    return first_row(
+        "a table lacks a month that others have",
+        """
+        WITH parents AS (
+            SELECT unnest(ARRAY['accounting_ledgertransaction', 'accounting_ledgerentry', 'accounting_capacitysegment',
+                                'accounting_nodehour', 'accounting_usagehour', 'accounting_usageday',
+                                'accounting_jobday']) AS parent
+        ), parts AS (
+            SELECT parent, right(part.relname, 7) AS month
+            FROM parents JOIN pg_inherits ON inhparent = parent::regclass JOIN pg_class part ON part.oid = inhrelid
+        )
+        SELECT parent, replace(month, '_', '-')
+        FROM parents CROSS JOIN (SELECT DISTINCT month FROM parts) months
+        WHERE NOT EXISTS (SELECT FROM parts WHERE (parts.parent, parts.month) = (parents.parent, months.month))
+        ORDER BY month, parent LIMIT 1
+        """,
+    )
+
+
 def a_month_was_not_archived() -> Found | None:
     """And lacks its vouchers all the same: neither the audit trail nor the chains of its books say who took them."""
     for month in archived_months():

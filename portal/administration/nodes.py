@@ -9,7 +9,9 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods, require_safe
 
+from accounting.clock import now_from_database
 from accounting.errors import Refused
+from accounting.heads import why_stopped
 from accounting.models import Generation
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
@@ -182,6 +184,7 @@ def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> Ht
         "idle_of_clusters": [(one, form_of_cluster(rules, one)) for one in found],
         "draws": Cluster.Draw.choices,
         "slicings": Cluster.Slicing.choices,
+        "sealing_stopped": why_stopped(now_from_database()),
     }
     return show(request, "administration/settings.html", context, refusal=refusal)
 

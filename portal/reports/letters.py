@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from accounting.capacity_report import capacity_report
+from accounting.heads import printed
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.one_moment import one_moment
 from accounting.reports import By, csv_lines
@@ -182,6 +183,7 @@ def _statement(user: User, tenant: Tenant, period: ReportPeriod, *, whole: bool)
             *(f"    {money(total.cost, total.currency)}" for total in statement.totals),
             f"    {hours} GPU-hours, of which {wasted} in vain",
             *(["", PROVISIONAL] if statement.is_provisional else []),
+            *(["", "Ledger head:", printed(statement.head)] if statement.head else []),
         ],
         f"{reverse('usage_statement')}?{urlencode({'team': tenant.slug} | _dates(period))}",
         document_of(statement),

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,17 @@ from django.contrib.auth.models import AnonymousUser
 
 from accounting import actions
 from accounting.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Budget, Generation, Membership, Price, Quota, Tenant, User
+from accounting.models import (
+    AuditEvent,
+    Budget,
+    Generation,
+    LedgerHead,
+    Membership,
+    Price,
+    Quota,
+    Tenant,
+    User,
+)
 from tests import make
 from tests.accounting.booking import NOON, book, trade
 from tests.make import Cast
@@ -38,6 +49,13 @@ def bobs(cast: Cast) -> Membership:
 
 def a_quota(cast: Cast) -> Quota:
     return Quota.objects.create(tenant=cast.astro, kind="gpus", limit=4)
+
+
+def stopped(why: str) -> dict[str, Any]:
+    """Nothing was sealed for two days."""
+    at = datetime.now(UTC) - timedelta(days=2)
+    LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")
+    return {"reason": why}
 
 
 def a_budget(cast: Cast) -> Budget:
@@ -66,6 +84,7 @@ CASES = {
     "rename_tenant": Case(lambda c: {"tenant": c.astro, "name": "Astronomy"}, "tenant.rename"),
     "reset_password": Case(lambda c: {"user": c.bob}, "user.reset_password"),
     "restore_tenant": Case(lambda c: {"tenant": archived(c.bio)}, "tenant.restore"),
+    "resume_sealing": Case(lambda c: stopped("why"), "ledger.resume_sealing"),
     "set_budget": Case(lambda c: {"tenant": c.astro, "amount": Decimal(4)}, "budget.set"),
     "set_portal_role": Case(lambda c: {"user": c.bob, "portal_role": "operator"}, "user.set_portal_role"),
     "set_price": Case(lambda c: {"generation": c.a100, "per_gpu_hour": Decimal(4)}, "price.set"),

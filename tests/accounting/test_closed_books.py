@@ -85,6 +85,7 @@ KEYS = dict.fromkeys(APPEND_ONLY, "id, month") | {
     "accounting_classcharge": "segment_id, month",
     "accounting_ledgeraccount": "id",
     "accounting_ledgerseal": "id",
+    "accounting_ledgerhead": "number",
     "accounting_auditevent": "id",
 }
 

@@ -8,7 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
+from accounting import signing
 from accounting.archive import archived_months
+from accounting.heads import Printed, differs, last_head, printed, resumed
 from accounting.models import LedgerSeal
 from accounting.one_moment import one_moment
 from accounting.verification import first_found
@@ -27,8 +29,9 @@ class Command(BaseCommand):
             "--noted",
             action="append",
             default=[],
-            metavar="BOOK:NUMBER:DIGEST",
-            help="a seal that was noted earlier, as this command prints the last of each book",
+            metavar="HEAD",
+            help="a head that was noted earlier, as it stands on statements and as this command prints the last one; or"
+            " a seal of one book as BOOK:NUMBER:DIGEST",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,14 +39,13 @@ class Command(BaseCommand):
         with one_moment(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
+                self.stdout.write(f"Today's books descend from {noted}")
             found = first_found()
             if found is not None:
                 raise CommandError(str(found))
             cursor.execute(COUNTS)
             transactions, entries, segments = cursor.fetchone()
-            last = LedgerSeal.objects.order_by("book", "-number").distinct("book")
-            for seal in last:
-                self.stdout.write(f"{seal.book}:{seal.number}:{bytes(seal.digest).hex()}")
+            self._tell_heads()
             months = archived_months()
             with_seals = set(
                 LedgerSeal.objects.filter(of_sums=True).order_by().values_list("month", flat=True)
@@ -57,15 +59,41 @@ class Command(BaseCommand):
             )
         self.stdout.write(f"OK: {transactions} transactions, {entries} entries, {segments} segments")
 
+    def _tell_heads(self) -> None:
+        for head in resumed():
+            self.stdout.write(
+                f"Sealing was resumed at {head.at:%Y-%m-%d %H:%M} UTC (head {head.number}): {head.reason}"
+            )
+        last = last_head()
+        if last is None:
+            return
+        if not last.signer:
+            self.stdout.write("Heads are not signed: there is no FAIRLOT_SIGNING_KEYS")
+        elif not signing.trusted_keys():
+            self.stdout.write("Not compared with a key: set FAIRLOT_TRUSTED_HEAD_KEYS")
+        self.stdout.write(printed(last))
+
 
 def _named(months: list[date]) -> str:
     return ", ".join(f"{month:%Y-%m}" for month in months)
 
 
 def _compare(noted: str) -> None:
+    head = Printed.read(noted)
+    if head is None:
+        _compare_seal(noted)
+    elif head.signature and not any(head.is_signed_by(key) for key in signing.trusted_keys()):
+        raise CommandError(
+            f"head {head.number} is not signed with one of these keys: it may not be from here"
+        )
+    elif why := differs(head):
+        raise CommandError(why)
+
+
+def _compare_seal(noted: str) -> None:
     book, number, digest = noted.split(":") if noted.count(":") == 2 else ("", "", "")
     if not (book.isdigit() and number.isdigit()):
-        raise CommandError(f"“{noted}” is no seal; the last ones are printed as BOOK:NUMBER:DIGEST")
+        raise CommandError(f"“{noted}” is neither a head as head:NUMBER:… nor a seal as BOOK:NUMBER:DIGEST")
     seal = LedgerSeal.objects.filter(book=book, number=number).first()
     if seal is None or bytes(seal.digest).hex() != digest:
         raise CommandError(f"book {book}, seal {number} is not the one that was noted: all was made anew")

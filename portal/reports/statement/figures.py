@@ -13,8 +13,9 @@ from django.conf import settings
 
 from accounting.clock import now_from_database
 from accounting.forecast import forecast
+from accounting.heads import last_head
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
-from accounting.models import Membership, Tenant, User
+from accounting.models import LedgerHead, Membership, Tenant, User
 from accounting.months import months_after
 from accounting.one_moment import one_moment, read_once
 from accounting.past_budgets import Standing, standings
@@ -102,6 +103,7 @@ class Statement:
     waste: Wasted
     unsettled: Unsettled
     is_whole: bool  # else of very many users, jobs, labels and days not all are told
+    head: LedgerHead | None  # the last one, which stands for all that is sealed
     lacks_before: datetime | None  # bills until then are archived, and some figures lack parts of them
 
     @property
@@ -177,6 +179,7 @@ def _statement(viewer: User, tenant: Tenant, period: ReportPeriod, *, whole: boo
         expansions=[one for one in expansions(viewer, *bounds, tenant=tenant) if one.generation is None],
         waste=wasted_in_all(viewer, *bounds, tenant=tenant),
         unsettled=unsettled_of(tenants_seen(viewer, tenant), *bounds),
+        head=last_head(),
         lacks_before=max(
             (before for before in (usage.lacks_before, jobs.lacks_before) if before), default=None
         ),

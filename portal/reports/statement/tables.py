@@ -8,7 +8,9 @@ from decimal import Decimal
 
 from django.conf import settings
 
+from accounting.heads import printed
 from accounting.invoice import TakenBack
+from accounting.models import LedgerHead
 from accounting.past_budgets import MOST_PERIODS
 from accounting.reports import UsageRow
 from accounting.wording import to_the_minute
@@ -94,6 +96,19 @@ def _tables_of(statement: Statement) -> Iterator[Table]:
     yield _waits(statement)
     yield _expansions(statement)
     yield _waste(statement)
+    if statement.head is not None:
+        yield _head(statement.head)
+
+
+def _head(head: LedgerHead) -> Table:
+    return Table(
+        "head",
+        "Ledger head",
+        [Column("head", "Head"), Column("at", "Made at", Kind.MOMENT)],
+        [(printed(head), head.at)],
+        note="It stands for all that was booked and sealed until then. Keep it: with it Fairlot can tell at any time "
+        "whether today's books still descend from these.",
+    )
 
 
 def _lines(statement: Statement) -> Table:

@@ -1,0 +1,313 @@
+"""Ledger heads: one signed chain over the seals of all books, the audit trail and all other journals.
+
+Every seal gets a head, which has the digest of that seal and of the head before. So a head stands for all that was
+sealed until then: whoever keeps one can tell later whether today's books still descend from it. The signing key lies
+outside the database (accounting/signing.py); who has rights in the database alone cannot make a head.
+
+Nothing goes on silently: sealing stops, until somebody resumes it and says why, when the last head is older than a day,
+is not signed with a key of ours, is not the last one that was published, or when seals that it stands for are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+
+from accounting import outgoing, signing
+from accounting.errors import Refused
+from accounting.journals import name_of
+from accounting.models import LedgerHead, LedgerSeal
+
+logger = logging.getLogger(__name__)
+
+# Where nothing was sealed for so long, somebody says why before it goes on.
+LONGEST_PAUSE = timedelta(days=1)
+# What was resumed may have rows of before the pause to seal.
+RESUMED = timedelta(hours=1)
+# A head is made so often even where there is nothing to seal, and published so often.
+IDLE = timedelta(hours=1)
+PUBLISH = 600  # seconds
+# For a head that is made without a seal.
+NO_BOOK = 0
+
+
+class SealingStopped(Refused):
+    """Nothing is sealed until somebody looks at why; `str(error)` says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A head as it stands on statements, in files and in calls: `head:NUMBER:MADE:DIGEST`, then `:SIGNATURE`."""
+
+    number: int
+    message: str
+    signature: str
+
+    @classmethod
+    def read(cls, line: str) -> Printed | None:
+        """Returns the head that a line names; None if it names none."""
+        parts = line.strip().split(":")
+        if len(parts) not in {4, 5} or parts[0] != "head" or not (parts[1].isascii() and parts[1].isdigit()):
+            return None
+        return cls(int(parts[1]), ":".join(parts[:4]), parts[4] if len(parts) == 5 else "")
+
+    def is_signed_by(self, key: bytes) -> bool:
+        try:
+            return signing.is_signed(self.message.encode(), key, bytes.fromhex(self.signature))
+        except ValueError:
+            return False
+
+
+def printed(head: LedgerHead) -> str:
+    """Returns the line that stands for a head."""
+    signature = bytes(head.signature).hex()
+    return message_of(head) + (f":{signature}" if signature else "")
+
+
+def message_of(head: LedgerHead) -> str:
+    """Returns what is signed of a head."""
+    return f"head:{head.number}:{head.at.astimezone(UTC):%Y%m%dT%H%M%SZ}:{bytes(head.digest).hex()}"
+
+
+def digest_of(head: LedgerHead, before: LedgerHead | None) -> bytes:
+    """Returns the digest of a head after another; that has the signature of the one before, too."""
+    says = [
+        "fairlot ledger head",
+        head.number,
+        head.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        head.book,
+        head.seal,
+        bytes(head.seal_digest).hex(),
+        head.reason,
+        bytes(before.digest).hex() if before else "",
+        f"{bytes(before.signer).hex()}:{bytes(before.signature).hex()}" if before else "",
+    ]
+    return hashlib.sha256(json.dumps(says).encode()).digest()
+
+
+def last_head() -> LedgerHead | None:
+    return LedgerHead.objects.order_by("-number").first()
+
+
+def hold() -> datetime:
+    """Waits for whoever makes a head just now, until the caller's transaction ends; returns the time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    assert isinstance(now, datetime)  # noqa: S101 - PostgreSQL says so
+    return now
+
+
+def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
+    """Raises SealingStopped unless a seal may follow `last`, which is the last one of its book.
+
+    The caller holds the heads.
+    """
+    if why := why_stopped(now):
+        raise SealingStopped(why)
+    named = LedgerHead.objects.filter(book=book).order_by("-number").first()
+    is_last = (last.number, bytes(last.digest)) if last else None
+    if is_last != ((named.seal, bytes(named.seal_digest)) if named else None):
+        raise SealingStopped(
+            f"{name_of(book)}: the chain does not end with seal {named.seal}, which head {named.number} names."
+            if named
+            else f"{name_of(book)}: it has seals that no head names."
+        )
+
+
+def why_stopped(now: datetime) -> str:
+    """Returns why nothing may be sealed now; empty if it may."""
+    head = last_head()
+    if head is None:
+        return "There are seals, but no heads." if LedgerSeal.objects.exists() else _not_published()
+    if now - head.at > LONGEST_PAUSE:
+        return f"Nothing was sealed since {head.at:%Y-%m-%d %H:%M} UTC."
+    return _untrusted(head, signing.public_keys()) or _not_published()
+
+
+def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
+    signer, signature = bytes(head.signer), bytes(head.signature)
+    if signer and not signing.is_signed(message_of(head).encode(), signer, signature):
+        return f"The signature of head {head.number} is not of its key."
+    if signer and signer not in keys:
+        return f"Head {head.number} is signed with a key that is not among FAIRLOT_SIGNING_KEYS."
+    if not signer and LedgerHead.objects.exclude(signer=b"").exists():
+        return f"Head {head.number} is not signed, and heads before it are."
+    return ""
+
+
+def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: str = "") -> LedgerHead:
+    """Makes the next head; the caller holds the heads."""
+    before = last_head()
+    head = LedgerHead(
+        number=before.number + 1 if before else 1,
+        at=max(now, before.at) if before else now,
+        book=book,
+        seal=seal,
+        seal_digest=seal_digest,
+        reason=reason,
+    )
+    head.digest = digest_of(head, before)
+    head.signer, head.signature = signing.sign(message_of(head).encode())
+    head.save(force_insert=True)
+    return head
+
+
+def was_resumed(now: datetime) -> bool:
+    """Whether somebody resumed the sealing a short time ago."""
+    return LedgerHead.objects.filter(at__gte=now - RESUMED).exclude(reason="").exists()
+
+
+def published() -> list[Printed]:
+    """Returns the heads of FAIRLOT_HEADS_FILE that stand: one that was published again replaces all from it on."""
+    stands: list[Printed] = []
+    for line in _lines_published():
+        head = Printed.read(line)
+        while head and stands and stands[-1].number >= head.number:
+            stands.pop()
+        if head:
+            stands.append(head)
+    return stands
+
+
+def _lines_published() -> Iterator[str]:
+    path = settings.FAIRLOT_HEADS_FILE
+    if path and Path(path).exists():
+        with Path(path).open() as file:
+            yield from file
+
+
+def _not_published() -> str:
+    """Returns how the last head that was published differs from ours: then somebody cut off the end, or all of it."""
+    last = _last_published()
+    return differs(last) if last else ""
+
+
+def _last_published() -> Printed | None:
+    path = settings.FAIRLOT_HEADS_FILE
+    if not path or not Path(path).exists():
+        return None
+    with Path(path).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next(filter(None, map(Printed.read, reversed(lines))), None)
+
+
+def differs(noted: Printed) -> str:
+    """Returns in what way the heads of today do not descend from one that was noted; empty if they do."""
+    head = LedgerHead.objects.filter(number=noted.number).first()
+    if head is None:
+        last = last_head()
+        return (
+            f"Head {noted.number} was noted, and is gone: the last one is {last.number if last else 'none'}."
+        )
+    if message_of(head) != noted.message:
+        return f"Head {noted.number} is not the one that was noted: the books were made again."
+    return ""
+
+
+def publish(head: LedgerHead) -> None:
+    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL; raises OSError."""
+    line = f"{printed(head)}\n"
+    if settings.FAIRLOT_HEADS_FILE:
+        with Path(settings.FAIRLOT_HEADS_FILE).open("a") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    if settings.FAIRLOT_HEADS_URL:
+        try:
+            outgoing.post(settings.FAIRLOT_HEADS_URL, line.encode(), {"Content-Type": "text/plain"})
+        except outgoing.NotReachable as error:  # the next one stands for this one, too
+            logger.warning("head %s was not posted: %s", head.number, error)
+
+
+def is_due(head: LedgerHead, before: LedgerHead | None) -> bool:
+    """Whether a head is the first one of its ten minutes, which are published."""
+    return before is None or head.at.timestamp() // PUBLISH != before.at.timestamp() // PUBLISH
+
+
+def first_broken(trusted: Collection[bytes]) -> str | None:
+    """Returns the first place where the heads do not hold, or what they stand for is gone; None if all is there.
+
+    `trusted` are public keys; with none, signatures are only compared with the key that each head names.
+    """
+    before: LedgerHead | None = None
+    named: dict[int, LedgerHead] = {}
+    for head in LedgerHead.objects.order_by("number").iterator(chunk_size=1000):
+        if what := _broken(head, before):
+            return f"head {head.number}: {what}"
+        if head.book != NO_BOOK:
+            last = named.get(head.book)
+            if last is not None and head.seal != last.seal + 1:
+                return (
+                    f"head {head.number}: of {name_of(head.book)} it names seal {head.seal} after {last.seal}"
+                )
+            named[head.book] = head
+        before = head
+    if before is not None and (what := _untrusted(before, trusted or [bytes(before.signer)])):
+        return what
+    return _gone(named) or _unnamed(named)
+
+
+def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
+    follows = before.number + 1 if before else 1
+    if head.number != follows:
+        return f"before it head {follows} is missing"
+    if digest_of(head, before) != bytes(head.digest):
+        return f"it was changed, or head {before.number} before it" if before else "it was changed"
+    if before is None:
+        return ""
+    # Who changes any other signature changes what the next head says, so one of each key is enough.
+    if bytes(before.signer) != bytes(head.signer) and (
+        not head.signer
+        or not signing.is_signed(message_of(head).encode(), bytes(head.signer), bytes(head.signature))
+    ):
+        return (
+            "it is not signed by its key, and heads before it are"
+            if before.signer
+            else "its signature is wrong"
+        )
+    if head.at - before.at > LONGEST_PAUSE and not head.reason:
+        return f"nothing was sealed since {before.at:%Y-%m-%d %H:%M} UTC, and nobody said why"
+    return ""
+
+
+def _gone(named: Mapping[int, LedgerHead]) -> str | None:
+    for book, head in sorted(named.items()):
+        seal = LedgerSeal.objects.filter(book=book, number=head.seal).values_list("digest", flat=True).first()
+        if seal is None:
+            return f"{name_of(book)}, seal {head.seal}: it is missing, and head {head.number} names it"
+        if bytes(seal) != bytes(head.seal_digest):
+            return f"{name_of(book)}, seal {head.seal}: it is not the one that head {head.number} names"
+    return None
+
+
+def _unnamed(named: Mapping[int, LedgerHead]) -> str | None:
+    last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
+    for book, number in last:
+        if book not in named or named[book].seal != number:
+            return f"{name_of(book)}, seal {number}: no head names it"
+    return None
+
+
+def first_unpublished() -> str | None:
+    """Returns the first head of FAIRLOT_HEADS_FILE that is not among ours."""
+    return next(filter(None, map(differs, published())), None)
+
+
+def resumed() -> list[LedgerHead]:
+    """Returns the heads by which somebody resumed the sealing, the first one first."""
+    return list(LedgerHead.objects.exclude(reason="").order_by("number"))
+
+
+_LOCK = int.from_bytes(hashlib.sha256(b"fairlot ledger heads").digest()[:8], "big", signed=True)

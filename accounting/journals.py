@@ -1,0 +1,114 @@
+"""Tables beside the books whose rows are only ever added, and that the hash chain covers row by row.
+
+Each is a book of its own in the chain, with a number below zero. A leaf has only the columns that are named here: a
+column that is added later needs a new form of leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import OperationalError, connection, transaction
+
+# Who writes such a row waits no longer than this for its sealing; what is not sealed now is a minute later.
+PATIENCE = "200ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """`row` names a row for people; `columns` are SQL, `written` the time that the database noted, if it did."""
+
+    book: int
+    table: str
+    row: str
+    columns: str
+    written: str = "NULL::timestamptz"
+
+    @property
+    def leaves(self) -> str:
+        """SQL with the parameters of `seals.LEAVES`, and its columns."""
+        return f"""
+            SELECT id, '{self.row} ' || id AS key,
+                   int8send(id) || sha256(convert_to(
+                       jsonb_build_array('{self.table}', id, {self.columns})::text, 'UTF8')),
+                   false AS archived, {self.written} AS written
+            FROM {self.table} WHERE {self.book} = %s AND id > %s AND id <= %s ORDER BY id LIMIT %s
+        """  # noqa: S608 - own names
+
+
+def micros(column: str) -> str:
+    """SQL: a moment in microseconds since 1970, the same on every server."""
+    return f"(extract(epoch FROM {column}) * 1000000)::bigint"
+
+
+_SUM = (
+    f"transaction_id, book, month, {micros('hour')}, tenant_id, user_id, generation_id, gpu_seconds, assembling, idle,"
+    " cost, currency, segments"
+)
+JOURNALS: dict[int, Journal] = {
+    one.book: one
+    for one in (
+        Journal(
+            -1,
+            "accounting_auditevent",
+            "audit event",
+            f"{micros('at')}, actor_id, actor_name, verb, target_type, target_id, target_name, tenant_id,"
+            " before, after",
+            "at",
+        ),
+        Journal(
+            -2, "accounting_ticketchange", "ticket change", f"tenant_id, user_id, tickets, {micros('at')}", "at"
+        ),
+        Journal(
+            -3,
+            "accounting_quotachange",
+            "limit change",
+            "quota_id, tenant_id, user_id, each_user, generation_id, kind, period, days, at_limit, \"limit\","
+            f" {micros('at')}",
+            "at",
+        ),
+        Journal(-4, "accounting_budgetchange", "budget change", f"tenant_id, period, amount, {micros('at')}", "at"),
+        Journal(-5, "accounting_ledgeraccount", "account", "kind, unit, generation_id, tenant_id, user_id"),
+        Journal(-6, "accounting_usagehour", "usage hour", _SUM),
+        Journal(-7, "accounting_usageday", "usage day", _SUM),
+        Journal(-8, "accounting_jobday", "job day", f"{_SUM}, job_id, job_name"),
+    )
+}  # fmt: skip
+
+
+def name_of(book: int) -> str:
+    """Returns what people call a book of the chain: a cluster's by its number, a journal by its rows."""
+    return f"{JOURNALS[book].row}s" if book in JOURNALS else f"book {book}"
+
+
+def register(journal: Journal) -> None:
+    """Has the chain cover a table of another room, too."""
+    JOURNALS[journal.book] = journal
+
+
+def settled_until(journal: Journal) -> int | None:
+    """Returns the id up to which all rows are committed, or None if that is not known now.
+
+    Who writes holds a lock on the table from before a row gets its id. So once this lock was granted, rows that are
+    committed later have higher ids.
+    """
+    try:
+        with transaction.atomic(durable=True), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = '{PATIENCE}'")
+            cursor.execute(f"LOCK TABLE ONLY {journal.table} IN SHARE MODE")
+            return last_id(journal)
+    except OperationalError as error:
+        if getattr(error.__cause__, "pgcode", None) != LOCK_NOT_AVAILABLE:
+            raise
+        return None
+
+
+LOCK_NOT_AVAILABLE = "55P03"
+
+
+def last_id(journal: Journal) -> int:
+    """Returns the id of the table's last row, 0 if it has none."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT coalesce(max(id), 0) FROM {journal.table}")  # noqa: S608 - own names
+        (last,) = cursor.fetchone()
+    return int(last)

@@ -1,0 +1,24 @@
+"""`manage.py resume_sealing`: has the ledger sealed again after a pause, with the reason in the chain for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounting.actions.ledger import resume_sealing
+from accounting.errors import Refused
+
+
+class Command(BaseCommand):
+    help = "Has the ledger sealed again after a pause of more than a day, a restored backup or a lost key."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("reason", help="what happened; it stands in the chain and in the audit trail")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            head = resume_sealing(actor=None, reason=options["reason"])
+        except Refused as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"Sealing goes on with head {head.number}")

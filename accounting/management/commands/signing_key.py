@@ -1,0 +1,23 @@
+"""`manage.py signing_key`: the public keys with which heads of the ledger are verified without the secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from accounting import signing
+
+
+class Command(BaseCommand):
+    help = (
+        "Prints the public keys of FAIRLOT_SIGNING_KEYS, the newest first, in hexadecimal digits and as PEM."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        keys = signing.public_keys()
+        if not keys:
+            raise CommandError("There is no key: set FAIRLOT_SIGNING_KEYS and start Fairlot again.")
+        for key in keys:
+            self.stdout.write(key.hex())
+            self.stdout.write(signing.as_pem(key))

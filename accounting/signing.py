@@ -1,0 +1,66 @@
+"""Ed25519 signatures of ledger heads, made with keys that lie outside the database (FAIRLOT_SIGNING_KEYS).
+
+The newest key, which is the first, signs; what any of them signed is trusted. To rotate, put a new key in front,
+restart, wait for the next head, and take the old key away: the new head covers all heads before it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.conf import settings
+
+# Whatever else should be made of the same random text would be another key.
+PURPOSE = b"fairlot: signed ledger heads, version 1"
+
+
+def sign(message: bytes) -> tuple[bytes, bytes]:
+    """Returns the public key of the newest key and its signature of `message`; both are empty without a key."""
+    keys = _keys(tuple(settings.FAIRLOT_SIGNING_KEYS))
+    if not keys:
+        return b"", b""
+    return public_bytes(keys[0].public_key()), keys[0].sign(message)
+
+
+def is_signed(message: bytes, signer: bytes, signature: bytes) -> bool:
+    """Returns whether the holder of the key with this public key signed `message`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(signer).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def public_keys() -> list[bytes]:
+    """Returns the public keys of FAIRLOT_SIGNING_KEYS, the newest first."""
+    return [public_bytes(key.public_key()) for key in _keys(tuple(settings.FAIRLOT_SIGNING_KEYS))]
+
+
+def trusted_keys() -> list[bytes]:
+    """Returns the public keys with one of which the last head must be signed, for who verifies without the secret."""
+    return [bytes.fromhex(key) for key in settings.FAIRLOT_TRUSTED_HEAD_KEYS] or public_keys()
+
+
+def public_bytes(key: Ed25519PublicKey) -> bytes:
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def as_pem(signer: bytes) -> str:
+    """Returns a public key as OpenSSL reads it."""
+    key = Ed25519PublicKey.from_public_bytes(signer)
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+@lru_cache(maxsize=4)
+def _keys(secrets: tuple[str, ...]) -> tuple[Ed25519PrivateKey, ...]:
+    return tuple(Ed25519PrivateKey.from_private_bytes(_derived(secret)) for secret in secrets)
+
+
+def _derived(secret: str) -> bytes:
+    """Returns random text of any length as the 32 bytes of a private key (RFC 5869)."""
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(secret.encode())
