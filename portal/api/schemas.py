@@ -1122,7 +1122,7 @@ class NewTickets(Schema):
 
 
 class MaybeDry(Schema):
-    dry_run: bool = Field(False, description="Only say what it would do to shares; nothing is saved.")
+    dry_run: Flag = Field(False, description="Only say what it would do to shares; nothing is saved.")
 
 
 class TeamTickets(MaybeDry):
@@ -1134,7 +1134,7 @@ class TeamParent(MaybeDry):
 
 
 class TeamArchived(MaybeDry):
-    archived: bool
+    archived: Flag
 
 
 class NewTeam(TeamTickets, TeamParent):
