@@ -41,8 +41,9 @@ class Failure:
 
 
 def failure_of(job: Job) -> Failure | None:
-    """None for a job that has not failed."""
-    if job.state != Job.State.FAILED:
+    """None for a job that has not failed; a replica should go on, so that its end is a failure in any case."""
+    is_over = job.kind == Job.Kind.REPLICA and job.state == Job.State.SUCCEEDED
+    if job.state != Job.State.FAILED and not is_over:
         return None
     rank, lines = _last_lines(job)
     return Failure(meaning_of(job.exit_code), rank, lines)

@@ -14,6 +14,7 @@ from accounting.models import User
 from accounting.sources import Row, Scope, Sources
 from fairshare.model import Reason
 from portal.jobs.story import unbooked_of, yaml_of
+from scheduling.actions.replicas import BY_ITSELF
 from scheduling.explain import SHORT, Explainer
 from scheduling.models import Job, Lease, Service, ServiceRevision
 
@@ -116,12 +117,12 @@ def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
 
 
 def latest_failure(service: Service, members: Sequence[Member]) -> Job | None:
-    """The replica of the current revision that failed last, while not all that should be ready are."""
+    """The replica of the current revision that ended by itself last, while not all that should be ready are."""
     if service.removed_at or service.stopped_at or not service.replicas:
         return None
     if sum(member.is_ready for member in members) >= service.replicas and not _has_failed(service):
         return None
-    failed = Job.objects.filter(service=service, revision=service.current_id, state=Job.State.FAILED)
+    failed = Job.objects.filter(service=service, revision=service.current_id, state__in=BY_ITSELF)
     return failed.select_related("cluster").order_by("-ended_at").first()
 
 

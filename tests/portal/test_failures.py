@@ -59,12 +59,12 @@ def bob(scene: Scene, settings: LazySettings, tmp_path: Path, browser_of: Any) -
     backends._backend.cache_clear()
 
 
-def fail(scene: Scene, job: Job, log: bytes, code: int = 127) -> None:
+def fail(scene: Scene, job: Job, log: bytes, code: int = 127, end: End = End.FAILED) -> None:
     path = JobFiles(backend_for(job.cluster).root, job.pk).log(0)
     path.parent.mkdir(parents=True)
     path.write_bytes(log)
     lease = Lease.objects.get(job=job, state__in=Lease.HOLDING)
-    gone = {"end": End.FAILED, "ended_age": 0.0, "exit_code": code, "message": f"exited with code {code}"}
+    gone = {"end": end, "ended_age": 0.0, "exit_code": code, "message": f"exited with code {code}"}
     scene.world.see(lease, Phase.ENDED, **gone)
 
 
@@ -135,6 +135,16 @@ def test_a_service_shows_how_its_latest_replica_failed(scene: Scene, bob: Client
     html = bob.get(f"/services/{service.pk}/").content.decode()
     assert "jupyter: not found" in html
     assert told["exit_meaning"] in html
+
+
+def test_a_replica_that_ended_without_an_error_shows_its_last_lines_too(scene: Scene, bob: Client) -> None:
+    made_room(scene)
+    step_service(service_id=scene.service.pk)
+    run(scene)
+    replica = Job.objects.filter(service=scene.service, state=Job.State.RUNNING).earliest("pk")
+    fail(scene, replica, b"nothing to do\n", code=0, end=End.SUCCEEDED)
+    told = bob.get(f"/api/v1/services/{scene.service.pk}").json()["last_failure"]
+    assert (told["last_lines"], told["exit_meaning"]) == (["nothing to do"], "")
 
 
 def test_others_see_nothing_of_it(scene: Scene, bob: Client, browser_of: Any) -> None:
