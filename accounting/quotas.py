@@ -167,6 +167,7 @@ def never_fits(
 
 def _limit_in_words(quota: Quota) -> str:
     what = quota.generation.name if quota.generation else "GPUs"
+    whose = f"each user of {quota.tenant.name}" if quota.each_user else quota.whose()
     if quota.kind == Quota.Kind.GPUS:
-        return f"{quota.whose()} may hold at most {int(quota.limit)} {what} at once"
-    return f"{quota.whose()} may use no {what} at all"
+        return f"{whose} may hold at most {int(quota.limit)} {what} at once"
+    return f"{whose} may use no {what} at all"

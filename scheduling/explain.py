@@ -19,7 +19,7 @@ SHORT: Mapping[int, str] = {
     Reason.NEVER_NO_SUCH_GENERATION: "no such GPUs here",
     Reason.NEVER_TOO_LARGE: "larger than the cluster",
     Reason.NEVER_WORKER_TOO_LARGE: "no node is large enough",
-    Reason.NEVER_OVER_QUOTA: "over a limit of GPUs at once",
+    Reason.NEVER_OVER_QUOTA: "over a limit",
     Reason.QUOTA_IN_USE: "limit reached",
     Reason.HOURS_SPENT: "limit of the period spent",
     Reason.SHARE_IN_USE: "others' turn",

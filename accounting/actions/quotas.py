@@ -67,7 +67,7 @@ def limit_of(tenant: Tenant, **which: Unpack[Which]) -> Quota:
     """A limit that is not stored; Refused naming the field that makes no sense."""
     quota = Quota(tenant=tenant, **which)
     if quota.kind not in Quota.Kind.values:
-        raise Refused(f"A quota is one of {', '.join(Quota.Kind.values)}.", "kind")
+        raise Refused(f"A limit is one of {', '.join(Quota.Kind.values)}.", "kind")
     if quota.kind not in Quota.OF_A_PERIOD:
         quota.period, quota.days = "", None
     else:
@@ -148,7 +148,7 @@ def remove_quota(*, actor: User | None, quota: Quota) -> None:
     found = Quota.objects.select_for_update(of=("self",)).select_related("tenant", "generation")
     held = found.filter(pk=quota.pk).first()
     if held is None:
-        raise Refused("This quota does not exist any more.")
+        raise Refused("This limit does not exist any more.")
     Request.objects.overtake(limit_target(held), tenant=held.tenant)
     remove_within(actor=actor, quota=held)
 

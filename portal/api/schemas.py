@@ -112,7 +112,7 @@ class NewJob(Schema):
     cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: Flag = Field(
         False,
-        description="Queue it even if it can never run with today's nodes and quotas; refused otherwise.",
+        description="Queue it even if it can never run with today's nodes and limits; refused otherwise.",
     )
 
 
@@ -134,7 +134,7 @@ class NewJobs(Schema):
     cluster: Line = Field("", description="Name of the cluster.")
     even_if_never: Flag = Field(
         False,
-        description="Queue jobs even if they can never run with today's nodes and quotas; refused otherwise.",
+        description="Queue jobs even if they can never run with today's nodes and limits; refused otherwise.",
     )
     atomic: Flag = Field(
         True,

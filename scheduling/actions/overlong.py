@@ -10,8 +10,8 @@ from django.db import transaction
 
 from accounting import audit
 from accounting.clock import now_from_database
-from accounting.models import Quota, Tenant
-from accounting.quotas import a_limit_above, sight
+from accounting.models import Quota
+from accounting.quotas import Standing, a_limit_above, sight
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.locks import lock_schedule
@@ -28,11 +28,15 @@ class Overrun:
     job_id: int
     quota: Quota
 
-    def why(self, tenant: Tenant) -> str:
-        """For whoever sees jobs of `tenant`: whose limit it is and how much, unless it is of one above."""
-        if self.quota.tenant_id not in sight(tenant, None):
-            return f"{a_limit_above(tenant)} lets it run no longer"
-        return f"the longest run of {self.quota.whose()} is {self.quota.limit.normalize():f} h"
+    def why(self, job: Job) -> str:
+        """For whoever sees the job: whose limit it is and how much, unless it is of a team above."""
+        if self.quota.tenant_id not in sight(job.tenant, None):
+            return f"{a_limit_above(job.tenant)} lets it run no longer"
+        return f"the longest run of {self.whose(job)} is {self.quota.limit.normalize():f} h"
+
+    def whose(self, job: Job) -> str:
+        owner = job.owner if self.quota.is_of_users else None
+        return Standing(self.quota, self.quota.limit, job.tenant, owner).whose
 
 
 def overlong(now: datetime, *, job_id: int | None = None) -> list[Overrun]:
@@ -97,16 +101,16 @@ def _is_over(quota: Quota, ran: timedelta) -> bool:
 def end_overlong(*, job_id: int) -> bool:
     """Stops the job for good, or warns once, if its time is over; whether it did."""
     lock_schedule(Job.objects.values_list("cluster_id", flat=True).get(pk=job_id))
-    job = Job.objects.select_related("tenant").get(pk=job_id)
+    job = Job.objects.select_related("tenant", "owner").get(pk=job_id)
     now = now_from_database()
     over = next(iter(overlong(now, job_id=job_id)), None)
     if over is None:
         return False
     if over.quota.at_limit == Quota.AtLimit.BLOCK:
-        cancel_within(actor=None, job=job, why=f"Stopped: {over.why(job.tenant)}")
+        cancel_within(actor=None, job=job, why=f"Stopped: {over.why(job)}")
         after: dict[str, object] = {"quota": over.quota.pk}
         if over.quota.tenant_id in sight(job.tenant, None):
-            after |= {"limit": over.quota.limit, "whose": over.quota.whose()}
+            after |= {"limit": over.quota.limit, "whose": over.whose(job)}
         audit.record(actor=None, verb="job.overlong", target=job, tenant=job.tenant, after=after)
         return True
     JobEvent.objects.create(
@@ -114,7 +118,7 @@ def end_overlong(*, job_id: int) -> bool:
         at=now,
         epoch=job.epoch,
         kind=WARNED,
-        text=f"It runs longer than it should: {over.why(job.tenant)}",
+        text=f"It runs longer than it should: {over.why(job)}",
         detail={"quota": over.quota.pk},
     )
     live.publish(f"job:{job.pk}", f"jobs:{job.tenant_id}")

@@ -64,6 +64,17 @@ class TestWhatBinds:
         assert why.short == "bob in Astro: limit of 2 V100 at once"
         assert why.unblock == ("It starts when a job of bob in Astro ends, or with a larger limit.",)
 
+    def test_what_can_never_be_names_whose_limit_forbids_it(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.GPUS, each_user=True, generation=lab.people.v100)
+        job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, generations=["V100"])
+        lab.quantum()
+        job.refresh_from_db()
+        why = explain(job)
+        assert why.sentence.startswith(
+            "It can never run: each user of Astro may hold at most 1 V100 at once;"
+        )
+        assert why.short == "over a limit"
+
     def test_all_that_bind_are_named_and_no_others(self, lab: World) -> None:
         limit(lab, 2, kind=Kind.GPUS)
         limit(lab, 2, kind=Kind.GPUS, user=lab.people.bob)

@@ -351,6 +351,13 @@ class TestLongestRun:
         [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
         assert told.text == "It runs longer than it should: the longest run of Astro is 1 h"
 
+    def test_one_of_each_user_names_the_owner(self, lab: World) -> None:
+        limit(lab, 1, kind=Kind.LONGEST_RUN, at_limit="warn", each_user=True)
+        job = self.ran(lab, 2)
+        tasks.end_overlong_jobs()
+        [told] = JobEvent.objects.filter(job=job, kind="warned_of_limit")
+        assert told.text.endswith(f"the longest run of {job.owner.get_username()} in Astro is 1 h")
+
     def test_without_limits_nothing_is_asked(self, lab: World, django_assert_num_queries) -> None:
         self.ran(lab, 9)
         with django_assert_num_queries(2):  # the clock, and whether there are any
