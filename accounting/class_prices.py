@@ -27,7 +27,7 @@ from accounting.ledger.checks import require_transaction
 from accounting.models import ClassCharge, ClosedBook, LedgerAccount, LedgerTransaction, Price, UsageSegment
 from accounting.months import first_of_month
 from accounting.sums import HOUR, correct_sums, start_of_hour
-from accounting.tariff import CENTS_OF_A_CENT, MICRO, gpu_seconds
+from accounting.tariff import MICRO, gpu_seconds
 
 HAS_CLASSES = Q(idle__isnull=False) | Q(preemptible__isnull=False) | Q(borrowed__isnull=False)
 # Of segments: at their time.
@@ -168,7 +168,8 @@ def _charges(book: int, hour: datetime, how: HeldHow) -> Iterable[ClassCharge]:
         both = _held_in(one, _in_both(how.preemptible, how.idle, one.lease_id))
         holder = held[one.lease_id, one.period.lower]
         charge = _charge(one, price, preemptible[one.pk], both, teams[holder.tenant_id, holder.generation_id])
-        if charge.amount:
+        # An earlier release rounded costs to four decimals: that alone is no reason for a charge.
+        if charge.amount and (charge.idle or charge.preemptible or charge.borrowed):
             yield charge
 
 
@@ -252,4 +253,4 @@ def _cost(charge: ClassCharge) -> Decimal:
             + charge.preemptible * charge.preemptible_price
             + charge.borrowed * charge.borrowed_price
         )
-        return (worth / 3600).quantize(CENTS_OF_A_CENT, ROUND_HALF_EVEN)
+        return (worth / 3600).quantize(MICRO, ROUND_HALF_EVEN)

@@ -75,4 +75,4 @@ def part_of_each(name: str, start: Combinable, end: Combinable) -> Round:
 
 def _cost_until(at: Combinable, of: str) -> Round:
     share = F(of) * Seconds(at, LOWER) / Seconds(UPPER, LOWER)
-    return Round(ExpressionWrapper(share, _amount()), precision=4)
+    return Round(ExpressionWrapper(share, _amount()), precision=6)

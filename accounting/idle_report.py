@@ -13,10 +13,10 @@ from django.db.models.functions import NullIf
 from accounting.models import Tenant, User
 from accounting.sources import Row, Scope, Sources
 from accounting.sums import hours_beginning_in
+from accounting.tariff import MICRO
 from accounting.usage_rows import Groups, each_row
 
 AMOUNTS = ("gpu_seconds", "idle", "cost")
-LEDGER = Decimal("0.0001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def idle_report(
             more = (row[f"all_{name}"] or Decimal(0) for name in ("idle", "held", "part", "cost"))
             sums[whose] = [known + amount for known, amount in zip(sums[whose], more, strict=True)]
     found = [
-        IdleRow(*whose, idle, held, idle_cost.quantize(LEDGER), cost)
+        IdleRow(*whose, idle, held, idle_cost.quantize(MICRO), cost)
         for whose, (idle, held, idle_cost, cost) in sums.items()
         if idle
     ]

@@ -35,7 +35,7 @@ from accounting.models import ArchivedHour, LedgerTransaction, Price, Tenant, Us
 from accounting.models.usage import UsageSegmentQuerySet
 from accounting.reports import By, UsageRow, usage_report
 from accounting.sums import HOUR
-from accounting.tariff import CENTS_OF_A_CENT, cost_of
+from accounting.tariff import cost_of
 from accounting.visibility import ANOTHER, tenants_seen
 
 FREE = Decimal(0)
@@ -222,7 +222,7 @@ def _in_classes(
         known = Q(idle__gt=0) | Q(preemptible__gt=0) | Q(borrowed__gt=0)
         sums = {f"{name}_sum": Sum(name) for name in Price.CLASSES}
         rows += [
-            (row, _as_booked(row["unknown"]))
+            (row, row["unknown"])
             for row in told.annotate(**sums, unknown=Sum("charged", filter=~known, default=FREE))
         ]
     found: dict[tuple[str, str, int | None], _InClasses] = {}
@@ -255,7 +255,7 @@ def _at_each_price(
         stands = hours.filter(correction_id=None, generation__in=generations)
         told = stands.annotate(under=_price_of_hour()).values_list(*names)
         sums = told.annotate(Sum("gpu_seconds"), cost_sum=Sum(F("cost") + F("charged")))
-        rows += [(*row, _as_booked(cost)) for *row, cost in sums]
+        rows += sums
     sums_of: dict[tuple[str, str, int | None], tuple[Decimal, Decimal]] = {}
     for *key, gpu_seconds, cost in rows:
         known = sums_of.get((key[0], key[1], key[2]), (FREE, FREE))
@@ -421,7 +421,7 @@ def _corrected_hours(
         .annotate(seconds=Sum("gpu_seconds"), total=Sum(F("cost") + F(charged)))
     )
     unknown = {"job_id": None, "job": None, "other": None, "corrects": None, "sign": sign}
-    return [row | unknown | {"total": _as_booked(row["total"])} for row in rows]
+    return [row | unknown for row in rows]
 
 
 def _version(step: int, field: str) -> Subquery:
@@ -440,11 +440,6 @@ def _archived(
 ) -> QuerySet[ArchivedHour] | None:
     hours = archived_hours(begins, ends)
     return None if hours is None else hours.filter(tenant__in=tenants_seen(viewer, tenant) or [])
-
-
-def _as_booked(amount: Decimal) -> Decimal:
-    """Sums have more decimals than bills, all of them zero."""
-    return amount.quantize(CENTS_OF_A_CENT)
 
 
 def _of(viewer: User, tenant: Tenant) -> UsageSegmentQuerySet:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 MICROSECONDS = 1_000_000  # of a second
-TEN_THOUSANDTHS = 10_000  # of a currency's unit
 SINCE = datetime(2000, 1, 1, tzinfo=UTC)  # as PostgreSQL counts
 
 
@@ -24,14 +23,9 @@ def packed_ints(column: str) -> str:
     return f"string_agg(int8send({column}), '')"
 
 
-def packed_microseconds(column: str) -> str:
-    """The same of one of seconds, decimals, as whole microseconds: 2.5 billion hours fit."""
+def packed_millionths(column: str) -> str:
+    """The same of one of seconds or of money, decimals, as whole millionths: 2.5 billion hours fit."""
     return packed_ints(f"({column} * {MICROSECONDS})::bigint")  # half the time of a cast to float8
-
-
-def packed_money(column: str) -> str:
-    """The same of one of money, as whole ten-thousandths, to which all costs are rounded."""
-    return packed_ints(f"({column} * {TEN_THOUSANDTHS})::bigint")
 
 
 def packed_moments(column: str) -> str:

@@ -14,12 +14,9 @@ from django.db import connection
 from django.db.models import Q
 
 from accounting.adding import union_all
-from accounting.packed import Ints, ints, packed_ints, packed_microseconds, packed_moments, packed_money
+from accounting.packed import Ints, ints, packed_ints, packed_millionths, packed_moments
 from accounting.sources import Scope, Sources
 from accounting.usage_rows import EVERYTHING, Groups, each_row
-
-# What is not said here is GPU-seconds, of which microseconds come.
-PACKED = {"cost": packed_money, "segments": packed_ints}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ def read_rows(
     told = [
         *(packed_ints(f"by_{name}") for name in groups.columns),
         *(packed_moments(f"by_{name}") for name in moments),
-        *(PACKED.get(name, packed_microseconds)(f"{name}_sum") for name in amounts),
+        *((packed_ints if name == "segments" else packed_millionths)(f"{name}_sum") for name in amounts),
     ]
     with connection.cursor() as cursor:
         cursor.execute(

@@ -16,7 +16,6 @@ from accounting.models import Price
 
 HOUR = timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
-CENTS_OF_A_CENT = Decimal("0.0001")
 MICRO = Decimal("0.000001")  # of a GPU-second, or of a unit of money
 
 
@@ -68,9 +67,9 @@ def gpu_seconds(gpus: int, begins: datetime, ends: datetime) -> Decimal:
 
 
 def cost_of(seconds: Decimal, per_gpu_hour: Decimal) -> Decimal:
-    """What `seconds` GPU-seconds cost: four decimals, halves to the even one."""
+    """What `seconds` GPU-seconds cost: six decimals, halves to the even one."""
     with localcontext(prec=60):  # exact before the one rounding
-        return (seconds * per_gpu_hour / 3600).quantize(CENTS_OF_A_CENT, ROUND_HALF_EVEN)
+        return (seconds * per_gpu_hour / 3600).quantize(MICRO, ROUND_HALF_EVEN)
 
 
 def tariffs_of(generation_ids: Iterable[int], begins: datetime, ends: datetime) -> Mapping[int, Tariff]:

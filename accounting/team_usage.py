@@ -215,8 +215,8 @@ def _of_size(rows: Rows, most: int) -> list[int]:
 
 def _row(rows: Rows, i: int) -> UsageRow:
     amounts = rows.amounts
-    cost = Decimal(int(amounts["cost"][i])).scaleb(-4)
-    return UsageRow(_seconds(amounts["gpu_seconds"][i]), cost, rows.currency, int(amounts["segments"][i]))
+    seconds, cost = (Decimal(int(amounts[name][i])).scaleb(-6) for name in ("gpu_seconds", "cost"))
+    return UsageRow(seconds, cost, rows.currency, int(amounts["segments"][i]))
 
 
 def _seconds(microseconds: int) -> Decimal:

@@ -110,8 +110,9 @@ LEASE_ENDS = {
 
 
 def money_digits(amounts: Iterable[Decimal]) -> int:
-    """Decimals at which amounts that stand in one column are shown: two, or four when one is below a cent."""
-    return 4 if any(0 < abs(amount) < Decimal("0.01") for amount in amounts) else 2
+    """Decimals at which amounts that stand in one column are shown: two, and more where the least would be nothing."""
+    least = min((abs(amount) for amount in amounts if amount), default=Decimal(1))
+    return next((digits for digits in (2, 4) if least >= Decimal(1).scaleb(-digits)), 6)
 
 
 def money(amount: Decimal, currency: str, digits: int | None = None) -> str:

@@ -29,7 +29,7 @@ from accounting.packed import (
     as_array,
     ints,
     packed_ints,
-    packed_microseconds,
+    packed_millionths,
 )
 from accounting.packed_rows import sum_groups
 from accounting.sums import DAY, start_of_day
@@ -44,7 +44,7 @@ FEW = 5000
 
 # Index only on `lost_turns`.
 LOST = f"""
-    SELECT {packed_ints("job_id")}, {packed_ints("generation_id")}, {packed_microseconds("seconds")}
+    SELECT {packed_ints("job_id")}, {packed_ints("generation_id")}, {packed_millionths("seconds")}
       FROM (
         SELECT job_id, generation_id,
                sum(gpus * extract(epoch FROM least(held_until, %(ends)s) - greatest(lost_from, %(begins)s))) AS seconds

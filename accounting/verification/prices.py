@@ -9,16 +9,26 @@ SINCE_PRICES_HAVE_CURRENCIES = """
 """
 
 
-def in_parts_of_cents(worth: str) -> str:
-    """What GPU-seconds times a price of a GPU-hour (SQL) cost, in CENTS_OF_A_CENT, rounded as `tariff.cost_of` does."""
-    tens = f"(10000 * ({worth}))"
-    whole, rest = f"div({tens}, 3600)", f"({tens} % 3600)"
-    return f"({whole} + ({rest} > 1800 OR ({rest} = 1800 AND {whole} % 2 = 1))::int)"
+# Until then costs were rounded to four decimals; what is booked anew, or settled, of time before that keeps them.
+SINCE_COSTS_HAVE_MILLIONTHS = """
+    (SELECT applied FROM django_migrations WHERE app = 'accounting' AND name LIKE '%costs_in_millionths')
+"""
 
 
-def costs(amount: str, seconds: str) -> str:
-    """SQL: the amount is what the seconds cost at the row's own price."""
-    return f"{amount} * 10000 = {in_parts_of_cents(f'{seconds} * voucher.price_per_gpu_hour')}"
+def costs(amount: str, worth: str, period: str) -> str:
+    """SQL: the amount is what GPU-seconds times a price of a GPU-hour cost, rounded as `tariff.cost_of` does."""
+    return f"""(
+        {_is_rounded(amount, worth, 6)}
+        OR lower({period}) < {SINCE_COSTS_HAVE_MILLIONTHS} AND {_is_rounded(amount, worth, 4)}
+    )"""
+
+
+def _is_rounded(amount: str, worth: str, decimals: int) -> str:
+    parts = f"({10**decimals} * ({worth}))"
+    whole, rest = f"div({parts}, 3600)", f"({parts} % 3600)"
+    return (
+        f"{amount} * {10**decimals} = {whole} + ({rest} > 1800 OR ({rest} = 1800 AND {whole} % 2 = 1))::int"
+    )
 
 
 def _priced_otherwise(table: str) -> str:
@@ -49,7 +59,7 @@ def a_segment_costs_otherwise() -> Found | None:
         f"""
         SELECT voucher.id, voucher.lease_id, voucher.cost
         FROM accounting_usagesegment voucher
-        WHERE ({costs("voucher.cost", "voucher.gpu_seconds")}) IS NOT TRUE ORDER BY voucher.id LIMIT 1
+        WHERE {costs("voucher.cost", "gpu_seconds * price_per_gpu_hour", "period")} IS NOT TRUE ORDER BY id LIMIT 1
         """,  # noqa: S608 - own names
     )
 
@@ -93,7 +103,7 @@ def a_bill_is_in_another_currency() -> Found | None:
 def a_closing_is_worth_otherwise() -> Found | None:
     """All of it, and each class that nobody held."""
     worths = " AND ".join(
-        costs(f"voucher.{amount}", f"voucher.{seconds}")
+        costs(amount, f"{seconds} * price_per_gpu_hour", "period")
         for amount, seconds in [("value", "capacity")]
         + [(f"{name}_value", name) for name in ("free", "others", "drained", "down")]
     )
@@ -113,7 +123,7 @@ def a_closing_is_worth_otherwise() -> Found | None:
 
 def a_charge_costs_otherwise() -> Found | None:
     """Which part was preemptible or borrowed nothing in the books tells; at which price, and what was idle, does."""
-    worth = in_parts_of_cents(
+    worth = (
         "charge.idle * charge.idle_price + charge.preemptible * charge.preemptible_price"
         " + charge.borrowed * charge.borrowed_price"
         " + (segment.gpu_seconds - charge.idle - charge.preemptible - charge.borrowed) * segment.price_per_gpu_hour"
@@ -137,7 +147,7 @@ def a_charge_costs_otherwise() -> Found | None:
                 coalesce(price.borrowed, price.per_gpu_hour))
             AND charge.idle + charge.preemptible + charge.borrowed <= segment.gpu_seconds
             AND lower(segment.period) >= closed.since AND lower(segment.period) < closed.priced_until
-            AND (segment.cost + charge.amount) * 10000 = {worth}
+            AND {costs("(segment.cost + charge.amount)", worth, "segment.period")}
         ) IS NOT TRUE
         ORDER BY charge.segment_id LIMIT 1
         """,  # noqa: S608 - own names
@@ -146,9 +156,7 @@ def a_charge_costs_otherwise() -> Found | None:
 
 def a_charge_is_missing() -> Found | None:
     """Of what was idle, where no other class has a price that could make up for it."""
-    worth = in_parts_of_cents(
-        "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
-    )
+    worth = "segment.idle * price.idle + (segment.gpu_seconds - segment.idle) * segment.price_per_gpu_hour"
     return first_row(
         "what was idle in a settled hour is not charged at its price",
         f"""
@@ -159,7 +167,7 @@ def a_charge_is_missing() -> Found | None:
             ON price.generation_id = segment.generation_id AND price.valid @> lower(segment.period)
         WHERE price.idle IS NOT NULL AND price.preemptible IS NULL AND price.borrowed IS NULL
           AND lower(segment.period) >= closed.since AND lower(segment.period) < closed.priced_until
-          AND segment.cost * 10000 <> {worth}
+          AND NOT {costs("segment.cost", worth, "segment.period")}
           AND NOT EXISTS (SELECT FROM accounting_classcharge charge
                           WHERE charge.segment_id = segment.id AND charge.month = segment.month)
           AND NOT EXISTS (SELECT FROM accounting_correctedsegment corrected
@@ -170,13 +178,14 @@ def a_charge_is_missing() -> Found | None:
 
 
 def archived_usage_costs_otherwise() -> Found | None:
-    """Than at any price that its hour had for any class; each bill may be off by half a cent of a cent."""
+    """Than at any price that its hour had for any class; each bill may be off by half of its last decimal."""
     return first_row(
         "the sums of an archived hour cost what no price of it makes",
         f"""
         WITH summed AS (
             SELECT book, hour, tenant_id, user_id, generation_id, currency, sum(gpu_seconds) AS gpu_seconds,
-                   sum(cost) AS cost, sum(segments) AS segments
+                   sum(cost) AS cost,
+                   sum(segments) * CASE WHEN hour < {SINCE_COSTS_HAVE_MILLIONTHS} THEN 0.18 ELSE 0.0018 END AS off
             FROM accounting_usagehour WHERE NOT month = {WITH_VOUCHERS} GROUP BY 1, 2, 3, 4, 5, 6
         ), bounds AS (
             SELECT told.generation_id, told.hour,
@@ -190,7 +199,7 @@ def archived_usage_costs_otherwise() -> Found | None:
         )
         SELECT book, hour, tenant_id, user_id, cost
         FROM summed JOIN bounds USING (generation_id, hour)
-        WHERE cost * 3600 NOT BETWEEN gpu_seconds * lowest - segments * 0.18 AND gpu_seconds * highest + segments * 0.18
+        WHERE cost * 3600 NOT BETWEEN gpu_seconds * lowest - off AND gpu_seconds * highest + off
         ORDER BY hour, book, tenant_id, user_id LIMIT 1
         """,  # noqa: S608 - own names
     )

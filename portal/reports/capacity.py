@@ -107,7 +107,7 @@ def capacity_document(cluster: Cluster | None, period: ReportPeriod, report: Cap
                 "Who bears it",
                 [
                     Column("borne_by", "Borne by"),
-                    Column("amount", "Amount", Kind.MONEY, 4),
+                    Column("amount", "Amount", Kind.MONEY, 6),
                     Column("currency", "Currency"),
                 ],
                 [

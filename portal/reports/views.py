@@ -164,7 +164,7 @@ NAMES = {
 }
 AMOUNTS = [
     Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4),
-    Column("cost", "Amount", Kind.MONEY, 4),
+    Column("cost", "Amount", Kind.MONEY, 6),
     Column("currency", "Currency"),
 ]
 

@@ -84,15 +84,15 @@ def test_what_nobody_held_is_booked_with_its_worth(cast: Cast) -> None:
 
 
 def test_rounding_that_many_small_bills_leave_is_a_line_of_its_own(cast: Cast) -> None:
-    """Twelve times five minutes of a third of a cent and a bit, each rounded to a hundredth of a cent."""
+    """Twelve times five minutes of a third of a cent and a bit, each rounded to a millionth."""
     Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.040001"))
     pieces = [(5 * part, 5 * part + 5) for part in range(12)]
     for lease, (begins, ends) in enumerate(pieces):
         book(cast, lease_id=lease, gpus=1, begins=NOON + minutes(begins), ends=NOON + minutes(ends))
     close(NOON, story(cast, *(held(cast, gpus=1, begins=b, ends=e) for b, e in pieces), gpus=1))
     segment = CapacitySegment.objects.get()
-    assert (segment.value, segment.charged) == (Decimal("0.0400"), 12 * Decimal("0.0033"))
-    assert segment.rounding == Decimal("0.0004")
+    assert (segment.value, segment.charged) == (Decimal("0.040001"), 12 * Decimal("0.003333"))
+    assert segment.rounding == Decimal("0.000005")
     assert amounts(kind="revenue") == {"revenue EUR": -segment.value}
 
 

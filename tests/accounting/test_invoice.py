@@ -18,7 +18,7 @@ from accounting.invoice import Line, lines_of, taken_back
 from accounting.ledger import Payer, correct_usage
 from accounting.models import UsageSegment, User
 from accounting.reports import usage_report
-from accounting.tariff import CENTS_OF_A_CENT
+from accounting.tariff import MICRO
 from accounting.team_usage import usage_of_team
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes
 from tests.accounting.test_class_prices import price_all, set_prices
@@ -75,7 +75,7 @@ def assert_as_told(lines: list[Line], wanted: dict[tuple[str, Decimal], tuple[De
         key: seconds for key, (seconds, _) in wanted.items()
     }
     for one in priced:
-        assert one.cost == (one.gpu_seconds * one.price / 3600).quantize(CENTS_OF_A_CENT)
+        assert one.cost == (one.gpu_seconds * one.price / 3600).quantize(MICRO)
         assert abs(one.cost - wanted[one.generation, one.price][1]) < Decimal("0.01")
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from accounting.errors import BookedOtherwise, Refused
 from accounting.ledger import Payer, Usage, book_usage, book_usage_many, correct_trade, correct_usage
-from accounting.models import LedgerEntry, LedgerTransaction, Price, UsageSegment
+from accounting.models import LedgerEntry, LedgerTransaction, Price, Quota, UsageSegment
+from accounting.spending import Held, Spending
 from accounting.tariff import PricePeriod, Rate, Tariff, cost_of, gpu_seconds
 from tests import make
 from tests.accounting.booking import NOON, book, minutes, trade, usage
@@ -57,16 +58,34 @@ def test_pieces_add_up_to_the_whole_within_one_hour_and_one_price(
 @given(st.decimals(0, 10**9, places=6), prices)
 def test_cost_is_rounded_once_and_halves_go_to_the_even(seconds: Decimal, price: Decimal) -> None:
     exact = int(seconds.scaleb(6)) * int(price.scaleb(6))  # in 10^-12 of price times seconds
-    unit = 3600 * 10**8  # of the same, in one 10^-4 of money
+    unit = 3600 * 10**6  # of the same, in one 10^-6 of money
     whole, rest = divmod(exact, unit)
     if rest * 2 > unit or (rest * 2 == unit and whole % 2):
         whole += 1
-    assert cost_of(seconds, price) == Decimal(whole).scaleb(-4)
+    assert cost_of(seconds, price) == Decimal(whole).scaleb(-6)
 
 
 def test_halves_of_the_last_decimal_go_to_the_even_one() -> None:
-    assert cost_of(Decimal(3600), Decimal("0.00005")) == Decimal("0.0000")
-    assert cost_of(Decimal(3600), Decimal("0.00015")) == Decimal("0.0002")
+    assert cost_of(Decimal(1800), Decimal("0.000001")) == 0
+    assert cost_of(Decimal(1800), Decimal("0.000003")) == Decimal("0.000002")
+
+
+def test_many_jobs_of_a_second_cost_what_their_seconds_cost(cast: Cast) -> None:
+    """Of 0.17 an hour; in the ledger, and of a limit of money."""
+    Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"))
+    one = usage(cast, gpus=1, ends=NOON + timedelta(seconds=1))
+    with transaction.atomic():
+        book_usage_many([Usage(**one | {"lease_id": lease}) for lease in range(1000)])
+    paid = LedgerEntry.objects.filter(account__kind="cost").aggregate(paid=Sum("amount"))["paid"]
+    assert paid == 1000 * Decimal("0.000047")
+    limit = Quota(pk=1, tenant=cast.uni, kind="money", period="month", limit=paid)
+    assert Spending([limit], NOON + timedelta(hours=1), ()).used(limit, (cast.uni.pk, None)) == paid
+    held = [
+        Held(cast.astro.pk, cast.bob.pk, cast.a100.pk, 1, NOON + timedelta(seconds=second))
+        for second in (8, 9)
+    ]
+    spent = Spending([limit], NOON + timedelta(seconds=10), held).used(limit, (cast.uni.pk, None))
+    assert spent == paid + Decimal("0.000047") + Decimal("0.000094")
 
 
 @settings(

@@ -528,7 +528,7 @@ def test_the_csv_is_exact_and_harmless_to_spreadsheets(cast: Cast) -> None:
         ["day", "job_id", "job", "gpu_seconds", "gpu_hours", "cost", "currency", "segments"],
         [
             "2026-05-04T00:00:00+05:30", "7", '\'=HYPERLINK("x"),"y"', "7200.000000", "2.000000",
-            "6.0000", "EUR", "1",
+            "6.000000", "EUR", "1",
         ],
     ]  # fmt: skip
 

@@ -6,7 +6,15 @@ from django.db import connection, transaction
 
 from accounting import actions
 from accounting.ledger import Payer, correct_usage
-from accounting.models import CapacitySegment, LedgerEntry, LedgerTransaction, Price, UsageSegment
+from accounting.models import (
+    CapacitySegment,
+    ClassCharge,
+    LedgerEntry,
+    LedgerTransaction,
+    Price,
+    UsageSegment,
+)
+from accounting.seals import seal_book
 from accounting.verification import entries, first_found
 from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours, trade
@@ -346,3 +354,33 @@ def test_what_was_forged_to_fit_is_found_all_the_same(closed: Cast, changes: lis
             assert cursor.rowcount > 0, change
     with pytest.raises(CommandError, match=found):
         call_command("verify_ledger")
+
+
+def test_what_was_rounded_to_four_decimals_is_right_for_time_before_costs_had_six(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sealed, closed and settled as an earlier release did it; it may be billed to others, and settled, afterwards."""
+    Price.objects.filter(generation=cast.a100).update(per_gpu_hour=Decimal("0.17"), idle=Decimal("0.02"))
+    with monkeypatch.context() as release:
+        release.setattr("accounting.tariff.MICRO", Decimal("0.0001"))
+        book(cast, gpus=1, ends=NOON + minutes(1 / 60))
+        (wrong,) = book(cast, lease_id=2, gpus=1, ends=NOON + minutes(7))
+        book(cast, lease_id=3, gpus=1, ends=NOON + minutes(7), unused=[(NOON, NOON + minutes(2))])
+        close_hours(cast, NOON, NOON + HOUR)
+    assert [one.cost for one in UsageSegment.objects.order_by("lease_id")] == [
+        Decimal(cost) for cost in ("0", "0.0198", "0.0198")
+    ]
+    assert seal_book(1) > 0
+    assert first_found() is None
+    settle_hours()
+    assert ClassCharge.objects.get().segment.lease_id == 3
+    with transaction.atomic():
+        correct_usage(actor=cast.ada, segments=[wrong], reason="Bio's", payer=Payer(cast.bio))
+    book(cast, lease_id=4, begins=NOON + HOUR, ends=NOON + HOUR + minutes(7))
+    assert first_found() is None
+    with transaction.atomic():
+        sql("UPDATE django_migrations SET applied = %s WHERE name LIKE %s", NOON, "%costs_in_millionths")
+        found = first_found()
+        transaction.set_rollback(True)
+    assert found is not None
+    assert found.what == "a segment does not cost its price"

@@ -48,7 +48,7 @@ def test_page_file_and_api_say_the_same_and_the_books_close(closed: Scene, brows
     assert bearers["Capacity x price"] == Decimal(identity["value"])
     for name, amount in tenants.items():
         assert bearers[name] == amount
-        assert f">{money(amount, '', 4)}</td>" in html
+        assert f">{money(amount, '', 6)}</td>" in html
 
 
 def test_one_cluster_is_chosen_by_its_name(closed: Scene, browser_of) -> None:

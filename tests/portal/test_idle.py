@@ -194,7 +194,7 @@ def test_the_month_by_team_has_what_idle_gpus_cost_and_those_without_a_process_i
     assert cost > 0
     expected = {
         "team": "Astro", "idle_gpu_seconds": "3600.000000", "processless_gpu_seconds": "2400.000000",
-        "held_gpu_seconds": "14400.000000", "part": 0.25, "idle_cost": f"{cost / 4:.4f}", "cost": f"{cost:.4f}",
+        "held_gpu_seconds": "14400.000000", "part": 0.25, "idle_cost": f"{cost / 4:.6f}", "cost": f"{cost:.6f}",
         "currency": "EUR",
     }  # fmt: skip
     [row] = bob.get(f"/usage/idle.json?{asked}").json()["tables"]["teams"]["rows"]

@@ -351,6 +351,7 @@ def test_who_can_submit_for_no_team_is_offered_no_new_job(scene: Scene, browser_
 def test_amounts_of_one_column_have_the_same_digits() -> None:
     assert wording.money_digits([Decimal("0.0034"), Decimal("0.02")]) == 4
     assert wording.money_digits([Decimal(0), Decimal("0.02")]) == 2
+    assert wording.money(Decimal("0.000047"), "EUR") == "0.000047 EUR"
     assert wording.money(Decimal("0.02"), "EUR", 4) == "0.0200 EUR"
 
 

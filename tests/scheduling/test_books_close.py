@@ -577,7 +577,7 @@ def require_hours(observer: Observer, count: Count) -> None:
             assert sum(there.values()) == one.capacity == count.capacity(begins, ends)[name]
             fast = history.prices[begins >= change]
             price = fast if name == "A100" else Decimal("1.20")
-            worth = (one.capacity * price / 3600).quantize(Decimal("0.0001"), ROUND_HALF_EVEN)
+            worth = (one.capacity * price / 3600).quantize(Decimal("0.000001"), ROUND_HALF_EVEN)
             assert (one.price_per_gpu_hour, one.value) == (price, worth)
             told.update({(name, key): some for key, some in there.items()})
         assert dict(told) == count.classes(hour, hour + HOUR)

@@ -89,7 +89,7 @@ INSERT INTO accounting_usagesegment (
 SELECT 0, lease.cluster_id, date_trunc('month', hour AT TIME ZONE 'UTC')::date, lease.id, 0, job.id, job.name,
        tenant.id, tenant.name, person.id, person.username, lease.generation_id, lease.gpus, tstzrange(first, last),
        seconds, 0, CASE WHEN job.id %% 3 = 0 THEN round(seconds / 8, 6) ELSE 0 END, price,
-       round(seconds * price / 3600, 4), %(currency)s
+       round(seconds * price / 3600, 6), %(currency)s
   FROM scheduling_lease lease
   JOIN scheduling_job job ON job.id = lease.job_id
   JOIN accounting_tenant tenant ON tenant.id = job.tenant_id
@@ -109,8 +109,8 @@ INSERT INTO accounting_capacitysegment (
     transaction_id, book, month, generation_id, period, busy, idle, assembling, free, others, drained, down, capacity,
     price_per_gpu_hour, currency, charged, free_value, others_value, drained_value, down_value, rounding, value)
 SELECT 0, book, month, generation_id, tstzrange(hour, hour + interval '1 hour'), held - idle, idle, 0, most - held,
-       0, 0, 0, most, price, currency, charged, round((most - held) * price / 3600, 4), 0, 0, 0,
-       round(most * price / 3600, 4) - charged - round((most - held) * price / 3600, 4), round(most * price / 3600, 4)
+       0, 0, 0, most, price, currency, charged, round((most - held) * price / 3600, 6), 0, 0, 0,
+       round(most * price / 3600, 6) - charged - round((most - held) * price / 3600, 6), round(most * price / 3600, 6)
   FROM (
     SELECT *, max(held) OVER (PARTITION BY generation_id) AS most
       FROM (

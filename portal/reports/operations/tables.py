@@ -404,9 +404,9 @@ def prices_document(asked: Asked) -> Document:
             Column("generation", "GPU"),
             Column("since", "Since", Kind.MOMENT),
             Column("until", "Until", Kind.MOMENT),
-            Column("per_gpu_hour", "A GPU-hour", Kind.MONEY, digits=4),
-            Column("before", "Before", Kind.MONEY, digits=4),
-            *(Column(name, name.capitalize(), Kind.MONEY, digits=4) for name in Price.CLASSES),
+            Column("per_gpu_hour", "A GPU-hour", Kind.MONEY, digits=6),
+            Column("before", "Before", Kind.MONEY, digits=6),
+            *(Column(name, name.capitalize(), Kind.MONEY, digits=6) for name in Price.CLASSES),
             Column("currency", "Currency"),
             Column("set_by", "Set by"),
             Column("set_at", "Set at", Kind.MOMENT),
@@ -431,8 +431,8 @@ def chargeback_document(asked: Asked) -> Document:
             Column("path", "Path"), Column("team", "Team"), Column("slug", "Slug"), Column("parent", "Parent"),
             Column("generation", "GPU"), Column("gpu_seconds", "Held, GPU-h", Kind.GPU_TIME, digits=2),
             seconds("busy", "Busy"), seconds("idle", "Idle"), seconds("assembling", "Assembling"),
-            Column("cost", "Cost", Kind.MONEY, digits=4),
-            Column("corrections", "Of which corrections", Kind.MONEY, digits=4), Column("currency", "Currency"),
+            Column("cost", "Cost", Kind.MONEY, digits=6),
+            Column("corrections", "Of which corrections", Kind.MONEY, digits=6), Column("currency", "Currency"),
         ],
         [
             [one.path, one.tenant, one.slug, one.parent, one.generation, *_borne([one]), one.currency]

@@ -20,7 +20,7 @@ from portal.reports.statement.figures import Ahead, Statement
 from portal.reports.unsettled import PROVISIONAL
 
 TIME = Column("gpu_seconds", "GPU-hours", Kind.GPU_TIME, 4)
-AMOUNT = Column("amount", "Amount", Kind.MONEY, 4)
+AMOUNT = Column("amount", "Amount", Kind.MONEY, 6)
 CURRENCY = Column("currency", "Currency")
 MEASURES = ("entitled", "lent", "unused", "borrowed", "sold", "bought", "due", "received", "owed")
 
