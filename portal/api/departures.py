@@ -24,7 +24,7 @@ router = Router(tags=["Teams"])
 def work(request: HttpRequest, username: str, team: str) -> dict[str, int]:
     """What a user has in a team that has not ended, whether still a member or not. For managers and admins."""
     tenant, user = _managed(request, team, username)
-    return {kind.replace(" ", "_"): count for kind, count in Work(user, [tenant.pk]).counts().items()}
+    return {f"{kind.replace(' ', '_')}s": count for kind, count in Work(user, [tenant.pk]).counts().items()}
 
 
 @router.post("/work/{username}/hand-over", response=schemas.HandedOver, url_name="hand_over")

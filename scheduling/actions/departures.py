@@ -69,14 +69,14 @@ class Work:
         return self._there(Schedule.objects.kept().filter(owner=self.user))
 
     def counts(self) -> dict[str, int]:
-        """How many there are of each kind, by its name; none of which there are none."""
+        """How many there are of each kind, by its name in the singular; none of which there are none."""
         training = self.jobs.filter(kind=Job.Kind.TRAINING)
         found = {
-            "running jobs": training.filter(state__in=Job.HOLDING),
-            "waiting jobs": training.filter(state__in=Job.WAITING),
-            "sessions": self.jobs.filter(kind=Job.Kind.SESSION),
-            "services": self.services,
-            "schedules": self.schedules,
+            "running job": training.filter(state__in=Job.HOLDING),
+            "waiting job": training.filter(state__in=Job.WAITING),
+            "session": self.jobs.filter(kind=Job.Kind.SESSION),
+            "service": self.services,
+            "schedule": self.schedules,
         }
         return {kind: count for kind, rows in found.items() if (count := rows.count())}
 

@@ -16,7 +16,7 @@ from tests.portal.scene import Scene
 pytestmark = pytest.mark.django_db
 Browser = Callable[..., Client]
 # Of Bob in the scene.
-HIS = "1 running jobs, 1 services and 1 schedules"
+HIS = "This user has 1 running job, 1 service and 1 schedule there."
 
 
 def words(page: str) -> str:

@@ -161,7 +161,7 @@ def everything(lab: World) -> tuple[Job, Job, Service, Schedule]:
 def test_it_is_counted_before_anybody_decides(lab: World) -> None:
     assert work_of_member(bobs(lab)).counts() == {}
     everything(lab)
-    counts = {"running jobs": 1, "waiting jobs": 1, "services": 1, "schedules": 1}
+    counts = {"running job": 1, "waiting job": 1, "service": 1, "schedule": 1}
     assert work_of_member(bobs(lab)).counts() == Work(lab.people.bob).counts() == counts
     make.membership(lab.people.bob, lab.people.uni)
     assert work_of_member(bobs(lab)).counts() == {}, "he is a member of the department above, too"
