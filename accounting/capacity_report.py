@@ -28,6 +28,7 @@ from accounting.models import (
     LedgerTransaction,
 )
 from accounting.months import first_of_month
+from accounting.names import by_name
 from accounting.sources import closed_sums
 from accounting.sums import hours_beginning_in
 from accounting.waived import waived
@@ -145,7 +146,7 @@ def _rows(closed: models.QuerySet[CapacitySegment]) -> Iterator[CapacityRow]:
         closed.order_by()
         .values("generation__name", "currency")
         .annotate(**{f"sum_{name}": Sum(name) for name in names})
-        .order_by("generation__name", "currency")
+        .order_by(*by_name("generation__name"), "currency")
     )
     for row in sums:
         yield CapacityRow(

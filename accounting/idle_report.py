@@ -11,6 +11,7 @@ from django.db.models import DecimalField, ExpressionWrapper, F, Sum
 from django.db.models.functions import NullIf
 
 from accounting.models import Tenant, User
+from accounting.names import name_key
 from accounting.sources import Row, Scope, Sources
 from accounting.sums import hours_beginning_in
 from accounting.tariff import MICRO
@@ -68,4 +69,4 @@ def idle_report(
         for whose, (idle, held, idle_cost, cost) in sums.items()
         if idle
     ]
-    return sorted(found, key=lambda row: (-row.idle, row.tenant, row.currency))
+    return sorted(found, key=lambda row: (-row.idle, name_key(row.tenant), row.currency))

@@ -27,6 +27,11 @@ class Attachment:
     content: bytes
 
 
+def why_none() -> str:
+    """Why nobody gets mail; empty where a mail server is set."""
+    return "" if settings.EMAIL_HOST else "This portal sends no mail: it knows of no mail server."
+
+
 def write(
     people: Iterable[User],
     *,
@@ -38,7 +43,7 @@ def write(
 
     `text` may be another one for each. Of the subject, which names of teams are part of, all is one line.
     """
-    if not settings.EMAIL_HOST:
+    if why_none():
         return
     readers = {person.email: person for person in people if person.is_active and person.email}
     letters = Letter.objects.bulk_create(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from accounting.models import AuditEvent, Price
+from accounting.names import by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class PriceLine:
 
 def price_history(begins: datetime, ends: datetime) -> list[PriceLine]:
     """Prices that hold at any moment of the period, by generation and time. Two queries."""
-    prices = Price.objects.select_related("generation").order_by("generation__name", "valid")
+    prices = Price.objects.select_related("generation").order_by(*by_name("generation__name"), "valid")
     told = _told()
     lines: list[PriceLine] = []
     last: dict[str, Price] = {}

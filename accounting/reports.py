@@ -22,6 +22,7 @@ from django.db.models import F, Q, QuerySet
 from accounting.adding import Added, added, adding, run
 from accounting.csv_lines import csv_line, harmless
 from accounting.models import Generation, Tenant, User
+from accounting.names import name_key
 from accounting.one_moment import one_moment
 from accounting.packed_rows import read_rows
 from accounting.prepared import Question, Sql
@@ -257,10 +258,10 @@ def _in_zone(row: UsageRow, zone: ZoneInfo, unit: str | None) -> UsageRow:
 
 def _in_order(row: UsageRow) -> tuple[object, ...]:
     names = (
-        row.tenant or "",
-        row.user or "",
+        name_key(row.tenant or ""),
+        name_key(row.user or ""),
         row.job_id or 0,
-        row.generation or "",
+        name_key(row.generation or ""),
         row.label or "",
         row.currency,
     )

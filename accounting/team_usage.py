@@ -18,6 +18,7 @@ from django.db.models import F
 from accounting.adding import union_all
 from accounting.held_by_job import job_rows
 from accounting.models import Generation, Tenant, User
+from accounting.names import name_key
 from accounting.packed import Ints, as_moment
 from accounting.packed_rows import Rows, joined, read_rows, sum_groups
 from accounting.reports import UsageRow, nothing_used
@@ -107,7 +108,7 @@ def usage_of_team(
                 replace(row, generation_id=key, generation=generations[key])
                 for key, row in _told(rows, "generation_id")
             ),
-            key=lambda row: (row.generation or "", row.currency),
+            key=lambda row: (name_key(row.generation or ""), row.currency),
         ),
         days=[
             replace(row, begins=as_moment(key).astimezone(zone))
@@ -179,7 +180,7 @@ def _held(rows: Sequence[Rows], generations: Mapping[int, str]) -> list[Held]:
         for key, *amounts in zip(keys.tolist(), *(amount.tolist() for amount in sums), strict=True)
         if any(amounts)
     ]
-    return sorted(found, key=lambda one: one.generation)
+    return sorted(found, key=lambda one: name_key(one.generation))
 
 
 def _told(rows: Sequence[Rows], *by: str) -> list[tuple[int, UsageRow]]:

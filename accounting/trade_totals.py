@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 
 from accounting.models import LedgerAccount, LedgerEntry
 from accounting.months import first_of_month
+from accounting.names import by_name
 
 
 @dataclass(frozen=True)
@@ -48,5 +49,5 @@ def booked_trades(
     )
     return [
         BookedTrades(generation, -gave, got)
-        for generation, gave, got in rows.order_by("account__generation__name")
+        for generation, gave, got in rows.order_by(*by_name("account__generation__name"))
     ]

@@ -149,6 +149,7 @@ MIDDLEWARE = [
 ]
 ROOT_URLCONF = "portal.urls"
 ASGI_APPLICATION = "portal.asgi.application"
+MESSAGE_STORAGE = "portal.messages.Storage"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

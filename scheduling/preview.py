@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
+from accounting.names import by_name
 from fairshare.policy import shares_of
 from scheduling.models import Cluster
 from scheduling.snapshot import Change, before_and_after
@@ -38,7 +39,7 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     """
     now = now_from_database()
     found: list[ShareChange] = []
-    for cluster in Cluster.objects.attached().order_by("name") if clusters is None else clusters:
+    for cluster in Cluster.objects.attached().order_by(*by_name("name")) if clusters is None else clusters:
         before, after, legend = before_and_after(cluster, change, now=now)
         (entitled, share), (new_entitled, new_share) = shares_of(before), shares_of(after)
         tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})

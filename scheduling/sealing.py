@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
 # Whatever else should be made of the same random text would be another key.
+NO_KEY = "There is no key to seal secrets with: set FAIRLOT_SEALING_KEYS and start Fairlot again."
 PURPOSE = b"fairlot: sealed secrets, version 1"
 
 
@@ -43,6 +44,11 @@ def reseal(sealed: bytes) -> bytes:
         raise SealError(_NOT_THIS_KEY) from None
 
 
+def why_none() -> str:
+    """Why nothing can be sealed; empty where it can."""
+    return "" if settings.FAIRLOT_SEALING_KEYS else NO_KEY
+
+
 def _keys() -> MultiFernet:
     return _opened(tuple(settings.FAIRLOT_SEALING_KEYS))
 
@@ -50,9 +56,7 @@ def _keys() -> MultiFernet:
 @lru_cache(maxsize=4)
 def _opened(keys: tuple[str, ...]) -> MultiFernet:
     if not keys:
-        raise SealError(
-            "There is no key to seal secrets with: set FAIRLOT_SEALING_KEYS and start Fairlot again."
-        )
+        raise SealError(NO_KEY)
     return MultiFernet([Fernet(_derived(key)) for key in keys])
 
 

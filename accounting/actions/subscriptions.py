@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.db import transaction
 
-from accounting import audit
+from accounting import audit, mail
 from accounting.errors import NotAllowed, Refused
 from accounting.models import ReportSubscription, Tenant, User
 
 LONGEST_LABEL = 400
+
+
+def why_not_sent_to(user: User) -> str:
+    """Why no report can be sent to the user; empty where it can."""
+    return mail.why_none() or (
+        "" if user.email else "Your account has no mail address; an admin can set one."
+    )
 
 
 @transaction.atomic(durable=True)
@@ -40,10 +46,8 @@ def subscribe_to_report(
         raise Refused(f"It is sent {' or '.join(ReportSubscription.Rhythm.values)}.", "rhythm")
     if form not in ReportSubscription.Form.values:
         raise Refused(f"It is sent as {', '.join(ReportSubscription.Form.values)}.", "form")
-    if not settings.EMAIL_HOST:
-        raise Refused("This portal sends no mail: it knows of no mail server.")
-    if not actor.email:
-        raise Refused("Your account has no mail address; an admin can set one.")
+    if why := why_not_sent_to(actor):
+        raise Refused(why)
     # The user's row: two requests at once make one subscription.
     User.objects.select_for_update(no_key=True).get(pk=actor.pk)
     subscription, is_new = ReportSubscription.objects.get_or_create(

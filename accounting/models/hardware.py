@@ -10,6 +10,8 @@ from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeOperators
 from django.db import models
 
+from accounting.names import by_name
+
 
 class Generation(models.Model):
     """A GPU model family, such as V100 or A100."""
@@ -21,7 +23,7 @@ class Generation(models.Model):
     weight = models.DecimalField(max_digits=9, decimal_places=4, default=Decimal(1), db_default=Decimal(1))
 
     class Meta:
-        ordering = ["name"]
+        ordering = by_name("name")
         constraints = [models.CheckConstraint(name="weight_is_positive", condition=models.Q(weight__gt=0))]
 
     def __str__(self) -> str:

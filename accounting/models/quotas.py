@@ -9,6 +9,7 @@ from django.db import models
 
 from accounting.models.hardware import Generation
 from accounting.models.tenants import Tenant, User
+from accounting.names import by_name
 
 
 class QuotaQuerySet(models.QuerySet["Quota"]):
@@ -18,7 +19,9 @@ class QuotaQuerySet(models.QuerySet["Quota"]):
         whose = models.Q(user=None, each_user=False)
         if user_id is not None:
             whose |= models.Q(user=user_id) | models.Q(each_user=True)
-        return self.filter(whose, tenant__in=lineage).order_by("tenant__path", "generation__name", "pk")
+        return self.filter(whose, tenant__in=lineage).order_by(
+            "tenant__path", *by_name("generation__name"), "pk"
+        )
 
 
 class Quota(models.Model):

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.errors import Refused
 from accounting.models import Tenant
+from accounting.names import by_name
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
 from scheduling import actions
@@ -37,7 +38,7 @@ def _found() -> QuerySet[Cluster]:
     return (
         Cluster.objects.select_related("access")
         .annotate(node_count=Count("nodes"), gpu_count=Coalesce(Sum("nodes__gpus"), 0))
-        .order_by(F("detached_at").desc(nulls_first=True), "name")
+        .order_by(F("detached_at").desc(nulls_first=True), *by_name("name"))
     )
 
 
@@ -116,9 +117,9 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
         ),
         "rights_there": sum(asked),
         "rights_asked": len(asked),
-        "volumes": found.volumes.select_related("tenant").order_by("name", "tenant__name"),
+        "volumes": found.volumes.select_related("tenant").order_by(*by_name("name", "tenant__name")),
         "reachable": "\n".join(access.reachable) if access else "",
-        "teams": Tenant.objects.active(),
+        "teams": Tenant.objects.active().order_by(*by_name("name")),
         "topics": f"cluster:{found.pk}",
     }
     return show(request, "administration/cluster.html", context, refusal=refusal)

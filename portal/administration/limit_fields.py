@@ -11,6 +11,7 @@ from django.http import QueryDict
 from accounting.actions.quotas import Which
 from accounting.clock import now_from_database
 from accounting.models import Generation, Quota, Tenant, User
+from accounting.names import by_name
 from accounting.quotas import is_reached
 from portal.administration.forms import chosen, decimal, whole
 from scheduling.standings import used_by_account
@@ -47,7 +48,7 @@ def limit_fields(tenant: Tenant) -> dict[str, Any]:
         "at_limits": Quota.AtLimit.choices,
         "generations": Generation.objects.all(),
         "users": User.objects.filter(is_active=True, memberships__tenant__path__startswith=tenant.path)
-        .order_by("username")
+        .order_by(*by_name("username"))
         .distinct(),
     }
 

@@ -13,6 +13,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.heads import why_stopped
 from accounting.models import Generation
+from accounting.names import by_name
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
@@ -29,7 +30,7 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
     nodes = Node.objects.select_related("generation").annotate(held=held)
     found = list(
         Cluster.objects.attached()
-        .order_by("name")
+        .order_by(*by_name("name"))
         .select_related("access")
         .prefetch_related(Prefetch("nodes", queryset=nodes))
     )
@@ -176,7 +177,7 @@ def _amount(post: QueryDict, field: str) -> float | None:
 
 def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     rules = IdleRules.read()
-    found = list(Cluster.objects.attached().order_by("name"))
+    found = list(Cluster.objects.attached().order_by(*by_name("name")))
     context = {
         "tab": "settings",
         "clusters": found,

@@ -15,6 +15,7 @@ from accounting import actions
 from accounting.actions.users import Credentials
 from accounting.errors import Refused
 from accounting.models import User
+from accounting.names import by_name
 from portal.account import lockout
 from portal.administration import departures
 from portal.administration.access import admins_only, posted_from
@@ -30,7 +31,7 @@ def _users(
     request: HttpRequest, *, refusal: Refusal | None = None, made: Credentials | None = None
 ) -> HttpResponse:
     wanted = request.GET.get("q", "").strip()
-    found = User.objects.prefetch_related("memberships__tenant").order_by("username")
+    found = User.objects.prefetch_related("memberships__tenant").order_by(*by_name("username"))
     if wanted:
         found = found.filter(
             Q(username__icontains=wanted)
@@ -81,7 +82,7 @@ def _user(
     context = {
         "tab": "users",
         "person": person,
-        "memberships": person.memberships.select_related("tenant").order_by("tenant__path"),
+        "memberships": person.memberships.select_related("tenant").order_by(*by_name("tenant__name")),
         "portal_roles": User.PortalRole.choices,
         "made": made,
         "fates": departures.FATES if person.is_active else departures.FATES[1:],

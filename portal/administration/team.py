@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
+from accounting.names import by_name
 from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, change_membership, perform, show
 from portal.administration.limit_fields import limits_of
@@ -34,7 +35,7 @@ def teams(request: HttpRequest) -> HttpResponse:
 
 def team_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
-    members = tenant.memberships.select_related("user").order_by("user__username")
+    members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
     tickets = tickets_within(tenant)
     events = AuditEvent.objects.visible_to(request.user).filter(tenant=tenant)[:LATEST_EVENTS]
     context = {
@@ -70,4 +71,8 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def managed(request: HttpRequest) -> TenantQuerySet:
-    return Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER).active()
+    return (
+        Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
+        .active()
+        .order_by(*by_name("name"))
+    )

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
+from accounting.names import by_name
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.idle_fields import form_of_tenant
@@ -122,7 +123,7 @@ def _effect(request: HttpRequest, key: str, effect: Callable[[QueryDict], list[E
 
 def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None) -> HttpResponse:
     tenant = get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
-    members = tenant.memberships.select_related("user").order_by("user__username")
+    members = tenant.memberships.select_related("user").order_by(*by_name("user__username"))
     context = {
         "tab": "tenants",
         "tenant": tenant,
@@ -131,14 +132,14 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
         "roles": Membership.Role.choices,
         "candidates": User.objects.filter(is_active=True)
         .exclude(memberships__tenant=tenant)
-        .order_by("username"),
+        .order_by(*by_name("username")),
         "limits": limits_of(tenant),
         "outlooks": outlooks(tenant=tenant),
         "idle": form_of_tenant(IdleRules.read(), tenant),
         "currency": settings.FAIRLOT_CURRENCY,
         "limit_fields": limit_fields(tenant),
         "team_effect": (effect_of_restoring if tenant.archived_at else effect_of_archiving)(tenant),
-        "parents": Tenant.objects.active().exclude(path__startswith=tenant.path),
+        "parents": Tenant.objects.active().exclude(path__startswith=tenant.path).order_by(*by_name("name")),
     }
     return show(request, "administration/tenant.html", context, refusal=refusal)
 

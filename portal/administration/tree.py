@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounting.actions.tenants import check_parent, check_tickets
 from accounting.models import Tenant
+from accounting.names import by_name
 
 # The key of a team that is not made yet.
 NEW = 0
@@ -128,7 +129,7 @@ def _read_tenants() -> list[Tenant]:
     tenants = Tenant.objects.annotate(
         members=Count("memberships"), member_tickets=Sum("memberships__tickets")
     )
-    return list(tenants.order_by("name"))
+    return list(tenants.order_by(*by_name("name")))
 
 
 def _tree_of(tenants: Iterable[Tenant]) -> list[Branch]:

@@ -11,6 +11,7 @@ from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
+from accounting.names import by_name
 from fairshare.simulator.anomalies import FALSE_RATES
 from portal.api import schemas
 from portal.share.anomalies import (
@@ -49,7 +50,7 @@ def share_anomalies(
         request.user = user
         return anomalies_file(request, asked.format)
     tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=asked.team) if asked.team else None
-    cluster = chosen_cluster(asked.cluster, list(Cluster.objects.order_by("name")))
+    cluster = chosen_cluster(asked.cluster, list(Cluster.objects.order_by(*by_name("name"))))
     analysis = chosen_analysis(str(asked.analysis or ""), read_analyses(user, cluster))
     if analysis is None or cluster is None:
         return NONE_YET

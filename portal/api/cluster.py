@@ -8,6 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router
 
+from accounting.names import by_name
 from portal.api import schemas
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
@@ -39,7 +40,7 @@ def clusters(request: HttpRequest) -> list[dict[str, Any]]:
             "quantum_seconds": cluster.effective_quantum,
             "nodes": nodes[cluster.pk],
         }
-        for cluster in Cluster.objects.attached().order_by("name")
+        for cluster in Cluster.objects.attached().order_by(*by_name("name"))
     ]
 
 

@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
+from accounting.names import by_name
 from portal.api import schemas
 from scheduling import actions
 from scheduling.drained_jobs import jobs_to_drain
@@ -21,7 +22,7 @@ router = Router(tags=["Administration"])
 def clusters(request: HttpRequest) -> list[dict[str, Any]]:
     """All clusters, detached ones too. For operators."""
     _operators_only(request)
-    return [_show(cluster) for cluster in Cluster.objects.select_related("access").order_by("name")]
+    return [_show(cluster) for cluster in Cluster.objects.select_related("access").order_by(*by_name("name"))]
 
 
 @router.post("/clusters", response={201: schemas.AttachedCluster}, url_name="clusters")

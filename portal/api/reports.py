@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
 from accounting.models import Tenant
+from accounting.names import by_name
 from accounting.one_moment import one_moment
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
@@ -41,7 +42,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
         "role": user.portal_role,
         "teams": [
             {"team": one.tenant.slug, "role": one.role, "tickets": one.tickets}
-            for one in user.memberships.select_related("tenant").order_by("tenant__path")
+            for one in user.memberships.select_related("tenant").order_by(*by_name("tenant__name"))
         ],
     }
 
@@ -50,7 +51,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
 def share(request: HttpRequest, team: str, period: PeriodName = "24h", cluster: str = "") -> dict[str, Any]:
     """What a team was entitled to and got, with all teams below it, on one cluster (the first by name)."""
     tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
-    shared = chosen_cluster(cluster, list(Cluster.objects.order_by("name")))
+    shared = chosen_cluster(cluster, list(Cluster.objects.order_by(*by_name("name"))))
     stretch = read_period(period)
     return {
         "team": tenant.slug,

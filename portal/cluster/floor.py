@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
+from accounting.names import by_name
 from accounting.prepared import Prepared
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
@@ -107,7 +108,9 @@ _held = Prepared(
 )  # fmt: skip
 _nodes = Prepared(
     lambda cluster: (
-        Node.objects.filter(cluster=cluster).select_related("generation").order_by("generation__name", "name")
+        Node.objects.filter(cluster=cluster)
+        .select_related("generation")
+        .order_by(*by_name("generation__name", "name"))
     )
 )
 

@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
+from accounting.names import by_name
 from accounting.prepared import Prepared
 from portal.cluster.floor import legend_of, read_floor
 from portal.fragments import render_page
@@ -29,4 +30,4 @@ def cluster(request: HttpRequest) -> HttpResponse:
     return render_page(request, "cluster/cluster.html", context)
 
 
-_attached = Prepared(lambda: Cluster.objects.attached().select_related("access").order_by("name"))
+_attached = Prepared(lambda: Cluster.objects.attached().select_related("access").order_by(*by_name("name")))

@@ -10,6 +10,7 @@ from typing import Self
 from django.db.models import Q, Sum
 
 from accounting.models import Tenant
+from accounting.names import by_name
 from accounting.prepared import Prepared
 from scheduling.models import Cluster, Job, Lease, Node, Round
 
@@ -79,7 +80,7 @@ _held = Prepared(
 _nodes = Prepared(
     lambda: (
         Node.objects.filter(cluster__detached_at=None)
-        .order_by("generation__name")
+        .order_by(*by_name("generation__name"))
         .values_list("generation", "generation__name")
         .annotate(total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0))
     )
@@ -99,7 +100,9 @@ def counts(states: Iterable[tuple[str, int]], held: Mapping[int, int]) -> Counts
     )
 
 
-own_teams = Prepared(lambda user: Tenant.objects.active().filter(memberships__user=user).order_by("name"))
+own_teams = Prepared(
+    lambda user: Tenant.objects.active().filter(memberships__user=user).order_by(*by_name("name"))
+)
 _shares = Prepared(lambda cluster: Round.objects.filter(cluster=cluster).values_list("shares")[:1])
 
 

@@ -16,6 +16,7 @@ from accounting.archive import archived_until
 from accounting.errors import Refused
 from accounting.ledger import Payer
 from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
+from accounting.names import by_name
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, chosen, moment, perform, show
 from portal.jobs import story
@@ -69,7 +70,7 @@ def _page(request: HttpRequest, shown: Job, *, refusal: Refusal | None = None) -
         "page": Paginator(lines, LINES_PER_PAGE).get_page(request.GET.get("page")),
         "may_correct": request.user.is_admin
         and UsageSegment.objects.uncorrected().filter(job_id=shown.pk).exists(),
-        "teams": Tenant.objects.active().order_by("name") if request.user.is_admin else (),
+        "teams": Tenant.objects.active().order_by(*by_name("name")) if request.user.is_admin else (),
     }
     return show(request, "jobs/bill.html", context, refusal=refusal)
 

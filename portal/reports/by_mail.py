@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from accounting.actions.subscriptions import why_not_sent_to
 from accounting.models import ReportSubscription, Tenant, User
 from accounting.prepared import Prepared
 
@@ -20,6 +21,7 @@ def by_mail(
         "of_whom": f"“{asked.name}”" if tenant else f"“{asked.name}” {whole}",
         # By label, and there is none: nothing to send.
         "may_subscribe": by != ReportSubscription.By.LABEL or bool(label),
+        "why_no_mail": why_not_sent_to(user),
         "subscriptions": _subscriptions(user.pk),
         "rhythms": ReportSubscription.Rhythm.choices,
         "forms_by_mail": ReportSubscription.Form.choices,

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from accounting.capacity_report import CLASSES, CapacityReport, CapacityRow, Identity, capacity_report
 from accounting.clock import now_from_database
 from accounting.models import ReportSubscription
+from accounting.names import by_name
 from accounting.sums import HOUR
 from accounting.wording import to_the_minute
 from portal.administration.access import operators_only
@@ -39,7 +40,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
     cluster, period, report = read_capacity(request, is_page=True)
     most = max((row.capacity for row in report.rows), default=Decimal(0))
     context = {
-        "clusters": list(Cluster.objects.order_by("name")),
+        "clusters": list(Cluster.objects.order_by(*by_name("name"))),
         "cluster": cluster,
         "period": period,
         "periods": LABELS,
@@ -174,7 +175,7 @@ def _held_up(cluster: Cluster | None, report: CapacityReport) -> Iterator[Lease]
     over = may_be_closed_until(now_from_database())
     if report.until is None or over < report.until + HOUR:
         return
-    for one in [cluster] if cluster else Cluster.objects.order_by("name"):
+    for one in [cluster] if cluster else Cluster.objects.order_by(*by_name("name")):
         yield from (
             keeping_open(one.pk, report.until + HOUR).select_related("job", "cluster").order_by("pk")[:5]
         )

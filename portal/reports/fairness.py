@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from accounting import actions
 from accounting.models import Generation, ReportSubscription, Tenant, User
+from accounting.names import by_name
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform
 from portal.reports.by_mail import by_mail
@@ -43,7 +44,7 @@ def read_fairness(request: HttpRequest, *, is_page: bool = False) -> FairnessRep
     if slug := request.GET.get("team", ""):
         tenant = get_object_or_404(Tenant.objects.visible_to(user), slug=slug)
     name = request.GET.get("cluster", "")
-    cluster = chosen_cluster(name, list(Cluster.objects.order_by("name"))) if name else None
+    cluster = chosen_cluster(name, list(Cluster.objects.order_by(*by_name("name")))) if name else None
     period = asked_period(request, is_page=is_page)
     return fairness_report(user, period, tenant=tenant, cluster=cluster)
 
@@ -101,8 +102,8 @@ def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespon
     )
     context = {
         "report": report,
-        "tenants": list(Tenant.objects.visible_to(request.user)),
-        "clusters": list(Cluster.objects.order_by("name")),
+        "tenants": list(Tenant.objects.visible_to(request.user).order_by(*by_name("name"))),
+        "clusters": list(Cluster.objects.order_by(*by_name("name"))),
         "tenant": report.tenant,
         "cluster": report.cluster,
         "period": report.period,

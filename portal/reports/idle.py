@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.idle_report import IdleRow, idle_report
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.names import by_name
 from accounting.visibility import tenants_seen
 from portal.fragments import render_page
 from portal.jobs.idle import told_of
@@ -68,7 +69,7 @@ def idle(request: HttpRequest) -> HttpResponse:
     page = Paginator(idle_now(request.user, tenant), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     rows = idle_by_team(request.user, period, tenant)
     context = {
-        "tenants": list(Tenant.objects.visible_to(request.user).order_by("name")),
+        "tenants": list(Tenant.objects.visible_to(request.user).order_by(*by_name("name"))),
         "tenant": tenant,
         "page": page,
         "rows": told_of(page.object_list),

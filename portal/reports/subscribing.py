@@ -61,4 +61,4 @@ def _back(user: User, report: str, tenant: Tenant | None, *, by: str, label: str
         report, tenant, by, label = Report.STATEMENT, None, "", ""
     told = {"team": tenant.slug if tenant else "", "by": by, "label": label}
     query = urlencode({name: text for name, text in told.items() if text})
-    return redirect(f"{page_of(report)}{'?' if query else ''}{query}#by-mail")
+    return redirect(f"{page_of(report)}{'?' if query else ''}{query}")

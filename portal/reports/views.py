@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.models import Tenant, User
 from accounting.models.tenants import visible_tenants
+from accounting.names import in_order
 from accounting.one_moment import one_moment
 from accounting.reports import By, UsageReport, UsageRow, csv_lines, usage_report
 from accounting.visibility import tenants_seen
@@ -53,7 +54,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     now = now_from_database()
     keys = label_keys(request.user, tenant)
     context = {
-        "tenants": tenants,
+        "tenants": in_order(tenants),
         "tenant": tenant,
         "groups": {
             key: label

@@ -20,6 +20,7 @@ from accounting.actions.requests import decline_request, withdraw_request
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Membership, Request, Tenant
+from accounting.names import by_name
 from accounting.request_words import Words
 from portal.administration.access import posted_from
 from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
@@ -41,7 +42,11 @@ def seen_by(request: HttpRequest) -> QuerySet[Request]:
 
 
 def managed(request: HttpRequest) -> QuerySet[Tenant]:
-    return Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER).active()
+    return (
+        Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
+        .active()
+        .order_by(*by_name("name"))
+    )
 
 
 @require_safe

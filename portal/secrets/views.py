@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant
+from accounting.names import by_name
 from portal.administration.forms import Refusal, perform, show
 from portal.submit.lines import read_variables
 from scheduling import actions
@@ -25,9 +26,13 @@ HIDDEN = ("value", "lines")
 
 def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     context = {
-        "secrets": _found(request).select_related("owner", "tenant").order_by("tenant__name", "name"),
+        "secrets": _found(request)
+        .select_related("owner", "tenant")
+        .order_by(*by_name("tenant__name", "name")),
         "writable": set(Secret.objects.writable_by(request.user).values_list("pk", flat=True)),
-        "teams": Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER).active(),
+        "teams": Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
+        .active()
+        .order_by(*by_name("name")),
     }
     return show(request, "secrets/secrets.html", context, refusal=_without_texts(refusal))
 

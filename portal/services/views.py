@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
+from accounting.names import by_name
 from accounting.numbers import read_key
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
@@ -34,7 +35,7 @@ def services(request: HttpRequest) -> HttpResponse:
     mine = request.GET.get("owner") == "me"
     if mine:
         found = found.filter(owner=request.user)
-    found = found.select_related("tenant", "owner", "cluster", "current").order_by("name", "id")
+    found = found.select_related("tenant", "owner", "cluster", "current").order_by(*by_name("name"), "id")
     page = Paginator(found, SERVICES_PER_PAGE).get_page(request.GET.get("page"))
     costs = story.costs_of(page, request.user)
     context = {

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import ReportSubscription, Tenant, User
+from accounting.names import by_name, in_order
 from accounting.numbers import read_key
 from accounting.sums import start_of_hour
 from accounting.visibility import ANOTHER
@@ -61,7 +62,7 @@ def anomalies(request: HttpRequest) -> HttpResponse:
 
 
 def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    clusters = list(Cluster.objects.order_by("name"))
+    clusters = list(Cluster.objects.order_by(*by_name("name")))
     cluster = chosen_cluster(request.GET.get("cluster", ""), clusters)
     tenants = list(Tenant.objects.visible_to(request.user))
     tenant = chosen_tenant(request) if request.GET.get("team") else None
@@ -71,7 +72,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
     context = {
         "clusters": clusters,
         "cluster": cluster,
-        "tenants": tenants,
+        "tenants": in_order(tenants),
         "tenant": tenant,
         "analyses": list(analyses[:ANALYSES_TO_CHOOSE]),
         "analysis": analysis,
@@ -157,9 +158,9 @@ def chosen_analysis(key: str, analyses: QuerySet[SharingAnalysis]) -> SharingAna
 
 def read_parts(user: User, analysis: SharingAnalysis, tenant: Tenant | None = None) -> QuerySet[SharingPart]:
     parts = SharingPart.objects.visible_to(user).filter(analysis=analysis).select_related("tenant")
-    return (parts.filter(tenant__in=Tenant.objects.within(tenant)) if tenant else parts).order_by(
-        "tenant__name"
-    )
+    if tenant:
+        parts = parts.filter(tenant__in=Tenant.objects.within(tenant))
+    return parts.order_by(*by_name("tenant__name"))
 
 
 def read_anomalies(

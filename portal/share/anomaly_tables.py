@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounting.models import Tenant, User
+from accounting.names import by_name, name_key
 from accounting.wording import to_the_minute
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer
 from portal.reports.periods import ReportPeriod
@@ -54,7 +55,7 @@ PRIVATE = [
 @require_safe
 def anomalies_file(request: HttpRequest, form: str) -> HttpResponse:
     """404 where nothing is analysed yet."""
-    cluster = chosen_cluster(request.GET.get("cluster", ""), list(Cluster.objects.order_by("name")))
+    cluster = chosen_cluster(request.GET.get("cluster", ""), list(Cluster.objects.order_by(*by_name("name"))))
     tenant = chosen_tenant(request) if request.GET.get("team") else None
     analysis = chosen_analysis(request.GET.get("analysis", ""), read_analyses(request.user, cluster))
     if analysis is None:
@@ -116,10 +117,8 @@ def analyses_ended_in(user: User, begins: datetime, ends: datetime) -> list[Shar
     found = SharingAnalysis.objects.visible_to(user).filter(
         ends__gt=begins, ends__lte=ends, finished_at__isnull=False
     )
-    last = found.order_by("cluster__name", "cluster_id", "-ends", "-pk").distinct(
-        "cluster__name", "cluster_id"
-    )
-    return list(last.select_related("cluster"))
+    last = found.order_by("cluster_id", "-ends", "-pk").distinct("cluster_id").select_related("cluster")
+    return sorted(last, key=lambda one: name_key(one.cluster.name))
 
 
 def document_of_analyses(

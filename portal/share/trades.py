@@ -11,6 +11,7 @@ from django.db.models.expressions import ExpressionWrapper
 from django.db.models.functions import Coalesce, Extract, Now
 
 from accounting.models import Tenant, User
+from accounting.names import name_key
 from accounting.visibility import ANOTHER
 from fairshare.trade_gains import Worth, worth_to_buyer, worth_to_seller
 from portal.share.periods import Period
@@ -137,7 +138,7 @@ def totals(trades: QuerySet[Trade], mine: Collection[int]) -> list[Total]:
 
     gave = [summed("fast_gpus", "fast", "seller"), summed("slow_gpus", "slow", "buyer")]
     got = [summed("slow_gpus", "slow", "seller"), summed("fast_gpus", "fast", "buyer")]
-    names = sorted({name for sums in (*gave, *got) for name in sums})
+    names = sorted({name for sums in (*gave, *got) for name in sums}, key=name_key)
     return [
         Total(name, sum(sums.get(name, 0.0) for sums in gave), sum(sums.get(name, 0.0) for sums in got))
         for name in names

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.models.tenants import ids_with_role, visible_tenants
+from accounting.names import by_name, in_order
 from accounting.numbers import read_key
 from accounting.prepared import Prepared
 from accounting.trade_totals import booked_trades
@@ -37,7 +38,12 @@ def share(request: HttpRequest) -> HttpResponse:
     visible = visible_tenants(request.user)
     tenants = [tenant for tenant in visible if tenant.archived_at is None]
     own = own_tenants(request.user)
-    context: dict[str, Any] = {"clusters": clusters, "cluster": cluster, "tenants": tenants, "own": own}
+    context: dict[str, Any] = {
+        "clusters": clusters,
+        "cluster": cluster,
+        "tenants": in_order(tenants),
+        "own": own,
+    }
     if tenants and cluster:
         usual = next((tenant for tenant in tenants if tenant.pk in own), tenants[0])
         context |= _shared(request, _named(request.GET.get("team", ""), visible, usual), visible, cluster)
@@ -88,7 +94,7 @@ def trades(request: HttpRequest) -> HttpResponse:
     of = None if _sees_all(request.user, tenant) else sides
     booked = booked_trades(period.begins, period.ends, of)
     context = {
-        "tenants": tenants,
+        "tenants": in_order(tenants),
         "tenant": tenant,
         "period": period,
         "periods": PERIODS,
@@ -166,4 +172,4 @@ def own_tenants(user: User) -> set[int]:
     return set(ids_with_role(user))
 
 
-_clusters = Prepared(lambda: Cluster.objects.order_by("name").only("name"))
+_clusters = Prepared(lambda: Cluster.objects.order_by(*by_name("name")).only("name"))

@@ -13,6 +13,7 @@ from django.http import QueryDict
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
+from accounting.names import by_name
 from portal.submit.fields import Fields, digest, read_yaml
 from scheduling.backends import environments_of
 from scheduling.containers import ONLY_IN_CONTAINERS
@@ -50,10 +51,14 @@ class Choices:
     @classmethod
     def of(cls, user: User, cluster: str = "") -> Self:
         """`cluster` is the key of the one that was chosen; else it is the first."""
-        clusters = list(Cluster.objects.attached().order_by("name"))
+        clusters = list(Cluster.objects.attached().order_by(*by_name("name")))
         chosen = _chosen(clusters, cluster) or next(iter(clusters), None)
         return cls(
-            tenants=list(Tenant.objects.visible_to(user, role=Membership.Role.MEMBER).active()),
+            tenants=list(
+                Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
+                .active()
+                .order_by(*by_name("name"))
+            ),
             clusters=clusters,
             cluster=chosen,
             generations=list(

@@ -23,15 +23,16 @@ def refused(context: Context, form: str, field: str = "") -> SafeString | str:
     refusal = context.get("refusal")
     if not refusal or (refusal.form, refusal.field) != (form, field):
         return ""
-    return format_html('<p class="field-error" role="alert">{}</p>', refusal.message)
+    return format_html('<p class="field-error" id="refusal" role="alert">{}</p>', refusal.message)
 
 
 @register.simple_tag(takes_context=True)
-def invalid(context: Context, form: str, field: str) -> SafeString | str:
-    """Marks the field that is at fault."""
+def invalid(context: Context, form: str, field: str, described_by: str = "") -> SafeString | str:
+    """Marks the field that is at fault, and says what describes it: the refusal, and the element of that id."""
     refusal = context.get("refusal")
-    at_fault = refusal and (refusal.form, refusal.field) == (form, field)
-    return format_html(' aria-invalid="{}"', "true") if at_fault else ""
+    if refusal and (refusal.form, refusal.field) == (form, field):
+        return format_html(' aria-invalid="true" aria-describedby="{}"', f"refusal {described_by}".strip())
+    return format_html(' aria-describedby="{}"', described_by) if described_by else ""
 
 
 @register.filter

@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Generation, Tenant
+from accounting.names import by_name
 
 # However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.
 MOST_STRETCH = 10
@@ -189,7 +190,7 @@ class Node(models.Model):
     virtual_speed = models.FloatField(null=True, blank=True)
 
     class Meta:
-        ordering = ["cluster", "generation", "name"]
+        ordering = ["cluster", "generation", *by_name("name")]
         constraints = [
             models.UniqueConstraint(name="one_node_a_name_and_cluster", fields=["cluster", "name"])
         ]

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Membership, Tenant, User
+from accounting.names import by_name
 from scheduling.models.jobs import Job
 
 # The key of a secret that is one text.
@@ -49,7 +50,7 @@ class Secret(models.Model):
     objects = SecretQuerySet.as_manager()
 
     class Meta:
-        ordering = ["name"]
+        ordering = by_name("name")
         constraints = [
             models.CheckConstraint(
                 name="a_secret_is_a_users_or_a_teams",

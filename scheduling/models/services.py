@@ -9,6 +9,7 @@ from django.db.models.functions import Coalesce, Now
 
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import tenants_visible_to
+from accounting.names import by_name
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.leases import Lease
@@ -77,7 +78,7 @@ class Service(models.Model):
     objects = ServiceQuerySet.as_manager()
 
     class Meta:
-        ordering = ["name", "id"]
+        ordering = [*by_name("name"), "id"]
         constraints = [
             models.UniqueConstraint(
                 name="one_service_a_name_and_tenant",

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import Membership, Tenant, User
+from accounting.names import by_name
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 
@@ -43,7 +44,7 @@ class Volume(models.Model):
     objects = VolumeQuerySet.as_manager()
 
     class Meta:
-        ordering = ["name"]
+        ordering = by_name("name")
         constraints = [
             models.UniqueConstraint(
                 name="one_volume_a_cluster_team_and_name",

@@ -12,7 +12,11 @@ document.addEventListener("click", (event) => {
   }
   if (event.target.closest("[data-closes]")) event.target.closest("dialog")?.close();
   if (event.target.matches("dialog")) event.target.close(); // a click on the backdrop
-  event.target.closest("[data-dismiss]")?.closest("[data-message]")?.remove();
+  const dismissed = event.target.closest("[data-dismiss]")?.closest("[data-message]");
+  if (dismissed) {
+    answers.delete(dismissed);
+    dismissed.remove();
+  }
   const copier = event.target.closest("[data-copies]");
   if (copier) copy(copier);
   closeMenus(event.target.closest("details[data-menu]"));
@@ -48,6 +52,52 @@ document.addEventListener("submit", (event) => {
 window.addEventListener("pageshow", () => {
   for (const field of document.querySelectorAll("form[data-auto] :disabled, form.topsearch :disabled")) field.disabled = false;
 });
+
+// --- what is said about a form stands beside the button that sent it, and has the focus ----------
+const answers = new Set(); // messages that were put beside their forms
+
+function sentFrom(address) {
+  const leadsThere = (element, name) => new URL(element.getAttribute(name) ?? "", location.href).pathname === address;
+  return [...document.querySelectorAll("form[method=post]")].find(
+    (form) => leadsThere(form, "action") || [...form.querySelectorAll("[formaction]")].some((button) => leadsThere(button, "formaction")),
+  );
+}
+
+// A form in a closed dialog is answered where that is opened; to one that is gone the answer stays at the top.
+function placeOf(message) {
+  const form = sentFrom(message.dataset.answers);
+  const dialog = form?.closest("dialog:not([open])");
+  if (dialog) return document.querySelector(`[data-opens="${CSS.escape(dialog.id)}"]`)?.parentElement;
+  return form;
+}
+
+function putBack() {
+  for (const message of answers) if (!message.isConnected) placeOf(message)?.append(message);
+}
+
+function show(element) {
+  for (let fold = element.closest("details:not([open])"); fold; fold = fold.parentElement.closest("details:not([open])")) fold.open = true;
+  const dialog = element.closest("dialog:not([open])");
+  if (dialog) dialog.showModal();
+  if (!element.matches("input, select, textarea, button")) element.tabIndex = -1;
+  element.focus({ preventScroll: true });
+  element.scrollIntoView({ block: "center" });
+}
+
+function showAnswers() {
+  for (const message of document.querySelectorAll(".messages > [data-answers]")) {
+    const place = placeOf(message);
+    if (!place) continue;
+    place.append(message);
+    answers.add(message);
+  }
+  const wrong = "form[method=post] [aria-invalid=true]";
+  const refusal = ".field-error[role=alert]:not(:empty, [hidden]), form[method=post] :is(.field-error:not(:empty), .note-bad[role=alert])";
+  const first = document.querySelector(wrong) ?? document.querySelector(refusal) ?? [...answers][0];
+  if (first) show(first);
+}
+showAnswers();
+document.addEventListener("htmx:after:swap", putBack);
 
 // --- tables larger than their box: the keyboard reaches the box, and scrolls it -------------------
 function markLargeTables() {

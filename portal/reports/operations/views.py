@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
+from accounting.names import by_name
 from portal.administration.access import operators_only
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown
@@ -57,7 +58,7 @@ def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
     context = {
         "subject": subject,
         "subjects": {key: label for key, (label, _) in SUBJECTS.items()},
-        "clusters": list(Cluster.objects.order_by("name")) if subject in OF_ONE_CLUSTER else [],
+        "clusters": list(Cluster.objects.order_by(*by_name("name"))) if subject in OF_ONE_CLUSTER else [],
         "cluster": asked.cluster,
         "period": asked.period,
         "periods": LABELS,

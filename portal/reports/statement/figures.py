@@ -17,6 +17,7 @@ from accounting.heads import last_head
 from accounting.invoice import Line, TakenBack, lines_of, taken_back
 from accounting.models import LedgerHead, Membership, Tenant, User
 from accounting.months import months_after
+from accounting.names import by_name
 from accounting.one_moment import one_moment, read_once
 from accounting.past_budgets import Standing, standings
 from accounting.reports import By, UsageRow, usage_report
@@ -230,7 +231,7 @@ def _labels(
 ) -> tuple[list[ByLabel], int]:
     """By each of the first keys, and how many more of these there are."""
     known = LabelKey.objects.visible_to(viewer).filter(tenant__path__startswith=tenant.path)
-    every = list(known.order_by("key").values_list("key", flat=True).distinct())
+    every = list(known.order_by(*by_name("key")).values_list("key", flat=True).distinct())
     keys = every if whole else every[:MOST_KEYS]
     if not keys:
         return [], 0

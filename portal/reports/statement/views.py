@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from accounting.models import ReportSubscription, Tenant
+from accounting.names import in_order
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import TYPES, Document, Table, answer, csv_of_table, cut_note, shown
 from portal.reports.formats.document import NUMERIC
@@ -52,7 +53,7 @@ def statement(request: HttpRequest) -> HttpResponse:
     figures = statement_of(request.user, tenant, period)
     document = document_of(figures)
     context = {
-        "tenants": tenants,
+        "tenants": in_order(tenants),
         "tenant": tenant,
         "period": period,
         "periods": LABELS,
