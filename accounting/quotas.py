@@ -10,6 +10,7 @@ from decimal import ROUND_DOWN, Decimal
 from accounting.models import Generation, Quota, Tenant, User
 from accounting.periods import period_of
 from accounting.spending import Account, limited_by
+from accounting.wording import exact_number
 
 # The least that a limit of hours or money can leave.
 LEAST = Decimal("0.001")
@@ -123,8 +124,7 @@ def _unit(quota: Quota) -> str:
 
 def figure(amount: Decimal) -> str:
     """A limit or what is used of one, rounded down: what is not reached never reads as if it were."""
-    text = f"{amount.quantize(LEAST, ROUND_DOWN):,f}"
-    return text.rstrip("0").rstrip(".")
+    return exact_number(amount.quantize(LEAST, ROUND_DOWN))
 
 
 def never_fits(

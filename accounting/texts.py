@@ -9,6 +9,8 @@ from math import isfinite
 
 import idna
 
+from accounting.wording import fixed
+
 # Letters and marks by their category that nobody sees: fillers, joiners, vowels that are never drawn.
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 # Format characters may be in a name only where its script needs them.
@@ -19,7 +21,7 @@ VISIBLE = frozenset("LNPS")  # first letters of categories: letters, numbers, pu
 BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
-MOST_VALUES = 200_000  # in one document; 1,000 job specs have fewer
+MOST_VALUES = 200_000  # in one document; 1000 job specs have fewer
 DEEPEST = 40  # levels of data; the deepest that anything accepts has fewer than ten
 MOST = 2**63 - 1  # of a column of whole numbers
 
@@ -110,7 +112,7 @@ def not_storable(data: object) -> tuple[tuple[str, ...], str] | None:
         key, value = entry
         seen += 1
         if seen > MOST_VALUES:
-            return _place(path[:1]), f"must not have more than {MOST_VALUES:,} values"
+            return _place(path[:1]), f"must not have more than {fixed(MOST_VALUES)} values"
         if isinstance(key, str) and (why := why_not_storable(key)):
             return _place(path), f"has a key that {why}"
         if why := _why_not(value):

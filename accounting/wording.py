@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
 from accounting.tariff import MICRO
@@ -31,27 +31,58 @@ def to_the_minute(local: datetime) -> str:
     return local.strftime("%-d %B %Y, %H:%M %Z")
 
 
+# Between thousands, and between a number and its unit: a line never ends there.
+SPACE = "\N{NO-BREAK SPACE}"
+
+
 @lru_cache(4096)  # a page has many zeros, and the next one has the same figures
 def number(value: float) -> str:
-    """Whole from 100 on, thousands separated; three digits from 1 on; three decimals below, but never a false 0."""
+    """Whole from 100 on; three digits from 1 on; three decimals below, but never a false 0."""
     size, sign = abs(value), "−" if value < 0 else ""
     if 0 < size < 0.0005:
         return "0" if sign else "<0.001"
     if size >= 100 or size == int(size):
-        return f"{sign}{size:,.0f}".replace(",", " ")
+        return fixed(value)
     text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
     return sign + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def fixed(value: float | Decimal, digits: int = 0) -> str:
+    """A number with so many decimals, thousands apart; what rounds to nothing has no sign."""
+    text = f"{abs(value):,.{digits}f}".replace(",", SPACE)
+    return f"−{text}" if value < 0 and text.strip("0.") else text
+
+
+def exact_number(value: Decimal) -> str:
+    """A number with all of its digits."""
+    text = f"{abs(value):,f}".replace(",", SPACE)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"−{text}" if value < 0 and text != "0" else text
+
+
+def percent(part: float) -> str:
+    """0.834 as "83 %"; two digits below 10 %."""
+    value = Decimal(f"{part * 100:.6f}")
+    if 0 < abs(value) < 10:
+        return f"{f'{value:.2g}'.replace('-', '−')}{SPACE}%"
+    return f"{fixed(value.quantize(Decimal(1), ROUND_HALF_UP))}{SPACE}%"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as "1 d 4 h", "2 h 05 min", "3 min 20 s" or "12 s"."""
+    whole = max(int(seconds), 0)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} min {whole % 60:02} s" if whole % 60 else f"{minutes} min"
+    return f"{whole} s"
 
 
 def in_millionths(amount: Decimal) -> Decimal:
     """As programs get it: all that the ledger counts, and nothing of what a division leaves behind that."""
     exponent = amount.as_tuple().exponent
     return amount.quantize(MICRO) if isinstance(exponent, int) and exponent < -6 else amount
-
-
-def exact_number(value: Decimal) -> str:
-    """All digits of a number, thousands separated as in `number`."""
-    digits = f"{abs(value):,f}".replace(",", " ")
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".")
-    return f"−{digits}" if value < 0 and digits != "0" else digits

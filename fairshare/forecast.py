@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -17,15 +18,25 @@ def rounds_until_start(snapshot: Snapshot, job: int, *, seed: int, most: int) ->
     Assumes that nobody submits, ends or changes tickets meanwhile, so that it is a latest time as far as
     running jobs end sooner, and not a promise.
     """
+    return first_rounds(snapshot, [job], seed=seed, most=most)[job]
+
+
+def first_rounds(snapshot: Snapshot, jobs: Iterable[int], *, seed: int, most: int) -> dict[int, int | None]:
+    """Like `rounds_until_start`, of several jobs in one play."""
+    found: dict[int, int | None] = dict.fromkeys(jobs)
     fill = replace(snapshot, settings=replace(snapshot.settings, may_preempt=False))
-    if job in decide(fill, seed).run:
-        return 0
-    for number in range(1, most + 1):
-        decision = decide(snapshot, seed + number)
-        if job in decision.run:
-            return number
-        snapshot = after_quantum(snapshot, decision)
-    return None
+    decision = decide(fill, seed)
+    for number in range(most + 1):
+        if number:
+            decision = decide(snapshot, seed + number)
+        for job in decision.run.tolist():
+            if job in found and found[job] is None:
+                found[job] = number
+        if None not in found.values():
+            break
+        if number:
+            snapshot = after_quantum(snapshot, decision)
+    return found
 
 
 def after_quantum(snapshot: Snapshot, decision: Decision) -> Snapshot:

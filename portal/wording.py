@@ -9,7 +9,7 @@ from typing import Any
 
 from accounting.models import Membership
 from accounting.models.tenants import has_role
-from accounting.wording import exact, number, to_the_second  # noqa: F401 - pages have them from here
+from accounting.wording import duration, exact, fixed, number, percent, to_the_second  # noqa: F401 - pages have them from here
 from scheduling.models import Job
 
 # Name of the URL, label, icon, and for whom it is ("" everybody).
@@ -85,18 +85,6 @@ def lasting(since: datetime, now: datetime) -> str:
     return "a moment" if text == "now" else text.removesuffix(" ago")
 
 
-def duration(seconds: float) -> str:
-    whole = max(int(seconds), 0)
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
-    if minutes:
-        return f"{minutes} min {whole % 60:02} s" if whole % 60 else f"{minutes} min"
-    return f"{whole} s"
-
-
 # Why a lease ended, for people; a reason that is not here speaks for itself.
 LEASE_ENDS = {
     "stopped": "others' turn",
@@ -117,5 +105,5 @@ def money_digits(amounts: Iterable[Decimal]) -> int:
 
 def money(amount: Decimal, currency: str, digits: int | None = None) -> str:
     digits = money_digits([amount]) if digits is None else digits
-    text = f"{amount:,.{digits}f}".replace(",", " ")
+    text = fixed(amount, digits)
     return f"{text} {currency}" if currency else text

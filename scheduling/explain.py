@@ -10,6 +10,7 @@ from django.db import models
 
 from accounting.models import Quota, Tenant, User
 from accounting.quotas import Standing, never_fits
+from accounting.wording import fixed
 from fairshare.model import Reason
 from scheduling.binding import AT_ONCE, Binding
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, ShareBalance
@@ -302,7 +303,7 @@ class Explainer:
         for node_kind in sorted({(node.generation.name, node.generation_id) for node in self._accepted(job)}):
             balance = self._balances[key].get(node_kind[1])
             if balance is not None and balance.owed > 1:
-                parts.append(f"{balance.owed:.0f} GPU-seconds of {node_kind[0]}")
+                parts.append(f"{fixed(balance.owed)} GPU-seconds of {node_kind[0]}")
         return f" You are owed {' and '.join(parts)}." if parts else ""
 
 

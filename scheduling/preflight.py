@@ -11,6 +11,7 @@ from django.conf import settings
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Generation, Price, Tenant, User
+from accounting.wording import duration
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
 from fairshare.policy import decide
@@ -106,23 +107,15 @@ def _forecast(
         sentence = "GPUs for it are free or being freed: it starts within seconds."
         return Preflight("now", (sentence,), (0.0, 5.0 + switch), cost, detail)
     if rounds == 1:
-        sentence = f"It gets its turn in the next round, within about {_duration(quantum + switch)}."
+        sentence = f"It gets its turn in the next round, within about {duration(quantum + switch)}."
         return Preflight("later", (sentence,), (0.0, quantum + switch), cost, detail)
     if rounds is None:
-        soon = _duration(MOST_ROUNDS * quantum)
+        soon = duration(MOST_ROUNDS * quantum)
         sentence = f"Not within the next {soon} ({MOST_ROUNDS} rounds) unless running jobs end before."
         return Preflight("later", (sentence,), None, cost, detail)
     latest = rounds * quantum + switch
-    sentence = f"Its turn comes in about {_duration(latest)} at the latest, sooner when a running job ends."
+    sentence = f"Its turn comes in about {duration(latest)} at the latest, sooner when a running job ends."
     return Preflight("later", (sentence,), (0.0, latest), cost, detail)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"
 
 
 def _all_generations(cluster: Cluster) -> list[int]:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from accounting.texts import not_storable, why_no_name
+from accounting.wording import fixed
 from scheduling import brought, pod_fields, stored, yaml_core
 from scheduling.labels import Labels
 from scheduling.refused_values import RefusedAt, path_of
@@ -169,7 +170,7 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def _is_a_sane_gang(self) -> Self:
         if self.workers * self.gpus_per_worker > 65_536:
-            raise RefusedAt(("workers",), "workers times gpus_per_worker is more than 65,536 GPUs")
+            raise RefusedAt(("workers",), f"workers times gpus_per_worker is more than {fixed(65_536)} GPUs")
         return self
 
     @property
@@ -212,7 +213,9 @@ class JobSpec(BaseModel):
     def from_yaml(cls, text: str) -> Self:
         """Reads one document of YAML 1.2; duplicate keys, tags and aliases are refused."""
         if len(text) > LONGEST_YAML:
-            raise SpecError({"yaml": f"must have at most {LONGEST_YAML:,} characters, not {len(text):,}"})
+            raise SpecError(
+                {"yaml": f"must have at most {fixed(LONGEST_YAML)} characters, not {fixed(len(text))}"}
+            )
         try:
             data = yaml_core.read(text)
         except yaml_core.NotYaml as error:
@@ -247,7 +250,7 @@ def dump_spec(data: dict[str, Any]) -> str:
 ACCEPTED = {
     "version": "1",
     "name": "1 to 120 characters on one line",
-    "command": "a shell command or script of 1 to 20,000 characters",
+    "command": f"a shell command or script of 1 to {fixed(20_000)} characters",
     "environment": "the name of an environment or an image",
     "workers": "a whole number from 1 to 4096",
     "gpus_per_worker": "a whole number from 1 to 64",

@@ -24,6 +24,7 @@ from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
 from scheduling.models import Cluster
 from scheduling.outlooks import budgets_in_one_moment
+from scheduling.wake import wake_forecasts
 
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
@@ -33,14 +34,25 @@ ANALYSIS_SECONDS = 60
 @shared_task
 def run_round(cluster_id: int) -> None:
     """A round of one cluster, if one is due."""
-    actions.run_round(cluster_id=cluster_id)
+    _run_round(cluster_id)
 
 
 @shared_task
 def run_due_rounds() -> None:
     """The clock's tick: a round for every cluster where one is due."""
     clusters = Cluster.objects.attached().values_list("id", flat=True)
-    each(clusters, lambda cluster_id: actions.run_round(cluster_id=cluster_id))
+    each(clusters, _run_round)
+
+
+def _run_round(cluster_id: int) -> None:
+    if actions.run_round(cluster_id=cluster_id):
+        wake_forecasts(cluster_id)
+
+
+@shared_task
+def forecast_starts(cluster_id: int) -> None:
+    """Tells when what waits is expected to start, from where the last round left the cluster."""
+    actions.forecast_starts(cluster_id=cluster_id)
 
 
 @shared_task

@@ -57,6 +57,11 @@ def wake_rounds(cluster_id: int) -> None:
     _after_commit("scheduling.tasks.run_round", cluster_id)
 
 
+def wake_forecasts(cluster_id: int) -> None:
+    """Asks to tell anew when the cluster's waiting jobs are expected to start."""
+    _after_commit("scheduling.tasks.forecast_starts", cluster_id)
+
+
 def wake_operations(cluster_id: int) -> None:
     """Asks a worker to do what the outbox holds."""
     _after_commit("scheduling.tasks.run_operations", cluster_id)

@@ -26,6 +26,7 @@ from accounting.periods import period_of
 from accounting.permissions import require_admin
 from accounting.spending import Held, money_spent
 from accounting.tariff import MICROSECOND
+from accounting.wording import fixed
 
 MOST_PERCENTAGES = 6
 # For so long somebody looks at a period that is over: what it ended with may be booked, or looked at, only then.
@@ -203,11 +204,11 @@ def _tell(warning: BudgetWarning, stands: Outlook) -> None:
 
 def _in_words(warning: BudgetWarning, is_over: bool) -> str:
     name, currency = warning.budget.tenant.name, settings.FAIRLOT_CURRENCY
-    spent_so_far = f"{name} has spent {warning.spent:,.2f} of {warning.amount:,.2f} {currency}"
+    spent_so_far = f"{name} has spent {fixed(warning.spent, 2)} of {fixed(warning.amount, 2)} {currency}"
     if warning.threshold == BudgetWarning.FORECAST:
         if is_over:
             return f"{spent_so_far}, at the end of its period."
-        return f"{spent_so_far}; if it goes on like this it will be {warning.forecast:,.2f} at the end."
+        return f"{spent_so_far}; if it goes on like this it will be {fixed(warning.forecast or 0, 2)} at the end."
     return f"{spent_so_far}, which is {warning.threshold} % or more."
 
 

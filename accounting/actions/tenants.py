@@ -12,6 +12,7 @@ from accounting.errors import Refused
 from accounting.models import BudgetWarning, Request, Tenant, User, WebhookCall
 from accounting.models.requests import TICKETS, team_target
 from accounting.permissions import require_admin
+from accounting.wording import fixed
 
 
 @transaction.atomic(durable=True)
@@ -204,4 +205,4 @@ def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:
 
 def check_tickets(tickets: int) -> None:
     if not 1 <= tickets <= 1_000_000:
-        raise Refused("Tickets are a whole number from 1 to 1,000,000.", "tickets")
+        raise Refused(f"Tickets are a whole number from 1 to {fixed(1_000_000)}.", "tickets")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from django.db.models import Count, F, QuerySet, Sum
+from django.db.models import Case, Count, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -18,6 +18,7 @@ from accounting.models import Tenant
 from accounting.names import by_name
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
+from portal.sorting import Names, Sorting
 from scheduling import actions
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
 from scheduling.backends.kubernetes.metrics import USUAL_QUERY
@@ -33,19 +34,34 @@ class Row:
     verbs: list[tuple[str, bool | None]]
 
 
+IS_DETACHED = Case(When(detached_at=None, then=Value(0)), default=Value(1))
+SORTING = Sorting(
+    {
+        "attached": (IS_DETACHED, Names("name")), "name": (Names("name"),), "state": (IS_DETACHED, "paused_at"),
+        "where": ("backend", Names("name")), "gpus": ("gpu_count",),
+    },
+    usual="attached",
+)  # fmt: skip
+VOLUMES = Sorting(
+    {
+        "name": (Names("name"), Names("tenant__name")), "team": (Names("tenant__name"), Names("name")),
+        "may": ("read_only",), "granted": ("created_at",),
+    },
+    usual="name",
+)  # fmt: skip
+
+
 def _found() -> QuerySet[Cluster]:
-    """Attached ones first."""
-    return (
-        Cluster.objects.select_related("access")
-        .annotate(node_count=Count("nodes"), gpu_count=Coalesce(Sum("nodes__gpus"), 0))
-        .order_by(F("detached_at").desc(nulls_first=True), *by_name("name"))
+    return Cluster.objects.select_related("access").annotate(
+        node_count=Count("nodes"), gpu_count=Coalesce(Sum("nodes__gpus"), 0)
     )
 
 
 def _clusters(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    found = list(_found())
+    found = list(SORTING.order(_found(), request.GET))
     context = {
         "tab": "clusters",
+        "sort": SORTING.chosen(request.GET),
         "clusters": found,
         "topics": " ".join(f"cluster:{one.pk}" for one in found),
     }
@@ -117,7 +133,8 @@ def cluster_page(request: HttpRequest, pk: int, *, refusal: Refusal | None = Non
         ),
         "rights_there": sum(asked),
         "rights_asked": len(asked),
-        "volumes": found.volumes.select_related("tenant").order_by(*by_name("name", "tenant__name")),
+        "volumes": VOLUMES.order(found.volumes.select_related("tenant"), request.GET),
+        "sort": VOLUMES.chosen(request.GET),
         "reachable": "\n".join(access.reachable) if access else "",
         "teams": Tenant.objects.active().order_by(*by_name("name")),
         "topics": f"cluster:{found.pk}",

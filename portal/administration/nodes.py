@@ -17,6 +17,7 @@ from accounting.names import by_name
 from portal.administration.access import admins_only, operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
+from portal.sorting import Names, Sorting
 from scheduling.actions import DrainMode, clusters, draining
 from scheduling.actions.idle_gpus import IdleRules
 from scheduling.drained_jobs import jobs_to_drain
@@ -25,9 +26,18 @@ from scheduling.models import Cluster, Node
 OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
 
 
+SORTING = Sorting(
+    {
+        "gpu": (Names("generation__name"), Names("name")), "name": (Names("name"),), "held": ("held", Names("name")),
+        "state": ("state", Names("name")),
+    },
+    usual="gpu",
+)  # fmt: skip
+
+
 def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
-    nodes = Node.objects.select_related("generation").annotate(held=held)
+    nodes = SORTING.order(Node.objects.select_related("generation").annotate(held=held), request.GET)
     found = list(
         Cluster.objects.attached()
         .order_by(*by_name("name"))
@@ -36,6 +46,7 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
     )
     context = {
         "tab": "nodes",
+        "sort": SORTING.chosen(request.GET),
         "clusters": found,
         "generations": Generation.objects.all(),
         "topics": " ".join(f"cluster:{one.pk}" for one in found),

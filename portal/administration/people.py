@@ -20,6 +20,7 @@ from portal.account import lockout
 from portal.administration import departures
 from portal.administration.access import admins_only, posted_from
 from portal.administration.forms import Refusal, perform, refusal, show
+from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
 from scheduling import actions as scheduling
 from scheduling.actions.departures import Work
@@ -27,11 +28,17 @@ from scheduling.actions.departures import Work
 USERS_PER_PAGE = 50
 
 
+SORTING = Sorting(
+    {"name": (Names("username"),), "role": ("portal_role", Names("username")), "login": ("last_login",)},
+    usual="name",
+)
+
+
 def _users(
     request: HttpRequest, *, refusal: Refusal | None = None, made: Credentials | None = None
 ) -> HttpResponse:
     wanted = request.GET.get("q", "").strip()
-    found = User.objects.prefetch_related("memberships__tenant").order_by(*by_name("username"))
+    found = User.objects.prefetch_related("memberships__tenant")
     if wanted:
         found = found.filter(
             Q(username__icontains=wanted)
@@ -41,8 +48,11 @@ def _users(
         )
     context = {
         "tab": "users",
-        "page": Paginator(found, USERS_PER_PAGE).get_page(request.GET.get("page")),
+        "page": Paginator(SORTING.order(found, request.GET), USERS_PER_PAGE).get_page(
+            request.GET.get("page")
+        ),
         "q": wanted,
+        "sort": SORTING.chosen(request.GET),
         "portal_roles": User.PortalRole.choices,
         "made": made,
     }

@@ -19,6 +19,7 @@ from portal.administration.forms import Refusal, change_membership, chosen, perf
 from portal.administration.idle_fields import form_of_tenant
 from portal.administration.limit_fields import limit_fields, limits_of
 from portal.administration.tree import (
+    SORTING,
     Effect,
     effect_of_archiving,
     effect_of_move,
@@ -36,7 +37,8 @@ TOP = "top"
 
 
 def tenants_page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    context = {"tab": "tenants", "branches": read_tree()}
+    sort = SORTING.chosen(request.GET)
+    context = {"tab": "tenants", "branches": read_tree(sort), "sort": sort}
     return show(request, "administration/tenants.html", context, refusal=refusal)
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounting.actions.tenants import check_parent, check_tickets
 from accounting.models import Tenant
-from accounting.names import by_name
+from portal.sorting import Names, Sorting
 
 # The key of a team that is not made yet.
 NEW = 0
@@ -39,9 +39,19 @@ class Effect:
     is_changed_team: bool = False
 
 
-def read_tree() -> list[Branch]:
-    """Every tenant, parents first, siblings by name. Archived ones have no share."""
-    return _tree_of(_read_tenants())
+# Within each level: the share there goes by tickets.
+SORTING = Sorting(
+    {
+        "name": (Names("name"),), "members": ("members", Names("name")), "tickets": ("tickets", Names("name")),
+        "share": ("tickets", Names("name")),
+    },
+    usual="name",
+)  # fmt: skip
+
+
+def read_tree(sort: str = SORTING.usual) -> list[Branch]:
+    """Every tenant, parents first, siblings in the order of `sort`. Archived ones have no share."""
+    return _tree_of(_read_tenants(sort))
 
 
 def share_of(tenant: Tenant) -> Branch | None:
@@ -125,11 +135,11 @@ def _shares(
     return names, shares
 
 
-def _read_tenants() -> list[Tenant]:
+def _read_tenants(sort: str = SORTING.usual) -> list[Tenant]:
     tenants = Tenant.objects.annotate(
         members=Count("memberships"), member_tickets=Sum("memberships__tickets")
     )
-    return list(tenants.order_by(*by_name("name")))
+    return list(tenants.order_by(*SORTING.by(sort)))
 
 
 def _tree_of(tenants: Iterable[Tenant]) -> list[Branch]:

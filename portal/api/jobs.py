@@ -15,12 +15,14 @@ from ninja.responses import Status
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant
 from accounting.prepared import Prepared, RowLimit
+from accounting.wording import fixed
 from portal.api import schemas
 from portal.api.document import MAY_CONFLICT
 from portal.api.problems import problems_of
 from portal.jobs.failure import failure_of
 from portal.jobs.filters import labelled
 from portal.jobs.logs import log_end
+from portal.jobs.story import forecast_of
 from scheduling.actions.jobs import cancel_job
 from scheduling.actions.only_idle import set_only_idle
 from scheduling.actions.submitting import NotAllSubmitted, Outcome, submit_job, submit_jobs
@@ -136,7 +138,7 @@ def submit_bulk(
     new: schemas.NewJobs,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=70)] = "",
 ) -> Any:
-    """Queues up to 1,000 jobs of one team in one transaction, as if they were submitted one after the other.
+    """Queues up to 1000 jobs of one team in one transaction, as if they were submitted one after the other.
 
     With `atomic` one spec that is refused refuses all: the problems are named by position and field, such as
     `specs.3.workers`. Without it each spec has its own answer, a job's id or its problems by field; where no
@@ -144,7 +146,9 @@ def submit_bulk(
     """
     tenant, cluster = place_of(request.auth, new)
     if sum(len(spec) for spec in new.specs if isinstance(spec, str)) > MOST_YAML:
-        raise SpecError({"specs": f"must have at most {MOST_YAML:,} characters of YAML; JSON may be longer"})
+        raise SpecError(
+            {"specs": f"must have at most {fixed(MOST_YAML)} characters of YAML; JSON may be longer"}
+        )
     outcomes: dict[int, Outcome] = {}
     specs: dict[int, JobSpec] = {}
     for position, spec in enumerate(new.specs):
@@ -245,12 +249,15 @@ def scheduling(request: HttpRequest, job_id: int) -> dict[str, Any]:
     """Why the job is where it is, and what would help."""
     job = visible_job(request, job_id)
     why = explain(job, reader=request.auth)
+    forecast = None if why.never else forecast_of(job)
     return {
         "state": job.state,
         "sentence": why.sentence,
         "never": why.never,
         "detail": why.detail,
         "unblock": why.unblock,
+        "starts_by": forecast and forecast.starts_by,
+        "not_before": forecast.looked_until if forecast and not forecast.starts_by else None,
     }
 
 

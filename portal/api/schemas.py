@@ -117,7 +117,7 @@ class NewJob(Schema):
 
 
 class NewJobs(Schema):
-    """Up to 1,000 job specs for the same team and cluster, each a mapping or YAML text as in a call for one job."""
+    """Up to 1000 job specs for the same team and cluster, each a mapping or YAML text as in a call for one job."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -513,6 +513,12 @@ class Scheduling(Schema):
     never: bool
     detail: list[str]
     unblock: list[str]
+    starts_by: datetime | None = Field(
+        description="While it waits: when it starts at the latest if nothing else happens; sooner when a job ends."
+    )
+    not_before: datetime | None = Field(
+        description="In place of `starts_by`: so far was looked ahead, and it did not start."
+    )
 
 
 class Node(Schema):

@@ -11,6 +11,7 @@ from django.http import QueryDict
 
 from accounting.models import Generation, Tenant, User
 from accounting.numbers import read_key
+from portal.sorting import Names, Sorting
 from scheduling.models import Job, JobLabel, Lease
 
 S = Job.State
@@ -20,19 +21,18 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "running": ("Holding GPUs", Job.HOLDING),
     "ended": ("Ended", Job.ENDED),
 }
-SORTS: dict[str, tuple[str, ...]] = {
-    "created": ("created_at", "id"),
-    "name": ("name", "id"),
-    "state": ("state", "id"),
-    "gpus": ("wanted", "id"),
-    "owner": ("owner__username", "id"),
-    "team": ("tenant__name", "id"),
-    "ended": ("ended_at", "id"),
-}
+SORTING = Sorting(
+    {
+        "created": ("created_at",), "name": (Names("name"),), "state": ("state",), "gpus": ("wanted",),
+        "owner": (Names("owner__username"),), "team": (Names("tenant__name"),), "ended": ("ended_at",),
+    },
+    usual="-created",
+    last="id",
+)  # fmt: skip
 LISTED = (
     "name", "state", "reason", "only_idle", "created_at", "ended_at", "tenant__name", "tenant__slug", "owner__username",
 )  # fmt: skip
-USUAL_SORT = "-created"
+USUAL_SORT = SORTING.usual
 ALL = "all"
 
 
@@ -50,12 +50,13 @@ class ListedJob(NamedTuple):
     owner: str
     wanted: int  # GPUs of the whole gang
     now_on: str | None  # the generation that it holds
+    starts_by: datetime | None  # when it starts at the latest, while it waits
 
 
 # What the fields of ListedJob are read from.
 COLUMNS = (
     "pk", "name", "state", "reason", "only_idle", "created_at", "ended_at", "tenant__name", "owner__username",
-    "wanted", "now_on",
+    "wanted", "now_on", "forecast__starts_by",
 )  # fmt: skip
 
 
@@ -83,7 +84,7 @@ class JobFilter:
         known = {
             "kind": kind in {"", ALL, *Job.Kind.values},
             "state": state in GROUPS or state in S.values or not state,
-            "order": sort.removeprefix("-") in SORTS,
+            "order": sort.removeprefix("-") in SORTING.columns,
         }
         asked = {"state": state, "order": sort, "kind": kind}
         return cls(
@@ -146,13 +147,7 @@ class JobFilter:
             jobs = jobs.filter(
                 Q(generation_ids__contains=list(wanted)) & ~Q(generation_ids=[]) | Exists(held)
             )
-        return annotated(jobs).order_by(*self._order()).values_list(*COLUMNS)
-
-    def _order(self) -> list[object]:
-        columns = [F(name) for name in SORTS[self.sort.removeprefix("-")]]
-        if self.sort.startswith("-"):
-            return [column.desc(nulls_last=True) for column in columns]
-        return [column.asc(nulls_last=True) for column in columns]
+        return annotated(jobs).order_by(*SORTING.by(self.sort)).values_list(*COLUMNS)
 
 
 def labelled(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:

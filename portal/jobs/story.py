@@ -23,7 +23,7 @@ from scheduling.actions.clusters import SHUTTING_DOWN
 from scheduling.actions.draining import BEING_DRAINED
 from scheduling.backends.base import End
 from scheduling.lifecycle import Event
-from scheduling.models import HeldGpu, Job, JobEvent, JobSpeed, Lease, Schedule, ServiceRevision
+from scheduling.models import HeldGpu, Job, JobEvent, JobForecast, JobSpeed, Lease, Schedule, ServiceRevision
 from scheduling.spec import dump_stored
 
 MOST_STRIPES = 400
@@ -107,6 +107,14 @@ _held_gpus = Prepared(
         HeldGpu.objects.filter(lease__in=leases).select_related("node").order_by("node__name", "gpu_index")
     )
 )
+
+
+_forecast = Prepared(lambda job: JobForecast.objects.filter(job=job))
+
+
+def forecast_of(job: Job) -> JobForecast | None:
+    """When a job that waits is expected to start; None for others, and where nothing can be told."""
+    return _forecast.first(job.pk) if job.state in Job.WAITING else None
 
 
 def few_leases(job: Job) -> list[Lease] | None:

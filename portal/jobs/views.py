@@ -9,12 +9,14 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
+from accounting.names import by_name
 from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
@@ -39,7 +41,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
     chosen = JobFilter.read(request.GET)
     every = sees_every_tenant(request.user)
     ids = [] if every else ids_with_role(request.user)
-    tenants = SimpleLazyObject(lambda: list(Tenant.objects.order_by("name")) if every else _tenants(ids))
+    tenants = SimpleLazyObject(
+        lambda: list(Tenant.objects.order_by(*by_name("name"))) if every else _tenants(ids)
+    )
     context = {
         "filter": chosen,
         "sort": chosen.sort,
@@ -58,7 +62,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return render_page(request, "jobs/list.html", context)
 
 
-_tenants = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).order_by("name"))
+_tenants = Prepared(lambda ids: Tenant.objects.filter(pk__in=ids).order_by(*by_name("name")))
 _generations = Prepared(lambda: Generation.objects.filter(nodes__isnull=False).distinct())
 _every_label_key = Prepared(lambda: LabelKey.objects.values_list("key").distinct()[:200])
 _label_keys = Prepared(
@@ -184,6 +188,8 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "job": shown,
         "tab": tab,
         "explanation": explain(shown, reader=user),
+        "forecast": story.forecast_of(shown),
+        "now": timezone.now(),
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
         "lease": story.present_lease(shown),
         "gpu_use": use_of(shown),

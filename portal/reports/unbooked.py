@@ -25,6 +25,7 @@ from django.db.models.functions import Coalesce, Extract, Greatest, Least, Now
 from accounting.models import Tenant, User
 from accounting.prepared import Prepared
 from accounting.visibility import tenants_seen
+from accounting.wording import fixed
 from scheduling.models import Job, Lease
 
 
@@ -40,7 +41,7 @@ class Unbooked:
             return ""
         hours, jobs = self.gpu_seconds / 3600, f"{self.jobs} job{'s' if self.jobs != 1 else ''}"
         until = f"{self.since.astimezone(zone):%-d %B %Y, %H:%M:%S %Z}"
-        return f"{hours:,.2f} GPU-hours of {jobs}, in no figure here; all is booked until {until}."
+        return f"{fixed(hours, 2)} GPU-hours of {jobs}, in no figure here; all is booked until {until}."
 
 
 def unbooked(user: User, begins: datetime, ends: datetime, *, tenant: Tenant | None = None) -> Unbooked:

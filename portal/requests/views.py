@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Case, QuerySet, Value, When
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -25,11 +26,20 @@ from accounting.request_words import Words
 from portal.administration.access import posted_from
 from portal.administration.forms import Kept, Refusal, decimal, moment, perform, show, whole
 from portal.administration.forms import refusal as refusal_of
+from portal.sorting import Names, Sorting
 from scheduling import actions
 from scheduling.preview import preview
 from scheduling.snapshot import Change
 
 A_PAGE = 50
+IS_OPEN = Case(When(state=Request.State.OPEN, then=Value(1)), default=Value(0))
+SORTING = Sorting(
+    {
+        "open": (IS_OPEN,), "number": ("pk",), "state": ("state",), "team": (Names("tenant__name"),),
+        "asked": ("asked_at",), "until": (Coalesce("ends_at", "until"),),
+    },
+    usual="-open",
+)  # fmt: skip
 PREVIEWED = frozenset({Request.Kind.TICKETS, Request.Kind.LIMIT})
 
 
@@ -52,12 +62,11 @@ def managed(request: HttpRequest) -> QuerySet[Tenant]:
 @require_safe
 def requests(request: HttpRequest) -> HttpResponse:
     """Open ones first, then the latest."""
-    open_first = Case(When(state=Request.State.OPEN, then=Value(0)), default=Value(1))
-    found = seen_by(request).order_by(open_first, "-pk")
-    page = Paginator(found, A_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(SORTING.order(seen_by(request), request.GET), A_PAGE).get_page(request.GET.get("page"))
     words = Words.of(page.object_list)
     rows = [(one, words.say(one, one.granted or one.wanted)) for one in page.object_list]
-    context = {"page": page, "rows": rows, "teams": managed(request)}
+    sort = SORTING.chosen(request.GET)
+    context = {"page": page, "rows": rows, "teams": managed(request), "sort": sort}
     return render(request, "requests/list.html", context)
 
 

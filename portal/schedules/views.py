@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
@@ -21,6 +21,7 @@ from portal.fragments import render_page
 from portal.jobs.story import yaml_of
 from portal.live.topics import topics_of_jobs
 from portal.schedules.timing import preview_of
+from portal.sorting import Names, Sorting
 from scheduling import actions
 from scheduling.models import Schedule, ScheduleRun
 from scheduling.spec import SpecError
@@ -28,6 +29,15 @@ from scheduling.timetable import TimetableError
 
 SCHEDULES_PER_PAGE = 50
 RUNS_PER_PAGE = 50
+# What is paused has no next run, whatever is noted.
+NEXT = Case(When(paused_at=None, then=F("next_due_at")))
+SORTING = Sorting(
+    {
+        "next": (NEXT,), "name": (Names("name"),), "state": ("paused_at", NEXT), "when": ("expression",),
+        "team": (Names("tenant__name"), NEXT), "owner": (Names("owner__username"), NEXT),
+    },
+    usual="next",
+)  # fmt: skip
 
 
 @require_safe
@@ -38,15 +48,12 @@ def schedules(request: HttpRequest) -> HttpResponse:
     if mine:
         found = found.filter(owner=request.user)
     latest = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-id").values("pk")[:1]
-    found = (
-        found.annotate(latest=Subquery(latest))
-        .select_related("tenant", "owner", "cluster")
-        .order_by(F("paused_at").asc(nulls_first=True), F("next_due_at").asc(nulls_last=True), "id")
-    )
-    page = Paginator(found, SCHEDULES_PER_PAGE).get_page(request.GET.get("page"))
+    found = found.annotate(latest=Subquery(latest)).select_related("tenant", "owner", "cluster")
+    page = Paginator(SORTING.order(found, request.GET), SCHEDULES_PER_PAGE).get_page(request.GET.get("page"))
     runs = ScheduleRun.objects.in_bulk([one.latest for one in page if one.latest])
     context = {
         "mine": mine,
+        "sort": SORTING.chosen(request.GET),
         "page": page,
         "rows": [(one, runs.get(one.latest)) for one in page],
         "teams": Tenant.objects.visible_to(request.user).count(),

@@ -15,6 +15,7 @@ from accounting.errors import Refused
 from accounting.models import Membership, Tenant
 from accounting.names import by_name
 from portal.administration.forms import Refusal, perform, show
+from portal.sorting import Names, Sorting
 from portal.submit.lines import read_variables
 from scheduling import actions
 from scheduling.models import Job, Secret
@@ -24,11 +25,19 @@ from scheduling.spec import SpecError
 HIDDEN = ("value", "lines")
 
 
+SORTING = Sorting(
+    {
+        "team": (Names("tenant__name"), Names("name")), "name": (Names("name"),), "written": ("changed_at",),
+        "jobs": ("job_count", Names("name")),
+    },
+    usual="team",
+)  # fmt: skip
+
+
 def _page(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     context = {
-        "secrets": _found(request)
-        .select_related("owner", "tenant")
-        .order_by(*by_name("tenant__name", "name")),
+        "secrets": SORTING.order(_found(request).select_related("owner", "tenant"), request.GET),
+        "sort": SORTING.chosen(request.GET),
         "writable": set(Secret.objects.writable_by(request.user).values_list("pk", flat=True)),
         "teams": Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()

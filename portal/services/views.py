@@ -12,13 +12,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
-from accounting.names import by_name
 from accounting.numbers import read_key
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
 from portal.services import story
 from portal.services.rules import Rules
+from portal.sorting import Names, Sorting
 from scheduling.actions import change_service, remove_service, roll_back_service
 from scheduling.models import Cluster, Service
 from scheduling.spec import SpecError
@@ -26,6 +26,14 @@ from scheduling.spec import SpecError
 SERVICES_PER_PAGE = 50
 REPLICAS_PER_PAGE = 50
 EVENTS_SHOWN = 30
+SORTING = Sorting(
+    {
+        "name": (Names("name"),), "state": ("stopped_at", "ready"), "ready": ("ready",),
+        "revision": ("current__number",),
+        "team": (Names("tenant__name"), Names("name")), "owner": (Names("owner__username"), Names("name")),
+    },
+    usual="name",
+)  # fmt: skip
 
 
 @require_safe
@@ -35,11 +43,12 @@ def services(request: HttpRequest) -> HttpResponse:
     mine = request.GET.get("owner") == "me"
     if mine:
         found = found.filter(owner=request.user)
-    found = found.select_related("tenant", "owner", "cluster", "current").order_by(*by_name("name"), "id")
-    page = Paginator(found, SERVICES_PER_PAGE).get_page(request.GET.get("page"))
+    found = found.select_related("tenant", "owner", "cluster", "current")
+    page = Paginator(SORTING.order(found, request.GET), SERVICES_PER_PAGE).get_page(request.GET.get("page"))
     costs = story.costs_of(page, request.user)
     context = {
         "mine": mine,
+        "sort": SORTING.chosen(request.GET),
         "page": page,
         "rows": [(one, story.status_of(one), costs.get(one.pk, [])) for one in page],
         "teams": Tenant.objects.visible_to(request.user).count(),

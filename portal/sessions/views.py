@@ -22,12 +22,20 @@ from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
 from portal.sessions import hosts, story
 from portal.sessions.visits import invite
+from portal.sorting import Names, Sorting
 from scheduling.actions import keep_session, stop_session
 from scheduling.actions.sessions import base_url
 from scheduling.models import Session
 
 SESSIONS_PER_PAGE = 50
 EVENTS_SHOWN = 30
+SORTING = Sorting(
+    {
+        "latest": ("pk",), "name": (Names("job__name"),), "state": ("job__state",),
+        "team": (Names("job__tenant__name"),), "owner": (Names("job__owner__username"),),
+    },
+    usual="-latest",
+)  # fmt: skip
 
 
 @require_safe
@@ -37,10 +45,11 @@ def sessions(request: HttpRequest) -> HttpResponse:
     mine = request.GET.get("owner") == "me"
     if mine:
         found = found.filter(job__owner=request.user)
-    found = found.select_related("job__tenant", "job__owner", "job__cluster").order_by("-pk")
-    page = Paginator(found, SESSIONS_PER_PAGE).get_page(request.GET.get("page"))
+    found = found.select_related("job__tenant", "job__owner", "job__cluster")
+    page = Paginator(SORTING.order(found, request.GET), SESSIONS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "mine": mine,
+        "sort": SORTING.chosen(request.GET),
         "page": page,
         "rows": story.told_of(page, request.user),
         "teams": Tenant.objects.visible_to(request.user).count(),

@@ -19,6 +19,7 @@ from accounting.names import by_name, in_order
 from accounting.numbers import read_key
 from accounting.sums import start_of_hour
 from accounting.visibility import ANOTHER
+from accounting.wording import percent
 from fairshare.simulator.anomalies import FALSE_RATES
 from portal.administration.access import operators_only, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
@@ -31,7 +32,7 @@ from scheduling.models import AnomalyHolder, Cluster, SharingAnalysis, SharingAn
 
 ANOMALIES_PER_PAGE = 25
 EXPECTED = "Where nothing went wrong, expect about {} of the jobs compared here all the same.".format(
-    ", ".join(f"{part:.1%} at a load of {load:.0%}" for load, part in FALSE_RATES)
+    ", ".join(f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES)
 )
 ANALYSES_TO_CHOOSE = 30
 CAUSES = dict(SharingAnomaly.Cause.choices)

@@ -242,7 +242,13 @@ def amount(value: float | Decimal | None) -> str:
 @register.filter
 def of_a_limit(value: Decimal) -> str:
     """A limit, or what is used of one, which never reads as reached before it is."""
-    return figure(value).replace(",", " ")
+    return figure(value)
+
+
+@register.filter
+def decimals(value: float | Decimal | None, digits: int) -> str:
+    """A number with so many decimals, for figures that are compared."""
+    return "–" if value is None else wording.fixed(value, digits)
 
 
 @register.simple_tag
@@ -284,14 +290,17 @@ def page_links(context: RequestContext, page: Any, what: str = "rows") -> dict[s
 
 
 @register.simple_tag(takes_context=True)
-def sort_link(context: RequestContext, key: str, text: str) -> SafeString:
-    """A table heading that sorts by `key`, and the other way round when it already does (`?sort=-key`)."""
+def sort_head(context: RequestContext, key: str, text: str, style: str = "") -> SafeString:
+    """A table's heading that sorts by `key`, and the other way round when it already does (`?sort=-key`)."""
     now = context.get("sort", "")
     address = querystring(context, sort=f"-{key}" if now == key else key, page=None)
-    direction = {key: "ascending", f"-{key}": "descending"}.get(now)
-    if direction is None:
-        return format_html('<a class="sort" href="{}">{}</a>', address, text)
-    arrow = icon("up", "sorted, smallest first") if now == key else icon("down", "sorted, largest first")
+    direction = {key: "ascending", f"-{key}": "descending"}.get(now, "")
     return format_html(
-        '<a class="sort" href="{}" data-direction="{}">{}{}</a>', address, direction, text, arrow
+        '<th scope="col"{}{}><a class="sort" href="{}"{}>{}{}</a></th>',
+        format_html(' class="{}"', style) if style else "",
+        format_html(' aria-sort="{}"', direction) if direction else "",
+        address,
+        format_html(' data-direction="{}"', direction) if direction else "",
+        text,
+        icon({"ascending": "up", "descending": "down"}[direction]) if direction else "",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from functools import lru_cache
 from html import escape
 from typing import Protocol
@@ -14,29 +14,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from portal import wording
-from portal.templatetags.fairlot import moment
+from portal.templatetags.fairlot import gpu_hours, moment
 from scheduling.amounts import Amounts
 
 register = template.Library()
-
-SPACE = "\u00a0"
 
 
 @register.filter
 def percent(part: float | None) -> str:
     """0.834 as "83 %"; two digits below 10 %."""
-    if part is None:
-        return "–"
-    value = Decimal(f"{part * 100:.6f}")
-    if 0 < abs(value) < 10:
-        return f"{value:.2g}{SPACE}%"
-    return f"{value.quantize(Decimal(1), ROUND_HALF_UP):,}{SPACE}%".replace(",", SPACE)
-
-
-@register.filter
-def gpu_hours(gpu_seconds: float | Decimal | None) -> str:
-    """GPU-seconds as a plain number of GPU-hours, for tables whose head names the unit."""
-    return "–" if gpu_seconds is None else wording.number(float(gpu_seconds) / 3600)
+    return "–" if part is None else wording.percent(part)
 
 
 class FigureCell(Protocol):

@@ -51,17 +51,24 @@ def job_rows(jobs: Iterable[ListedJob], *, with_team: bool) -> SafeString:
 
 def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) -> str:
     only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
+    starts = _starts(job.starts_by, now) if job.starts_by and job.state in Job.WAITING else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
     team = f'<td data-label="Team">{escape(job.team)}</td>' if with_team else ""
     ended = ago_at(job.ended_at, now) if job.ended_at else ""
     return (
         f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address}{job.pk}/">'
         f'{escape(job.name)}</a> <span class="muted small nowrap">#{job.pk}</span></th>'
-        f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}</span></td>'
+        f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}{starts}</span>'
+        "</td>"
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
         f'<td data-label="Owner">{escape(job.owner)}</td>'
         f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
     )
+
+
+def _starts(by: datetime, now: datetime) -> str:
+    when = f"starts {ago_at(by, now)} or sooner" if by > now else "starts any moment"
+    return f'<span class="muted small">{when}</span>'
 
 
 @register.simple_tag

@@ -11,9 +11,19 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounting.errors import Refused
 from accounting.numbers import read_whole
 from portal.models import ApiToken
+from portal.sorting import Names, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token
 
 LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
+
+
+SORTING = Sorting(
+    {
+        "latest": ("pk",), "name": (Names("name"),), "may": ("may_write",), "made": ("created_at",),
+        "until": ("revoked_at", "expires_at"), "used": ("last_used_at",),
+    },
+    usual="-latest",
+)  # fmt: skip
 
 
 @never_cache
@@ -41,7 +51,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
                 {"problems": {error.field: error.message}} if error.field else {"problem": error.message}
             )
             status = 422
-    context["tokens"] = ApiToken.objects.of(request.user)
+    context["tokens"] = SORTING.order(ApiToken.objects.of(request.user), request.GET)
+    context["sort"] = SORTING.chosen(request.GET)
     return render(request, "tokens/tokens.html", context, status=status)
 
 

@@ -22,6 +22,7 @@ from scheduling.actions.clusters import (
 from scheduling.actions.departures import deactivate_user, remove_member, settle_work
 from scheduling.actions.discovery import declare_local_gpus
 from scheduling.actions.draining import DrainMode, drain_node, drains_due, end_drain, return_node
+from scheduling.actions.forecasts import forecast_starts
 from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.actions.grants import approve_request, end_grant
 from scheduling.actions.idle_gpus import idle_to_step, remove_idle_rule, set_idle_rule, snooze_idle, step_idle
@@ -87,6 +88,7 @@ __all__ = [
     "end_drain",
     "end_grant",
     "end_overlong",
+    "forecast_starts",
     "grant_volume",
     "idle_to_step",
     "import_history",

@@ -16,6 +16,7 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import User
 from accounting.permissions import require_admin
+from accounting.wording import fixed
 from scheduling import live
 from scheduling.actions.closing import note_all_nodes
 from scheduling.actions.shares import end_shares
@@ -62,9 +63,9 @@ def attach_cluster(
     )
     check_fields(access, "writes_per_second", "writes_at_once")
     if not (0 < writes_per_second <= 10_000):
-        raise Refused("Accepted: more than 0 and at most 10,000.", "writes_per_second")
+        raise Refused(f"Accepted: more than 0 and at most {fixed(10_000)}.", "writes_per_second")
     if not (0 < writes_at_once <= 10_000):
-        raise Refused("Accepted: 1 to 10,000.", "writes_at_once")
+        raise Refused(f"Accepted: 1 to {fixed(10_000)}.", "writes_at_once")
     _refuse_taken(Cluster.objects.filter(name=name).first())
     if access.checkpoint_claim and not CLAIM.fullmatch(access.checkpoint_claim):
         raise Refused("A claim's name has small letters, digits, - and dots.", "checkpoint_claim")

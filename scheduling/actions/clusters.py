@@ -13,6 +13,7 @@ from accounting.actions.checks import check_name
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, User
+from accounting.wording import fixed
 from scheduling import live
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Node
@@ -33,13 +34,13 @@ ACCEPTED = {
     "draw": "stride or lottery",
     "slicing": "checkpoint or freeze",
     "trading": "on or off",
-    "quantum_seconds": "1 to 86,400 seconds",
-    "residence_seconds": "0 to 86,400 seconds",
+    "quantum_seconds": f"1 to {fixed(86_400)} seconds",
+    "residence_seconds": f"0 to {fixed(86_400)} seconds",
     "overhead_limit": "more than 0 and at most 1",
-    "cpu_per_gpu": "0.1 to 1,024 processors, or nothing",
-    "memory_per_gpu": "0.1 to 65,536 GiB, or nothing",
-    "cpu_limit_per_gpu": "0.1 to 1,024 processors, or nothing",
-    "memory_limit_per_gpu": "0.1 to 65,536 GiB, or nothing",
+    "cpu_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
+    "memory_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
+    "cpu_limit_per_gpu": f"0.1 to {fixed(1_024)} processors, or nothing",
+    "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
 }
 FASTEST = 1_000_000  # times that of a GPU of speed 1
 # By these words a job's history tells for what its turn ended.
@@ -122,7 +123,7 @@ def declare_node(
     if gpus < 1:
         raise Refused("A node has at least one GPU.", field="gpus")
     if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:
-        raise Refused(f"A speed is more than 0 and at most {FASTEST:,}.", field="virtual_speed")
+        raise Refused(f"A speed is more than 0 and at most {fixed(FASTEST)}.", field="virtual_speed")
     lock_schedule(cluster.pk)
     try:
         with transaction.atomic():

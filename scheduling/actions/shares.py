@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce
 
 from accounting.bulk import array, insert_rows
 from accounting.ledger import book_trade
+from accounting.wording import fixed
 from fairshare import model as fs
 from fairshare.balance import settle
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
@@ -347,8 +348,8 @@ def _book_trades(last: Round, *, ends: datetime) -> None:
             begins=trade.begins,
             ends=ends,
             description=(
-                f"{trade.seller.name} gave {trade.fast_gpus:.3f} {trade.fast.name} for"
-                f" {trade.slow_gpus:.3f} {trade.slow.name} of {trade.buyer.name}"
+                f"{trade.seller.name} gave {fixed(trade.fast_gpus, 3)} {trade.fast.name} for"
+                f" {fixed(trade.slow_gpus, 3)} {trade.slow.name} of {trade.buyer.name}"
             ),
         )
     Trade.objects.filter(round=last, ends=None).update(ends=max(ends, last.at))

@@ -2,6 +2,7 @@
 
 from scheduling.models.anomalies import AnomalyHolder, SharingAnalysis, SharingAnomaly, SharingPart
 from scheduling.models.clusters import Cluster, ClusterAccess, Node, NodeChange, TeamUid
+from scheduling.models.forecasts import JobForecast
 from scheduling.models.idle import GpuUse, IdleRule, IdleStretch, MetricsSource, ProcesslessStretch
 from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
@@ -27,6 +28,7 @@ __all__ = [
     "IdleStretch",
     "Job",
     "JobEvent",
+    "JobForecast",
     "JobLabel",
     "JobSecret",
     "JobSpeed",

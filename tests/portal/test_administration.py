@@ -238,7 +238,7 @@ REFUSALS = [
     ("/admin/tenants/new/create/", {"name": "Chem", "parent": "x", "tickets": "5"}, "Choose one of the list"),
     ("/admin/tenants/new/create/", {"name": "Chem", "tickets": "100"}, "or the top level"),
     ("/admin/tenants/astro/move/", {"parent": ""}, "or the top level"),
-    ("/admin/tenants/astro/tickets/", {"tickets": "0"}, "whole number from 1 to 1,000,000"),
+    ("/admin/tenants/astro/tickets/", {"tickets": "0"}, "whole number from 1 to 1\xa0000\xa0000"),
     ("/admin/tenants/astro/tickets/", {"tickets": "many"}, "must be a whole number"),
     ("/admin/tenants/uni/move/", {"parent": "{astro}"}, "cannot be moved below itself"),
     ("/admin/tenants/uni/archive/", {}, "has teams below it"),
@@ -263,7 +263,7 @@ REFUSALS = [
     ("/admin/nodes/{node}/remove/", {}, "drain it instead"),
     ("/admin/clusters/{cluster}/settings/",
      {"draw": "stride", "slicing": "checkpoint", "quantum_seconds": "0", "residence_seconds": "0",
-      "overhead_limit": "5"}, "1 to 86,400 seconds"),
+      "overhead_limit": "5"}, "1 to 86\xa0400 seconds"),
     ("/admin/clusters/{cluster}/declare/",
      {"name": "v100-0", "generation": "{v100}", "gpus": "1", "virtual_speed": "1"}, "has a node v100-0"),
 ]  # fmt: skip
@@ -277,7 +277,7 @@ def test_a_refusal_says_why_once_and_keeps_what_was_typed(scene, place, browser_
         response = send(ada, keys, path, form)
         html = response.content.decode()
         assert response.status_code == 422, path
-        [shown] = re.findall(r'class="field-error" role="alert">([^<]*)<', html)
+        [shown] = re.findall(r'class="field-error" id="refusal" role="alert">([^<]*)<', html)
         assert said in html_module.unescape(shown), path
         kept = [text for name, text in form.items() if name in {"name", "per_gpu_hour", "limit"}]
         assert all(f'value="{text}"' in html for text in kept), path

@@ -113,7 +113,7 @@ class TestManyAtOnce:
         [
             ({"specs": [SPEC] * 1001}, "specs", "at most 1000 items"),
             ({"specs": []}, "specs", "at least 1 item"),
-            ({"specs": ["#" * 65_536] * 4 + ["#"]}, "specs", "at most 262,144 characters of YAML"),
+            ({"specs": ["#" * 65_536] * 4 + ["#"]}, "specs", "at most 262\xa0144 characters of YAML"),
             ({"specs": SPEC}, "specs", "valid list"),
             ({"specs": [SPEC], "team": "bio"}, "team", "accepted: astro"),
         ],

@@ -6,6 +6,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from accounting.wording import SPACE
 from portal.axis import axis
 
 sizes = st.just(0.0) | st.floats(1e-9, 1e12)
@@ -19,7 +20,7 @@ sizes = st.just(0.0) | st.floats(1e-9, 1e12)
 def test_labels_are_distinct_in_order_and_exact(below: float, above: float) -> None:
     scale = axis(-below, above)
     marks = list(scale.marks)
-    numbers = [Decimal(mark.label.replace("−", "-").replace(" ", "")) for mark in marks]
+    numbers = [Decimal(mark.label.replace("−", "-").replace(SPACE, "")) for mark in marks]
     assert numbers == sorted(set(numbers))
     assert 0 in numbers
     assert 2 <= len(numbers) <= 2 * 4 + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -12,6 +12,7 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from accounting.actions import set_quota
 from accounting.clock import now_from_database
@@ -21,7 +22,7 @@ from portal import wording
 from portal.jobs.story import colours_of, cost_of, speeds_of
 from scheduling.actions import drain_node
 from scheduling.backends.base import End, Phase
-from scheduling.models import Job, JobSpeed, Lease
+from scheduling.models import Job, JobForecast, JobSpeed, Lease
 from tests.make import LONG_AGO
 from tests.portal.scene import Scene, secrets_in
 
@@ -293,7 +294,7 @@ def test_a_job_says_for_how_long_it_has_been_so_and_where_it_runs(scene: Scene, 
     assert "No progress seen in its log yet." in text
     scene.world.see(scene.world.lease(scene.job), Phase.RUNNING, steps=1200.0, steps_age=0.0)
     text = browser_of(scene.people.bob).get(reverse("job", args=[scene.job.pk])).content.decode()
-    assert "1 200 steps done, by its log." in text
+    assert "1\xa0200 steps done, by its log." in text
     assert re.search(r"It runs on 4 × (A100|V100): \w+-0 GPU 0, 1, 2, 3\.", text)
     waiting = browser_of(scene.people.alice).get(reverse("job", args=[scene.waiting.pk])).content.decode()
     assert "note-steady" in waiting  # the head keeps its height while the job takes turns
@@ -359,3 +360,27 @@ def test_a_node_that_is_away_says_why_and_since_when(scene: Scene, browser_of) -
     drain_node(actor=scene.people.olga, node=scene.node, reason="fan change", mode="now")
     text = browser_of(scene.people.bob).get(reverse("cluster")).content.decode()
     assert "fan change · <time" in text
+
+
+def test_the_expected_start_stays_on_the_jobs_page_and_in_the_list(scene: Scene, browser_of) -> None:
+    browser, page = browser_of(scene.people.bob), f"/jobs/{scene.waiting.pk}/"
+    Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.SHARE_IN_USE))
+    assert "Expected to start" not in browser.get(page).content.decode()
+    now = timezone.now().replace(microsecond=0)
+    told = JobForecast.objects.create(
+        job=scene.waiting,
+        at=now,
+        starts_by=now + timedelta(seconds=630),
+        looked_until=now + timedelta(hours=1),
+    )
+    html = browser.get(page).content.decode()
+    assert re.search(r"Expected to start <time [^>]*>in 10 min</time> at the latest, sooner when", html)
+    assert re.search(r"starts <time [^>]*>in 10 min</time> or sooner", browser.get("/jobs/").content.decode())
+    api = browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()
+    assert datetime.fromisoformat(api["starts_by"]) == told.starts_by
+    JobForecast.objects.update(starts_by=None)
+    assert "Not expected to start before" in browser.get(page).content.decode()
+    assert browser.get(f"/api/v1/jobs/{scene.waiting.pk}/scheduling").json()["not_before"]
+    Job.objects.filter(pk=scene.waiting.pk).update(reason=int(Reason.NEVER_TOO_LARGE))
+    assert "expected to start" not in browser.get(page).content.decode()
+    assert "xpected to start" not in browser.get(f"/jobs/{scene.job.pk}/").content.decode()

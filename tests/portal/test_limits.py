@@ -57,7 +57,9 @@ def test_what_makes_no_sense_is_refused_beside_its_field(scene: Scene, browser_o
     before = AuditEvent.objects.count()
     response = browser_of(scene.people.ada).post(f"/admin/tenants/astro/quotas/{verb}/", FORM | wrong)
     assert response.status_code == 422
-    [refused] = re.findall(r'class="field-error" role="alert">([^<]*)<', response.content.decode())
+    [refused] = re.findall(
+        r'class="field-error" id="refusal" role="alert">([^<]*)<', response.content.decode()
+    )
     assert said in refused
     assert AuditEvent.objects.count() == before
 
@@ -119,7 +121,7 @@ def test_who_does_not_manage_a_team_previews_nothing_of_its_members(scene: Scene
         assert got.status_code == 404
     wrong = browser_of(scene.people.alice).post(url, form | {"tickets": "0"})
     assert wrong.status_code == 422
-    assert "Tickets are a whole number from 1 to 1,000,000." in shown(wrong)
+    assert "Tickets are a whole number from 1 to 1 000 000." in shown(wrong)
 
 
 def test_the_api_previews_tickets_of_members_for_their_managers(scene: Scene, browser_of) -> None:

@@ -107,7 +107,9 @@ def test_a_refusal_keeps_what_was_typed(scene: Scene, browser_of) -> None:
     ):
         got = alice.post(f"/team/astro/ask/{kind}/", form)
         assert got.status_code == 422
-        [refusal] = re.findall(r'class="field-error" role="alert">([^<]*)<', got.content.decode())
+        [refusal] = re.findall(
+            r'class="field-error" id="refusal" role="alert">([^<]*)<', got.content.decode()
+        )
         assert said in html_module.unescape(refusal)
         assert all(
             f'value="{form[name]}"' in got.content.decode() for name in ("name", "days") if name in form

@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from accounting.clock import now_from_database
 from accounting.models import AuditEvent
 from accounting.sums import start_of_hour
+from accounting.wording import percent
 from fairshare.simulator.anomalies import FALSE_RATES
 from scheduling.actions import continue_analyses, request_analysis
 from scheduling.models import AnomalyHolder, Job, SharingAnalysis, SharingAnomaly, SharingPart
@@ -66,7 +67,7 @@ def test_how_many_are_false_is_said_wherever_they_are_told(
     scene: Scene, analysis: SharingAnalysis, browser_of
 ) -> None:
     bob = browser_of(scene.people.bob)
-    rates = [f"{part:.1%} at a load of {load:.0%}" for load, part in FALSE_RATES]
+    rates = [f"{percent(part)} at a load of {percent(load)}" for load, part in FALSE_RATES]
     facts = {fact["label"]: fact["text"] for fact in bob.get("/share/anomalies.json").json()["facts"]}
     for text in (bob.get(PAGE).content.decode(), facts["Expected false"]):
         assert all(rate in text for rate in rates)

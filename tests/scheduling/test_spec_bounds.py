@@ -17,7 +17,7 @@ def test_yaml_is_read_up_to_64_kib() -> None:
     assert JobSpec.from_yaml(text.ljust(LONGEST_YAML, "x")).name == "x"
     with pytest.raises(SpecError) as refused:
         JobSpec.from_yaml(text.ljust(LONGEST_YAML + 1, "x"))
-    assert refused.value.problems == {"yaml": "must have at most 65,536 characters, not 65,537"}
+    assert refused.value.problems == {"yaml": "must have at most 65\xa0536 characters, not 65\xa0537"}
 
 
 @pytest.mark.parametrize("field", ["variables", "secrets"])

@@ -11,7 +11,7 @@ from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
-from accounting.wording import in_millionths
+from accounting.wording import fixed, in_millionths
 
 Number = int | float | Decimal
 Cell = str | Number | date | datetime | None
@@ -97,10 +97,7 @@ def shown(column: Column, cell: Cell, zone: tzinfo | None = None) -> str:
         return str(cell)
     cell = in_unit(column, cell)
     digits = column.digits if column.kind in NUMERIC else 0
-    text = f"{cell:,.{digits}f}"
-    if not text.strip("-0.,"):
-        text = text.lstrip("-")
-    return text.replace(",", "\N{NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
+    return fixed(cell, digits)
 
 
 def in_unit(column: Column, number: Number) -> Number:

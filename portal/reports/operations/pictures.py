@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accounting.utilisation import Use
+from accounting.wording import percent
 from portal.axis import axis
 from portal.reports.index_chart import IndexChart, draw_lines
 from portal.reports.operations.tables import WASTE_WORDS, WEEKDAYS, Demand, GpuHeld
@@ -52,7 +53,7 @@ def draw_week(week: Mapping[tuple[int, int], Use]) -> Week:
             told = (
                 "no closed hour"
                 if use is None or held is None
-                else f"{held:.0%} held, {use.part_busy:.0%} busy"
+                else f"{percent(held)} held, {percent(use.part_busy)} busy"
             )
             title = f"{name} {hour:02}:00: {told}"
             cells.append(HeatCell(LABEL + hour * step, step, (day - 1) * ROW, held, title))
@@ -87,7 +88,7 @@ def node_cells(gpus: Sequence[GpuHeld]) -> list[HeatCell]:
             width,
             0,
             one.part,
-            f"GPU {one.gpu}: {'not known' if one.part is None else f'held {one.part:.0%} of the time'}",
+            f"GPU {one.gpu}: {'not known' if one.part is None else f'held {percent(one.part)} of the time'}",
         )
         for place, one in enumerate(gpus)
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from accounting.reports import UsageRow
+from accounting.wording import fixed
 from portal.axis import Mark, axis
 
 
@@ -57,7 +58,7 @@ def draw_days(rows: Sequence[UsageRow], first: date, last: date) -> DayChart | N
 
 def _bar(day: date, number: int, days: int, part: float, top: float) -> Bar:
     return Bar(
-        label=f"{day:%a, %-d %b %Y}: {part * top:,.1f} GPU-h",
+        label=f"{day:%a, %-d %b %Y}: {fixed(part * top, 1)} GPU-h",
         x=f"{(number + 0.1) / days * 100:.3f}%",
         width=f"{0.8 / days * 100:.3f}%",
         y=f"{(1 - part) * 100:.3f}%",

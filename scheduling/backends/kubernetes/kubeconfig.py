@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from accounting.wording import fixed
 from scheduling import yaml_core
 
 # Many times what one context needs; whoever pastes more has pasted something else.
@@ -63,7 +64,7 @@ class Kubeconfig:
 def parse(text: str) -> Kubeconfig:
     """Raises Unusable for whatever is not exactly one reachable user of one cluster."""
     if len(text) > MOST_CHARACTERS:
-        raise Unusable(f"It is longer than {MOST_CHARACTERS:,} characters: that is no kubeconfig.")
+        raise Unusable(f"It is longer than {fixed(MOST_CHARACTERS)} characters: that is no kubeconfig.")
     try:
         found = yaml_core.read(text)
     except yaml_core.NotYaml as error:

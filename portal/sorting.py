@@ -1,0 +1,53 @@
+"""The order of a list: by which of its columns, and which way round, from the address (`?sort=name`, `?sort=-name`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.db.models import F, Model, QuerySet
+from django.db.models.expressions import Combinable, OrderBy
+from django.db.models.functions import Lower
+from django.http import QueryDict
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True)
+class Names:
+    """A field with names, of which upper and lower case do not count."""
+
+    field: str
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """What each column sorts by, the one for when nothing is asked, and what tells equal rows apart."""
+
+    columns: Mapping[str, Sequence[str | Names | Combinable]]
+    usual: str
+    last: str = "pk"
+
+    def chosen(self, asked: QueryDict) -> str:
+        """The column of the address, with "-" before it for the other way round; else the usual one."""
+        sort = asked.get("sort", "")
+        return sort if sort.removeprefix("-") in self.columns else self.usual
+
+    def order(self, rows: QuerySet[M], asked: QueryDict) -> QuerySet[M]:
+        return rows.order_by(*self.by(self.chosen(asked)))
+
+    def by(self, sort: str) -> list[OrderBy]:
+        """Rows without a value come last either way."""
+        back = sort.startswith("-")
+        found: list[Combinable] = []
+        for what in self.columns[sort.removeprefix("-")]:
+            match what:
+                case Names(field):
+                    found += [Lower(field), F(field)]
+                case str():
+                    found.append(F(what))
+                case _:
+                    found.append(what)
+        found.append(F(self.last))
+        return [one.desc(nulls_last=True) if back else one.asc(nulls_last=True) for one in found]
