@@ -88,7 +88,7 @@ def take_back(cast: Cast, lease: int, reason: str, payer: Payer | None = None) -
 
 
 def told(cast: Cast, browser_of) -> dict[str, str]:
-    """All reports of the month and of its busy day, as files."""
+    """All reports of the month and of its busy day, as files, without the head of the ledger: that goes on."""
     of_reader = {
         cast.olga: [
             "/usage/statement.csv?team=uni&",
@@ -106,7 +106,7 @@ def told(cast: Cast, browser_of) -> dict[str, str]:
             for period in (PERIOD, FEW_DAYS):
                 answer = browser.get(address + period)
                 assert answer.status_code == 200, address
-                found[f"{reader} {address}{period}"] = answer.content.decode()
+                found[f"{reader} {address}{period}"] = answer.content.decode().partition("\r\nhead\r\n")[0]
     return found
 
 
