@@ -282,11 +282,11 @@ ACCEPTED = {
 # Of what is inside a field.
 ACCEPTED_INSIDE = {
     "generations": "the name of a generation",
-    "variables": "a text, which needs quotes where it looks like something else",
+    "variables": "a text",
     "secrets": "the name of a secret, or name/key",
     "volumes": "{name: a volume, path: an absolute folder, which may be left out}",
     "secret_files": "{name: a secret, path: an absolute folder, which may be left out}",
-    "labels": "a text, which may be empty and needs quotes where it looks like something else",
+    "labels": "a text, which may be empty",
 }
 # Problems of a value's type, whose own value helps to see what is meant: 010, yes and 1:30 are easily taken for others.
 OF_TYPES = {"int_type", "int_from_float", "float_type", "finite_number", "bool_type", "string_type"}

@@ -151,7 +151,10 @@ def _fill(secret: Secret, values: Mapping[str, str]) -> None:
         raise Refused("A text must not contain zero bytes.", "value")
     for number, key in enumerate(values, start=1):
         if not is_key(key):  # which is not repeated: it may well be a text in the wrong place
-            raise Refused(f"Key {number} is none: letters, digits and any of - _ . (1 to 63).", "value")
+            raise Refused(
+                f"Key {number} has an invalid name. Accepted: 1 to 63 letters, digits and any of - _ .",
+                "value",
+            )
         if not values[key].strip("="):
             raise Refused(
                 f"The text of key {number} is = alone: is the key the beginning of a text?", "value"

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from scheduling.timetable.cron import Cron
-from scheduling.timetable.normal_form import normal_form
+from scheduling.timetable.normal_form import normal_form, rule_of
 from scheduling.timetable.repeats import Repeats
 from scheduling.timetable.walls import YEARS
 
@@ -66,8 +66,7 @@ class Timetable:
 
     @cached_property
     def rule(self) -> Cron | Repeats:
-        kind = Repeats if self.expression.startswith("R") else Cron
-        return kind(self.expression, self.zone)
+        return rule_of(self.expression, self.zone)
 
     def after(self, moment: datetime) -> datetime | None:
         """The first due moment later than `moment`; None when there is no more."""

@@ -116,8 +116,9 @@ def interval_of(parts: list[str], field: Field, step: int) -> str:
     """The repeating interval that steps of a field mean; "" where the other fields say more than that."""
     at = FIELDS.index(field)
     finer = parts[: min(at, 2)]
-    others = [part for part in parts[2:] if part != parts[at]] if at > 1 else parts[at + 1 :]
-    if not all(NUMBER.fullmatch(part) for part in finer) or any(part not in ("*", "1") for part in others):
+    others = {place: parts[place] for place in range(at + 1 if at < 2 else 2, len(parts)) if place != at}
+    wanted = {place: "1" if field is MONTH and place == 2 else "*" for place in others}
+    if others != wanted or not all(NUMBER.fullmatch(part) for part in finer):
         return ""
     minute, hour, *_ = [*map(int, finer), 0, 0]
     return f"R/{START}{hour:02}:{minute:02}/{field.period.format(step)}"

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from zoneinfo import ZoneInfo
 
+from scheduling.timetable.cron import Cron
 from scheduling.timetable.cron_fields import FIELDS, MONTHS, START, WEEKDAYS, Fault, fault_of_fields
+from scheduling.timetable.repeats import Repeats
 
 MACROS = {
     "@hourly": "0 * * * *",
@@ -54,9 +57,22 @@ def normal_form(expression: str) -> str:
             break
         instead = _tidy(fault.instead)
         fault = _fault_of(instead)
-    if fault is None:
+    if fault is None and _is_right(instead):
         raise ValueError(f'{first.message}. Write "{instead}" instead')
     raise ValueError(f"{first.message}. Accepted forms: {EXAMPLES}")
+
+
+def rule_of(expression: str, zone: ZoneInfo) -> Cron | Repeats:
+    """ValueError for what is neither."""
+    return (Repeats if expression.startswith("R") else Cron)(expression, zone)
+
+
+def _is_right(expression: str) -> bool:
+    try:
+        rule_of(expression, ZoneInfo("UTC"))
+    except ValueError:
+        return False
+    return True
 
 
 def _tidy(expression: str) -> str:
