@@ -241,7 +241,7 @@ def give_way(lab: World, session: Session) -> None:
 
 def be_drained(lab: World, session: Session) -> None:
     node = lab.cluster.nodes.get()
-    drain_node(actor=lab.people.olga, node=node, reason="fan")
+    drain_node(actor=lab.people.olga, node=node, reason="fan", mode="now")
     lab.carry_out()
     return_node(actor=lab.people.olga, node=node)
 
