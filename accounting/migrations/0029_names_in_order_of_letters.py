@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounting', '0027_heads'),
+        ('accounting', '0028_costs_in_millionths'),
     ]
 
     operations = [
