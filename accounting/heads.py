@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -129,10 +129,10 @@ def why_stopped(now: datetime) -> str:
     """Returns why nothing may be sealed now; empty if it may."""
     head = last_head()
     if head is None:
-        return "There are seals, but no heads." if LedgerSeal.objects.exists() else _not_published()
+        return "There are seals, but no heads." if LedgerSeal.objects.exists() else not_published()
     if now - head.at > LONGEST_PAUSE:
         return f"Nothing was sealed since {head.at:%Y-%m-%d %H:%M} UTC."
-    return _untrusted(head, signing.public_keys()) or _not_published()
+    return _untrusted(head, signing.public_keys()) or not_published()
 
 
 def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
@@ -141,8 +141,8 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
         return f"The signature of head {head.number} is not of its key."
     if signer and signer not in keys:
         return f"Head {head.number} is signed with a key that is not among FAIRLOT_SIGNING_KEYS."
-    if not signer and LedgerHead.objects.exclude(signer=b"").exists():
-        return f"Head {head.number} is not signed, and heads before it are."
+    if not signer and LedgerHead.objects.filter(number=head.number - 1).exclude(signer=b"").exists():
+        return f"Head {head.number} is not signed, and the one before it is."
     return ""
 
 
@@ -168,26 +168,7 @@ def was_resumed(now: datetime) -> bool:
     return LedgerHead.objects.filter(at__gte=now - RESUMED).exclude(reason="").exists()
 
 
-def published() -> list[Printed]:
-    """Returns the heads of FAIRLOT_HEADS_FILE that stand: one that was published again replaces all from it on."""
-    stands: list[Printed] = []
-    for line in _lines_published():
-        head = Printed.read(line)
-        while head and stands and stands[-1].number >= head.number:
-            stands.pop()
-        if head:
-            stands.append(head)
-    return stands
-
-
-def _lines_published() -> Iterator[str]:
-    path = settings.FAIRLOT_HEADS_FILE
-    if path and Path(path).exists():
-        with Path(path).open() as file:
-            yield from file
-
-
-def _not_published() -> str:
+def not_published() -> str:
     """Returns how the last head that was published differs from ours: then somebody cut off the end, or all of it."""
     last = _last_published()
     return differs(last) if last else ""
@@ -298,11 +279,6 @@ def _unnamed(named: Mapping[int, LedgerHead]) -> str | None:
         if book not in named or named[book].seal != number:
             return f"{name_of(book)}, seal {number}: no head names it"
     return None
-
-
-def first_unpublished() -> str | None:
-    """Returns the first head of FAIRLOT_HEADS_FILE that is not among ours."""
-    return next(filter(None, map(differs, published())), None)
 
 
 def resumed() -> list[LedgerHead]:
