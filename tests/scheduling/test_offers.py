@@ -1,0 +1,56 @@
+"""Nodes as a cluster shows them are written down one by one, whatever is wrong with one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduling.actions import offers as actions
+from scheduling.actions.offers import apply_offers
+from scheduling.backends.base import Offer
+from scheduling.models import Cluster, Node
+from tests.scheduling.world import World, world
+
+
+@pytest.fixture
+def lab(db: None) -> World:
+    return world(v100=4)
+
+
+def offer(host: str, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> Offer:
+    return Offer(host, "nvidia.com/gpu", product, "", gpus, 0, 0, is_up=True, why_not="")
+
+
+def seen(lab: World) -> dict[str, tuple[int, str]]:
+    return {node.name: (node.gpus, node.state) for node in Node.objects.filter(cluster=lab.cluster)}
+
+
+def test_what_is_there_is_found_once_and_what_is_gone_leaves(lab: World) -> None:
+    assert apply_offers(cluster_id=lab.cluster.pk, offers=[offer("a"), offer("b", gpus=4)])
+    assert seen(lab) == {"a": (8, "ready"), "b": (4, "ready")}
+    assert not apply_offers(cluster_id=lab.cluster.pk, offers=[offer("a"), offer("b", gpus=4)])
+    assert apply_offers(cluster_id=lab.cluster.pk, offers=[offer("b", gpus=4)])
+    assert seen(lab) == {"b": (4, "ready")}
+    assert apply_offers(cluster_id=lab.cluster.pk, offers=[])
+    assert seen(lab) == {}
+
+
+@pytest.mark.parametrize("part", ["_shown", "_generation"])
+def test_a_node_that_cannot_be_written_down_holds_up_no_other(
+    lab: World, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    apply_offers(cluster_id=lab.cluster.pk, offers=[offer("gone"), offer("odd", "ODD-1")])
+    real = getattr(actions, part)
+
+    def stumbles(asked: Any, *rest: Any) -> Any:
+        if "ODD-1" in (asked, getattr(asked, "product", "")):
+            raise ZeroDivisionError
+        return real(asked, *rest)
+
+    monkeypatch.setattr(actions, part, stumbles)
+    apply_offers(
+        cluster_id=lab.cluster.pk, offers=[offer("a"), offer("odd", "ODD-1", gpus=2), *map(offer, "bcdef")]
+    )
+    assert seen(lab) == dict.fromkeys("abcdef", (8, "ready")) | {"odd": (8, "ready")}
+    assert "ZeroDivisionError" in Cluster.objects.get(pk=lab.cluster.pk).failure
