@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from decimal import Decimal
 
 WHOLE = re.compile(r"[-+]?[0-9]{1,19}")
@@ -15,6 +16,14 @@ def read_whole(text: str) -> int | None:
     """The whole number that `text` is, blanks around it left out; None for anything else."""
     text = text.strip(" ")
     return int(text) if WHOLE.fullmatch(text) else None
+
+
+def whole_argument(text: str) -> int:
+    """The whole number that an argument of a command is."""
+    number = read_whole(text)
+    if number is None:
+        raise ArgumentTypeError(f"{text!r} is not {IN_WORDS}")
+    return number
 
 
 def read_decimal(text: str) -> Decimal | None:

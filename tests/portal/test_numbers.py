@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 from django.http import QueryDict
 from django.test import Client
 from pydantic import BaseModel, ValidationError
@@ -206,3 +207,9 @@ def test_a_setting_that_is_no_switch_stops_the_start(monkeypatch: pytest.MonkeyP
     for text, value in {"True": True, "1": True, "off": False, "": False}.items():
         monkeypatch.setenv("DEBUG", text)
         assert env.bool("DEBUG", False) is value
+
+
+@pytest.mark.parametrize("text", [text for text in NO_WHOLE if text])
+def test_a_command_has_whole_numbers_in_ascii(text: str) -> None:
+    with pytest.raises(CommandError, match="whole number in the digits 0 to 9"):
+        call_command("import_trace", "trace.csv", "--name", "x", f"--nodes={text}")

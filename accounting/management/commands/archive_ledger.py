@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounting.archive import archivable_before, archive_month, bring_back_month
 from accounting.clock import now_from_database
 from accounting.errors import Refused
+from accounting.numbers import whole_argument
 
 # A quarter and what was just before it: limits of the past are told from single bills.
 FEWEST = 4
@@ -27,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("folder", type=Path)
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument(
-            "--keep-months", type=int, metavar="N", help="whole months that stay besides this one"
+            "--keep-months", type=whole_argument, metavar="N", help="whole months that stay besides this one"
         )
         what.add_argument(
             "--bring-back", type=_month, metavar="YYYY-MM", help="the last month that was archived"

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounting.clock import now_from_database
 from accounting.errors import Refused
+from accounting.numbers import whole_argument
 from scheduling.actions import close_hours, import_history
 from scheduling.actions.imports import PastCluster, hours_to_close, imported_before
 from scheduling.models import Cluster
@@ -27,8 +28,8 @@ class Command(BaseCommand):
             "path", type=Path, help="CSV with the columns job_id, user, num_gpu, submit_time and duration."
         )
         parser.add_argument("--name", default="", help="Of the cluster and the team; else the file's.")
-        parser.add_argument("--nodes", type=int, default=64)
-        parser.add_argument("--gpus-per-node", type=int, default=8)
+        parser.add_argument("--nodes", type=whole_argument, default=64)
+        parser.add_argument("--gpus-per-node", type=whole_argument, default=8)
         parser.add_argument("--generation", default="P100", help="Made if there is none of this name.")
         parser.add_argument("--begins", help="A full hour, as 2026-05-01T00:00Z; else so that it ends now.")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from accounting.numbers import whole_argument
 from scheduling.actions.rounds import decisions_equal, redraw
 from scheduling.models import Round
 
@@ -14,7 +15,7 @@ class Command(BaseCommand):
     help = "Draws a round again from its stored snapshot and seed, and compares."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("number", type=int)
+        parser.add_argument("number", type=whole_argument)
         parser.add_argument("--cluster", help="Name; needed when there are several.")
 
     def handle(self, *args: Any, number: int, cluster: str | None, **options: Any) -> None:
