@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairshare.simulator.causes import Blame, Late, Timeline, blame
+from fairshare.simulator.causes import Blame, Late, Received, Timeline, blame
 from fairshare.simulator.model import Fate
 from fairshare.simulator.past import Cause, Past, PastJob
 from fairshare.simulator.private import Purchase, fits, replay
@@ -95,12 +95,12 @@ class Analysis:
             if not job.carried and (one := self._late(job, fate))
         ]
         judged = [job for job in jobs if not job.carried]
-        found = zip(late, blame(self._timeline, late), strict=True)
+        found = zip(
+            late, blame(self._timeline, late, Received.of(own, jobs, fates, self._worth(tenant))), strict=True
+        )
         return Findings(
             anomalies=tuple(
-                _anomaly(one, why)
-                for one, why in found
-                if not self._is_tolerated(one.job, one.fate, one.seconds - why.own_order)
+                _anomaly(one, why) for one, why in found if one.seconds - why.own_order > one.tolerated
             ),
             gpus=tuple(self.purchase.gpus[tenant].tolist()),
             judged=len(judged),
@@ -109,6 +109,11 @@ class Analysis:
             too_large=len(own) - len(jobs),
             apart=len(self._of_tenant[tenant]) - len(own),
         )
+
+    def _worth(self, tenant: int) -> float:
+        bought = self.purchase.gpus
+        exact = self.past.parts[tenant] * float(bought.sum())
+        return min(1.0, exact / float(bought[tenant].sum() or 1))
 
     def _late(self, job: PastJob, fate: Fate) -> Late | None:
         """The job with what it lost, if that is more than tolerated."""
@@ -121,13 +126,11 @@ class Analysis:
         ended_late = 0.0
         if _has_an_end(job) and job.ended is not None and fate.finish is not None:
             ended_late = job.ended - fate.finish
-        if self._is_tolerated(job, fate, max(begun_late, ended_late)):
+        alone = (fate.finish if fate.finish is not None else fate.first_start) - job.arrival
+        tolerated = self.tolerance.of(alone)
+        if max(begun_late, ended_late) <= tolerated:
             return None
-        return Late(job, fate, start, max(begun_late, ended_late), ended_late > begun_late)
-
-    def _is_tolerated(self, job: PastJob, fate: Fate, late: float) -> bool:
-        until = fate.finish if fate.finish is not None else fate.first_start or 0.0
-        return late <= self.tolerance.of(until - job.arrival)
+        return Late(job, fate, start, max(begun_late, ended_late), ended_late > begun_late, tolerated)
 
 
 def _has_an_end(job: PastJob) -> bool:

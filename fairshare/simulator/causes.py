@@ -37,6 +37,7 @@ class Late:
     start: float | None
     seconds: float
     at_end: bool
+    tolerated: float  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,43 @@ class Timeline:
         return self.past.jobs[key[0]].turns[key[1]]
 
 
-def blame(timeline: Timeline, late: Sequence[Late]) -> list[Blame]:
+@dataclass(frozen=True, slots=True)
+class Received:
+    """GPU-seconds that a tenant had received until any moment, on the shared cluster by all of its jobs, and alone."""
+
+    shared: tuple[Floats, Floats]  # moments, and how much until then
+    alone: tuple[Floats, Floats]
+    worth: float  # of what it bought, in whole GPUs, the part that its tickets are worth
+
+    @classmethod
+    def of(
+        cls, everything: Sequence[PastJob], jobs: Sequence[PastJob], fates: Sequence[Fate], worth: float
+    ) -> Received:
+        pairs = list(zip(jobs, fates, strict=True))
+        return cls(
+            _running_total([(turn.begins, turn.ends, job.gpus) for job in everything for turn in job.turns]),
+            _running_total(
+                [(span.begins, span.ends, job.gpus) for job, fate in pairs for span in fate.spans]
+            ),
+            worth,
+        )
+
+    def behind(self, moment: float) -> float:
+        alone = np.interp(moment, *self.alone) * self.worth
+        return float(alone - np.interp(moment, *self.shared))
+
+
+def _running_total(held: Sequence[tuple[float, float, int]]) -> tuple[Floats, Floats]:
+    if not held:
+        return np.zeros(1), np.zeros(1)
+    begins, ends, gpus = np.array(held, dtype=np.float64).T
+    moments, place = np.unique(np.concatenate([begins, ends]), return_inverse=True)
+    change = np.zeros(len(moments))
+    np.add.at(change, place, np.concatenate([gpus, -gpus]))
+    return moments, np.concatenate([[0.0], np.cumsum(np.cumsum(change)[:-1] * np.diff(moments))])
+
+
+def blame(timeline: Timeline, late: Sequence[Late], received: Received) -> list[Blame]:
     """Of each late job of one tenant, in their order."""
     steps = sorted((moment, i, lasts) for i, one in enumerate(late) for moment, lasts in _steps(one))
     causes: list[dict[Cause, float]] = [_beside_waiting(one) for one in late]
@@ -162,7 +199,9 @@ def blame(timeline: Timeline, late: Sequence[Late]) -> list[Blame]:
     timeline.rewind()
     for moment, i, lasts in steps:
         timeline.go_to(moment)
-        cause, keys = why_waiting(timeline, late[i], moment)
+        owned = int(timeline.bought[late[i].job.tenant].sum())
+        is_behind = received.behind(moment) > late[i].tolerated * owned
+        cause, keys = why_waiting(timeline, late[i], moment, is_behind=is_behind)
         if cause is None:
             own_order[i] += 0.0 if _would_wait(late[i].fate, moment) else lasts
             continue
@@ -244,11 +283,14 @@ def _beside_waiting(late: Late) -> dict[Cause, float]:
     return found
 
 
-def why_waiting(timeline: Timeline, late: Late, moment: float) -> tuple[Cause | None, Sequence[Key]]:
+def why_waiting(
+    timeline: Timeline, late: Late, moment: float, *, is_behind: bool
+) -> tuple[Cause | None, Sequence[Key]]:
     """The cause at a moment at which the timeline is, and the turns that were in the job's way.
 
-    None: its tenant had its share, now or on average lately, and only the order among its own jobs of equal priority
-    kept it waiting.
+    `is_behind`: its tenant had received less by then than alone, by more than its private cluster has in the time by
+    which a job may be late. None: it had not, and had its share, now or on average
+    lately, so that only the order among its own jobs of equal priority kept this one waiting.
     """
     job = late.job
     held_back = [one.cause for one in job.held_back if one.begins <= moment < one.ends]
@@ -271,7 +313,7 @@ def why_waiting(timeline: Timeline, late: Late, moment: float) -> tuple[Cause | 
     claimed, beyond = _within_limits(timeline, job, allowed, moment, leaves_idle=True)
     if held_back or (allowed and not claimed):
         return Cause.IDLE_LIMIT, beyond
-    return _others_or_own(timeline, late, claimed, free)
+    return _others_or_own(timeline, late, claimed, free, is_behind=is_behind)
 
 
 def _could_hold(timeline: Timeline, job: PastJob, k: int) -> bool:
@@ -313,7 +355,7 @@ def _on_broken_nodes(timeline: Timeline, gpus: int, k: int, free: Ints) -> list[
 
 
 def _others_or_own(
-    timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints
+    timeline: Timeline, late: Late, kinds: Sequence[int], free: Ints, *, is_behind: bool
 ) -> tuple[Cause | None, Sequence[Key]]:
     """All is held or away: did others hold more than theirs, while its tenant had not its own?"""
     job, tenant, away = late.job, late.job.tenant, False
@@ -341,7 +383,8 @@ def _others_or_own(
         return Cause.HARDWARE, ()
     own = [key for k in kinds for key in timeline.turns[tenant, k]]
     if own:
-        return (None if _is_order_alone(timeline, job, kinds, own) else Cause.PRIORITY), own
+        is_order = not is_behind and _is_order_alone(timeline, job, kinds, own)
+        return (None if is_order else Cause.PRIORITY), own
     then = timeline.bought_at(late.fate.first_start or 0.0)
     shrunk = any(timeline.bought[tenant, k] < then[tenant, k] for k in kinds)
     return Cause.HARDWARE if shrunk else Cause.UNEXPLAINED, ()

@@ -112,6 +112,21 @@ def test_of_who_waited_for_own_jobs_and_for_others_only_the_rest_is_told() -> No
     assert [cause for cause, _ in found.causes] == [Cause.OVER_BORROWING]
 
 
+def test_whose_team_is_behind_waits_for_own_jobs_because_of_what_came_before() -> None:
+    """A held all for four hours; B then works off what had piled up, one job after the other."""
+    jobs = [
+        job(1, A, 0, turn(0, 4 * HOUR, 0, 1), workers=2),
+        job(2, B, 0, turn(4 * HOUR, 5 * HOUR, 1)),
+        job(3, B, HOUR, turn(5 * HOUR, 6 * HOUR, 1)),
+        job(4, A, 4 * HOUR, turn(4 * HOUR, 6 * HOUR, 0)),
+    ]
+    (_, found) = analyse(past(jobs))
+    assert [(one.key, one.late, one.cause) for one in found.anomalies] == [
+        (2, 4 * HOUR, Cause.OVER_BORROWING),
+        (3, 4 * HOUR, Cause.OVER_BORROWING),
+    ]
+
+
 @pytest.mark.parametrize(("load", "rate"), FALSE_RATES)
 def test_of_what_was_shared_without_a_fault_no_more_is_found_than_the_page_says(
     load: float, rate: float
@@ -443,7 +458,7 @@ def test_where_everybody_had_what_it_would_have_alone_there_is_no_anomaly(found:
 
 
 @settings(max_examples=15, deadline=None)
-@given(wanted, st.integers(600, 20_000))
+@given(wanted, st.integers(1200, 20_000))
 def test_who_is_served_later_than_alone_is_found_with_the_same_findings_again(found: Past, by: int) -> None:
     history = apart(found)
     moved = tuple(_later(one, float(by)) if one.tenant == A else one for one in history.jobs)
@@ -453,7 +468,8 @@ def test_who_is_served_later_than_alone_is_found_with_the_same_findings_again(fo
     assert findings[B].anomalies == ()
     assert {one.key for one in findings[A].anomalies} == {one.key for one in moved if one.tenant == A}
     for one in findings[A].anomalies:
-        assert one.late == pytest.approx(by)
+        # Some of it may have been its place among own jobs, by as little as its team was behind then.
+        assert by - 300 - by / 12 <= one.late <= by + 1e-6
         assert sum(seconds for _, seconds in one.causes) >= 0
 
 
