@@ -110,20 +110,35 @@ def told(cast: Cast, browser_of) -> dict[str, str]:
     return found
 
 
+def without_jobs_of_corrections(text: str) -> list[str]:
+    """What is archived says no more of which job a correction took back, from whom and from which transactions.
+
+    Nor is the signed head the same: archiving seals.
+    """
+    head, found, rest = text.partition("corrections\r\ncorrection,")
+    return without_heads(head + (rest.partition("\r\n\r\n")[2] if found else ""))
+
+
+def without_heads(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("head:")]
+
+
 def test_all_reports_say_the_same_before_it_is_archived_afterwards_and_when_it_is_back(
     may: Cast, browser_of, tmp_path: Path
 ) -> None:
     before = told(may, browser_of)
     statement = before[f"alice /usage/statement.csv?team=astro&{PERIOD}"]
-    for said in ("A100, by class", "before it was settled", "after it was settled", "EUR", "USD"):
+    for said in ("A100,Owned", "before it was settled", "after it was settled", "EUR", "USD"):
         assert said in statement
     archive_month(actor=None, month=MAY, folder=tmp_path)
     afterwards = told(may, browser_of)
     for report, text in before.items():
-        assert afterwards[report].splitlines() == text.splitlines(), report
+        assert without_jobs_of_corrections(afterwards[report]) == without_jobs_of_corrections(text), report
     call_command("verify_ledger")
     bring_back_month(actor=None, month=MAY, folder=tmp_path)
-    assert told(may, browser_of) == before
+    back = told(may, browser_of)
+    for report, text in before.items():
+        assert without_heads(back[report]) == without_heads(text), report
     assert not ArchivedHour.objects.exists()
     call_command("verify_ledger")
 
