@@ -43,7 +43,7 @@ NO_ROUND = {
         "cluster.create", "cluster.detach", "generation.create", "generation.delete", "tenant.create",
         "tenant.delete", "user.create",
     },
-    "it is of the past": {"cluster.import", "ledger.archive", "ledger.bring_back"},
+    "it is of the past": {"cluster.import", "ledger.archive", "ledger.bring_back", "ledger.resume_sealing"},
     "what it grants or takes back has a verb of its own": {
         "request.approve", "request.ask", "request.decline", "request.end", "request.overdue", "request.withdraw",
     },
