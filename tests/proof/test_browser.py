@@ -129,6 +129,26 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
     assert wrong == {}
 
 
+def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: People) -> None:
+    page = people.sign_in("ada").page
+    page.goto("/admin/tenants/astro/")
+    page.locator("#amount").fill("much")
+    page.get_by_role("button", name="Set budget").click()
+    wrong = page.locator("#amount")
+    expect(wrong).to_be_focused()
+    expect(wrong).to_be_in_viewport()
+    expect(wrong).to_have_attribute("aria-describedby", "refusal")
+    expect(page.locator("form:has(#amount) #refusal")).to_be_visible()
+
+    page.goto("/admin/settings/")
+    page.get_by_role("button", name="Save").last.click()
+    answer = page.locator("form [data-message]")
+    expect(answer).to_be_focused()
+    expect(answer).to_be_in_viewport()
+    expect(page.locator(".messages [data-message]")).to_have_count(0)
+    people.complaints[:] = [said for said in people.complaints if "422" not in said]
+
+
 def test_the_keyboard_is_enough(people: People) -> None:
     page = people.sign_in("bob").page
     page.goto("/")
