@@ -7,8 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from accounting.models import Membership
-from accounting.models.tenants import has_role
+from accounting.permissions import may_somewhere
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:
@@ -17,4 +16,4 @@ def reader(request: HttpRequest) -> dict[str, Any]:
 
 
 def may_submit(user: Any) -> bool:
-    return user is not None and has_role(user, Membership.Role.MEMBER)
+    return user is not None and may_somewhere(user, "job.submit")

@@ -23,7 +23,7 @@ from accounting.models.budgets import new_nonce
 from accounting.outgoing import NotReachable, check_url
 from accounting.past_budgets import amount_at
 from accounting.periods import period_of
-from accounting.permissions import require_admin
+from accounting.permissions import may, require
 from accounting.spending import Held, money_spent
 from accounting.tariff import MICROSECOND
 from accounting.wording import fixed
@@ -44,14 +44,19 @@ def set_budget(
     by_forecast: bool = True,
     webhook_url: str = "",
 ) -> Budget:
-    """What a tenant means to spend in each such period; set again, it gets another amount."""
-    require_admin(actor)
+    """What a tenant means to spend in each such period; set again, it gets another amount.
+
+    A manager's is at most that of any tenant above it in the same period.
+    """
+    require(actor, "budget.set", tenant)
     if period not in Budget.Period.values:
         raise Refused(f"A period is one of {', '.join(Budget.Period.values)}.", "period")
     if not Decimal(amount).is_finite() or amount <= 0:
         raise Refused("A budget is more than zero.", "amount")
     if not 1 <= len(percentages) <= MOST_PERCENTAGES or not all(1 <= one <= 999 for one in percentages):
         raise Refused(f"Give 1 to {MOST_PERCENTAGES} percentages from 1 to 999.", "percentages")
+    if actor is not None and not may(actor, "budget.set"):
+        _check_above(actor, tenant, period, Decimal(amount))
     url = webhook_url.strip()
     if url:
         try:
@@ -73,10 +78,21 @@ def set_budget(
     return budget
 
 
+def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:
+    """Refused for more than the smallest budget above; its amount is told to who manages there."""
+    above = Budget.objects.in_force().filter(tenant__in=tenant.lineage, period=period).exclude(tenant=tenant)
+    least = above.select_related("tenant").order_by("amount", "pk").first()
+    if least is None or amount <= least.amount:
+        return
+    known = may(actor, "team.read", least.tenant)
+    whose = f"the {least.amount.normalize():f} of {least.tenant}" if known else "that of a team above"
+    raise Refused(f"A budget of a {period} is at most {whose}.", "amount")
+
+
 @transaction.atomic(durable=True)
 def remove_budget(*, actor: User | None, budget: Budget) -> None:
     """What was warned of stays, lest it be warned of again, and so does what is still to be sent."""
-    require_admin(actor)
+    require(actor, "budget.set", budget.tenant)
     in_force = Budget.objects.in_force().select_for_update(of=("self",)).select_related("tenant")
     held = in_force.filter(pk=budget.pk).first()
     if held is None:

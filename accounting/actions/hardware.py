@@ -15,7 +15,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
 from accounting.months import first_of_month
-from accounting.permissions import require_admin, require_operator
+from accounting.permissions import require
 from accounting.tariff import HOUR
 
 
@@ -23,7 +23,7 @@ from accounting.tariff import HOUR
 def create_generation(
     *, actor: User | None, name: str, description: str = "", memory_gib: int = 0
 ) -> Generation:
-    require_admin(actor)
+    require(actor, "price.set")
     generation = Generation(name=name, description=description, memory_gib=memory_gib)
     return create_generation_within(actor=actor, generation=generation)
 
@@ -44,7 +44,7 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
 @transaction.atomic(durable=True)
 def delete_generation(*, actor: User | None, generation: Generation) -> None:
     """Removes a generation, with its prices, that no node, job, quota or booking refers to."""
-    require_admin(actor)
+    require(actor, "price.set")
     generation = _locked(generation)
     before = {"name": generation.name, "prices": generation.prices.count()}
     audit.record(actor=actor, verb="generation.delete", target=generation, before=before)
@@ -56,7 +56,7 @@ def delete_generation(*, actor: User | None, generation: Generation) -> None:
 @transaction.atomic(durable=True)
 def set_weight(*, actor: User | None, generation: Generation, weight: Decimal) -> Generation:
     """For how many GPU-hours one of this generation counts where tenants are compared; for the past, too."""
-    require_operator(actor)
+    require(actor, "weight.set")
     generation = _locked(generation)
     before, generation.weight = generation.weight, weight
     check_fields(generation, "weight")
@@ -91,7 +91,7 @@ def set_price(
     Ends the price that runs then, or replaces it when it begins at that very moment. Refused when time
     after `since` is booked already: prices never change the past.
     """
-    require_admin(actor)
+    require(actor, "price.set")
     generation = _locked(generation)  # bookings of this generation wait, or are done by now
     since = since or now_from_database()
     if since.tzinfo is None:

@@ -10,7 +10,7 @@ from accounting import audit, heads
 from accounting.errors import Refused
 from accounting.ledger import Payer, correct_trade, correct_usage
 from accounting.models import LedgerHead, LedgerTransaction, UsageSegment, User
-from accounting.permissions import require_admin
+from accounting.permissions import require
 
 REASON = LedgerHead._meta.get_field("reason").max_length or 0
 
@@ -18,7 +18,7 @@ REASON = LedgerHead._meta.get_field("reason").max_length or 0
 @database.atomic(durable=True)
 def take_back_trade(*, actor: User | None, trade: LedgerTransaction, reason: str) -> LedgerTransaction:
     """Books the reverse of a trade."""
-    require_admin(actor)
+    require(actor, "ledger.correct")
     correction = correct_trade(actor=actor, trade=trade, reason=reason)
     audit.record(
         actor=actor,
@@ -34,7 +34,7 @@ def take_back_usage(
     *, actor: User | None, segments: Sequence[UsageSegment], reason: str, payer: Payer | None = None
 ) -> list[LedgerTransaction]:
     """Takes segments back, which then count in no report; with a `payer` they are booked anew as that one's."""
-    require_admin(actor)
+    require(actor, "ledger.correct")
     booked = correct_usage(actor=actor, segments=segments, reason=reason, payer=payer)
     for one in booked:
         audit.record(actor=actor, verb="ledger.correct", target=one, after=_told(segments, reason, payer))
@@ -47,7 +47,7 @@ def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
     The reason stands in the head that this makes, and in what `verify_ledger` prints. It brings back no seal that is
     gone: the book that lost one stays as it is until the seals are restored.
     """
-    require_admin(actor)
+    require(actor, "ledger.correct")
     reason = reason.strip()
     if not 0 < len(reason) <= REASON:
         raise Refused(f"Say why in at most {REASON} characters.", "reason")

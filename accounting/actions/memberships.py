@@ -1,4 +1,4 @@
-"""Who belongs to a tenant. Admins decide who; managers decide roles and tickets inside their own tenant."""
+"""Who belongs to a tenant: admins decide, and managers of the tenant or of one above it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accounting.actions.checks import refused_if_taken
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
-from accounting.permissions import require_admin, require_manager
+from accounting.permissions import require
 
 
 @transaction.atomic(durable=True)
@@ -23,9 +23,24 @@ def add_member(
     role: str = Membership.Role.MEMBER,
     tickets: int = 100,
 ) -> Membership:
-    require_admin(actor)
+    require(actor, "member.change", tenant)
     membership = Membership(user=user, tenant=tenant, role=role, tickets=tickets)
     return add_within(actor=actor, membership=membership)
+
+
+def find_user(name: str) -> User:
+    """The active user of exactly this user name or e-mail address; Refused where there is none, or several.
+
+    Who may add members need not see who else is there.
+    """
+    name = name.strip()
+    active = User.objects.filter(is_active=True)
+    found = list(active.filter(username=name)) or list(active.filter(email__iexact=name)[:2] if name else [])
+    if not found:
+        raise Refused("No user has exactly this user name or e-mail address.", "user")
+    if len(found) > 1:
+        raise Refused("Several users have this e-mail address; give the user name.", "user")
+    return found[0]
 
 
 def add_within(*, actor: User | None, membership: Membership) -> Membership:
@@ -53,7 +68,7 @@ def change_membership(
     tickets: int | None = None,
 ) -> Membership:
     """Changes what is given; None stays."""
-    require_manager(actor, membership.tenant)
+    require(actor, "member.change", membership.tenant)
     membership = _locked(membership)
     before = _told(membership)
     membership.role = role if role is not None else membership.role
@@ -79,7 +94,7 @@ def remove_member(*, actor: User | None, membership: Membership) -> None:
 
 def remove_within(*, actor: User | None, membership: Membership) -> None:
     """The same inside a transaction of the caller's."""
-    require_admin(actor)
+    require(actor, "member.change", membership.tenant)
     membership = _locked(membership)
     audit.record(
         actor=actor,

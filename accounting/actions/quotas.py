@@ -12,7 +12,7 @@ from accounting.actions.checks import check_fields
 from accounting.errors import Refused
 from accounting.models import Generation, Quota, Request, Tenant, User
 from accounting.models.requests import limit_target
-from accounting.permissions import require_admin
+from accounting.permissions import require
 
 LONGEST_DAYS = 366
 
@@ -35,7 +35,7 @@ def set_quota(
 
     Of GPU-hours and money a calendar month unless `period` says otherwise.
     """
-    require_admin(actor)
+    require(actor, "quota.set")
     quota = limit_of(
         tenant,
         kind=kind,
@@ -143,7 +143,7 @@ def find(quota: Quota) -> Quota | None:
 
 @transaction.atomic(durable=True)
 def remove_quota(*, actor: User | None, quota: Quota) -> None:
-    require_admin(actor)
+    require(actor, "quota.set")
     lock_limits_of(quota.tenant)
     found = Quota.objects.select_for_update(of=("self",)).select_related("tenant", "generation")
     held = found.filter(pk=quota.pk).first()

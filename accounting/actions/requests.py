@@ -14,7 +14,7 @@ from accounting.actions import grants
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Quota, Request, Tenant, User
-from accounting.permissions import require_manager, require_operator
+from accounting.permissions import require
 from accounting.request_letters import text_of
 
 NOTHING: Mapping[str, Any] = {}
@@ -35,7 +35,7 @@ def ask(
     extends: Request | None = None,
 ) -> Request:
     """A manager asks; `wanted` is checked as if it were granted now. Operators are told by mail."""
-    require_manager(actor, tenant)
+    require(actor, "request.ask", tenant)
     if tenant.archived_at:
         raise Refused(f"{tenant} is archived.")
     if kind not in Request.Kind.values:
@@ -68,7 +68,7 @@ def ask(
 @transaction.atomic(durable=True)
 def withdraw_request(*, actor: User, request: Request) -> Request:
     """Takes back what nobody has answered yet."""
-    require_manager(actor, request.tenant)
+    require(actor, "request.ask", request.tenant)
     held = _open(request)
     held.state, held.decided_by, held.decided_at = Request.State.WITHDRAWN, actor, now_from_database()
     held.save(update_fields=["state", "decided_by", "decided_at"])
@@ -79,7 +79,7 @@ def withdraw_request(*, actor: User, request: Request) -> Request:
 @transaction.atomic(durable=True)
 def decline_request(*, actor: User | None, request: Request, answer: str) -> Request:
     """Says no, with the reason."""
-    require_operator(actor)
+    require(actor, "request.answer")
     _check_text(answer, "answer", "Say why not.")
     held = _open(request)
     _decide(held, actor, Request.State.DECLINED, answer)
@@ -95,7 +95,7 @@ def approve_within(
     *, actor: User | None, request: Request, answer: str, granted: Mapping[str, Any], until: datetime | None
 ) -> Request:
     """Says yes, to what was asked or to what the operator makes of it, and sets it; in the caller's transaction."""
-    require_operator(actor)
+    require(actor, "request.answer")
     if len(answer) > LONGEST_TEXT:
         raise Refused(f"At most {LONGEST_TEXT} characters.", "answer")
     # Before the request's own row, as whoever ends a grant of the tenant does.

@@ -11,14 +11,14 @@ from accounting.actions.checks import check_fields, check_name, refused_if_refer
 from accounting.errors import Refused
 from accounting.models import BudgetWarning, Request, Tenant, User, WebhookCall
 from accounting.models.requests import TICKETS, team_target
-from accounting.permissions import require_admin
+from accounting.permissions import require
 from accounting.wording import fixed
 
 
 @transaction.atomic(durable=True)
 def create_tenant(*, actor: User | None, name: str, parent: Tenant | None, tickets: int = 100) -> Tenant:
     """Makes a team below `parent`; None makes a root, which takes its share from all other roots."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     return create_within(actor=actor, name=name, parent=parent, tickets=tickets)
 
 
@@ -42,7 +42,7 @@ def create_within(*, actor: User | None, name: str, parent: Tenant | None, ticke
 @transaction.atomic(durable=True)
 def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
     """Its address (slug) stays, so that links go on working."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     tenant = _locked(tenant)
     before, tenant.name = tenant.name, name.strip()
     _check_name(tenant)
@@ -62,7 +62,7 @@ def rename_tenant(*, actor: User | None, tenant: Tenant, name: str) -> Tenant:
 @transaction.atomic(durable=True)
 def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) -> Tenant:
     """Puts a tenant with all below it under `parent`; None makes it a root."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     # The whole tree is held, so that two moves at once cannot make a circle.
     list(Tenant.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
     # Read again: who was made while we waited for the locks was not among the rows that we asked for.
@@ -92,7 +92,7 @@ def move_tenant(*, actor: User | None, tenant: Tenant, parent: Tenant | None) ->
 @transaction.atomic(durable=True)
 def archive_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
     """Takes it out of use and keeps its history."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     return archive_within(actor=actor, tenant=tenant)
 
 
@@ -114,7 +114,7 @@ def archive_within(*, actor: User | None, tenant: Tenant) -> Tenant:
 @transaction.atomic(durable=True)
 def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
     """Takes an archived tenant back into use."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     parent = _locked(tenant.parent) if tenant.parent else None
     tenant = _locked(tenant)
     if tenant.archived_at is None:
@@ -131,7 +131,7 @@ def restore_tenant(*, actor: User | None, tenant: Tenant) -> Tenant:
 @transaction.atomic(durable=True)
 def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
     """Removes a tenant that nothing refers to: no tenant, member, quota, budget, job or booking. Else archive it."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     tenant = _locked(tenant)
     audit.record(
         actor=actor,
@@ -151,7 +151,7 @@ def delete_tenant(*, actor: User | None, tenant: Tenant) -> None:
 @transaction.atomic(durable=True)
 def set_tickets(*, actor: User | None, tenant: Tenant, tickets: int) -> Tenant:
     """Sets a tenant's weight among its siblings."""
-    require_admin(actor)
+    require(actor, "tenant.change")
     tenant = set_tickets_within(actor=actor, tenant=tenant, tickets=tickets)
     Request.objects.overtake(TICKETS, tenant=tenant)
     return tenant

@@ -15,7 +15,7 @@ from accounting import audit
 from accounting.actions.checks import check_fields, check_name, refused_if_taken
 from accounting.errors import NotAllowed, Refused
 from accounting.models import User
-from accounting.permissions import require_admin
+from accounting.permissions import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def create_user(
     email: str = "",
 ) -> Credentials:
     """Without `password` makes a random one."""
-    require_admin(actor)
+    require(actor, "user.change")
     user = User(
         username=username,
         portal_role=portal_role,
@@ -73,7 +73,7 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
 
 @transaction.atomic(durable=True)
 def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User:
-    require_admin(actor)
+    require(actor, "user.change")
     if portal_role not in User.PortalRole.values:
         raise Refused(f"A portal role is one of {', '.join(User.PortalRole.values)}.", "portal_role")
     user = _locked_with_admins(user)
@@ -99,7 +99,7 @@ def deactivate_user(*, actor: User | None, user: User) -> User:
 
 def deactivate_within(*, actor: User | None, user: User) -> User:
     """The same inside a transaction of the caller's."""
-    require_admin(actor)
+    require(actor, "user.change")
     user = _locked_with_admins(user)
     if not user.is_active:
         raise Refused(f"{user} is deactivated already.")
@@ -112,7 +112,7 @@ def deactivate_within(*, actor: User | None, user: User) -> User:
 
 @transaction.atomic(durable=True)
 def reactivate_user(*, actor: User | None, user: User) -> User:
-    require_admin(actor)
+    require(actor, "user.change")
     user = _locked_with_admins(user)
     if user.is_active:
         raise Refused(f"{user} is active.")
@@ -135,7 +135,7 @@ def reset_password(
     `shut_out` ends, in the same transaction, what else opens doors in the user's name, and tells how many
     of what it ended; that goes into the audit trail.
     """
-    require_admin(actor)
+    require(actor, "user.change")
     user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
     password = _give_password(user, password)
     user.save(update_fields=["password"])

@@ -34,7 +34,7 @@ from django.urls import reverse
 from accounting import audit
 from accounting.errors import Refused
 from accounting.models import User
-from accounting.permissions import require_admin
+from accounting.permissions import require
 from portal.addresses import network_of
 from portal.models import PasswordTries
 
@@ -163,7 +163,7 @@ def locks() -> list[Lock]:
 @transaction.atomic(durable=True)
 def lift(*, actor: User, pk: int) -> None:
     """Lifts one lock: for a user every limit of this user's, for a network its own. Refused if it has ended."""
-    require_admin(actor)
+    require(actor, "user.change")
     row = _locked().filter(pk=pk).first()
     if row is None:
         raise Refused("This lock has ended already.")

@@ -9,15 +9,24 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 
+from accounting.permissions import may
+
 View = Callable[..., HttpResponse]
 
 
-def admins_only(view: View) -> View:
-    return _only(view, lambda user: user.is_admin)
+def permitted(verb: str) -> Callable[[View], View]:
+    """For whoever may do `verb` anywhere, by the table of accounting/permissions.py."""
 
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if not may(request.user, verb):
+                raise Http404
+            return view(request, *args, **kwargs)
 
-def operators_only(view: View) -> View:
-    return _only(view, lambda user: user.is_operator)
+        return guarded
+
+    return decorate
 
 
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
@@ -38,13 +47,3 @@ def posted_from(page: str, *keys: str) -> Callable[[View], View]:
         return guarded
 
     return decorate
-
-
-def _only(view: View, allows: Callable[[Any], bool]) -> View:
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if not (request.user.is_authenticated and allows(request.user)):
-            raise Http404
-        return view(request, *args, **kwargs)
-
-    return guarded

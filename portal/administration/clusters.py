@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from accounting.errors import Refused
 from accounting.models import Tenant
 from accounting.names import by_name
-from portal.administration.access import admins_only, operators_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
 from portal.sorting import Names, Sorting
 from scheduling import actions
@@ -68,13 +68,13 @@ def _clusters(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRe
     return show(request, "administration/clusters.html", context, refusal=refusal)
 
 
-@operators_only
+@permitted("cluster.read")
 @require_safe
 def clusters(request: HttpRequest) -> HttpResponse:
     return _clusters(request)
 
 
-@admins_only
+@permitted("cluster.attach")
 @never_cache
 @sensitive_post_parameters("kubeconfig")
 @posted_from("admin_clusters")
@@ -150,13 +150,13 @@ def rights_of(access: ClusterAccess) -> list[Row]:
     ]
 
 
-@operators_only
+@permitted("cluster.read")
 @require_safe
 def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     return cluster_page(request, pk)
 
 
-@operators_only
+@permitted("cluster.check")
 @posted_from("admin_cluster", "pk")
 def check(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
@@ -170,7 +170,7 @@ def check(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("cluster.attach")
 @never_cache
 @sensitive_post_parameters("kubeconfig")
 @posted_from("admin_cluster", "pk")
@@ -188,7 +188,7 @@ def replace(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
 def reachable(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
@@ -202,7 +202,7 @@ def reachable(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
 def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
@@ -218,7 +218,7 @@ def bare_pods(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
 def detach(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)

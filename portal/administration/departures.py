@@ -9,11 +9,13 @@ from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from accounting.models import Membership, User
-from portal.administration.access import admins_only, posted_from
+from accounting.models import Membership, Tenant, User
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show
+from portal.administration.team import managed
 from scheduling import actions
 from scheduling.actions.departures import Fate, HandedOver, Work, work_of_member
 
@@ -46,43 +48,71 @@ def tell(request: HttpRequest, done: HandedOver | None) -> None:
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
 
 
-def _leaving(request: HttpRequest, *, slug: str, pk: int, refusal: Refusal | None = None) -> HttpResponse:
-    membership = _membership(slug, pk)
+def _leaving(
+    request: HttpRequest, *, slug: str, pk: int, is_admin: bool, refusal: Refusal | None = None
+) -> HttpResponse:
+    membership = _membership(request, slug, pk, is_admin=is_admin)
     may = Membership.objects.filter(
         tenant__in=membership.tenant.lineage, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
     )
     heirs = User.objects.filter(pk__in=may.values("user"), is_active=True)
-    context = {"tab": "tenants", "membership": membership, "fates": FATES}
+    context = {
+        "tab": "tenants",
+        "base": f"administration/{'base' if is_admin else 'team_base'}.html",
+        "membership": membership,
+        "fates": FATES,
+        "back": reverse("admin_tenant" if is_admin else "team", args=[slug]),
+        "remove": reverse("admin_member_remove" if is_admin else "team_member_remove", args=[slug, pk]),
+    }
     context |= offered(work_of_member(membership), heirs)
     return show(request, "administration/leaving.html", context, refusal=refusal)
 
 
-@admins_only
-@require_safe
-def leaving(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Asks what becomes of the work of a member who is to be removed."""
-    return _leaving(request, slug=slug, pk=pk)
-
-
-@admins_only
-@posted_from("admin_member_leaving", "slug", "pk")
-def remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Removes a member as the form of that page says."""
-    membership = _membership(slug, pk)
+def _remove(request: HttpRequest, *, slug: str, pk: int, is_admin: bool) -> HttpResponse:
+    membership = _membership(request, slug, pk, is_admin=is_admin)
 
     def act(post: QueryDict) -> None:
         tell(request, actions.remove_member(actor=request.user, membership=membership, **decided(post)))
 
+    to = ("admin_tenant" if is_admin else "team", slug)
     return perform(
         request,
         "leave",
         act,
         done=f"{membership.user.get_username()} is no longer in the team.",
-        to=("admin_tenant", slug),
-        page=partial(_leaving, slug=slug, pk=pk),
+        # Managers who remove themselves may not see the team's page any more.
+        to=("home",) if not is_admin and membership.user_id == request.user.pk else to,
+        page=partial(_leaving, slug=slug, pk=pk, is_admin=is_admin),
     )
 
 
-def _membership(slug: str, pk: int) -> Membership:
-    among = Membership.objects.select_related("user", "tenant")
+@permitted("member.change")
+@require_safe
+def leaving(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Asks what becomes of the work of a member who is to be removed."""
+    return _leaving(request, slug=slug, pk=pk, is_admin=True)
+
+
+@permitted("member.change")
+@posted_from("admin_member_leaving", "slug", "pk")
+def remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Removes a member as the form of that page says."""
+    return _remove(request, slug=slug, pk=pk, is_admin=True)
+
+
+@require_safe
+def leaving_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """The same for managers of the team."""
+    return _leaving(request, slug=slug, pk=pk, is_admin=False)
+
+
+@posted_from("team_member_leaving", "slug", "pk")
+def remove_from_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """The same for managers of the team."""
+    return _remove(request, slug=slug, pk=pk, is_admin=False)
+
+
+def _membership(request: HttpRequest, slug: str, pk: int, *, is_admin: bool) -> Membership:
+    tenants = Tenant.objects.all() if is_admin else managed(request)
+    among = Membership.objects.filter(tenant__in=tenants).select_related("user", "tenant")
     return get_object_or_404(among, tenant__slug=slug, pk=pk)

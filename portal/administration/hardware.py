@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.clock import now_from_database
 from accounting.models import Generation, Price
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, decimal_or_none, moment, perform, show, whole
 
 
@@ -29,13 +29,13 @@ def _generations(request: HttpRequest, *, refusal: Refusal | None = None) -> Htt
     return show(request, "administration/generations.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("price.set")
 @require_safe
 def generations(request: HttpRequest) -> HttpResponse:
     return _generations(request)
 
 
-@admins_only
+@permitted("price.set")
 @posted_from("admin_generations")
 def create_generation(request: HttpRequest) -> HttpResponse:
     return perform(
@@ -53,7 +53,7 @@ def create_generation(request: HttpRequest) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("price.set")
 @posted_from("admin_generations")
 def set_price(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)
@@ -73,7 +73,7 @@ def set_price(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("price.set")
 @posted_from("admin_generations")
 def delete_generation(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant, User
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.clusters import cluster_page
 from portal.administration.forms import perform, whole
 from portal.administration.nodes import settings_page
@@ -19,7 +19,7 @@ from scheduling.models import Cluster, IdleRule
 AS_ABOVE = "above"
 
 
-@admins_only
+@permitted("idle_rule.set")
 @posted_from("admin_tenant", "slug")
 def of_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
@@ -33,7 +33,7 @@ def of_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("idle_rule.set")
 @posted_from("admin_settings")
 def of_cluster(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
@@ -47,7 +47,7 @@ def of_cluster(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("idle_rule.set")
 @posted_from("admin_settings")
 def of_all(request: HttpRequest) -> HttpResponse:
     return perform(
@@ -81,7 +81,7 @@ def _set(
     )
 
 
-@admins_only
+@permitted("cluster.attach")
 @posted_from("admin_cluster", "pk")
 def metrics(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)

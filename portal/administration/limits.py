@@ -14,7 +14,7 @@ from accounting.actions.quotas import check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import perform, refusal, whole
 from portal.administration.limit_fields import read_limit, read_which
 from portal.administration.tenants import tenant_page, tenants_page
@@ -22,7 +22,7 @@ from scheduling.preview import preview
 from scheduling.snapshot import Change
 
 
-@admins_only
+@permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
@@ -38,7 +38,7 @@ def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     quota = get_object_or_404(Quota, tenant__slug=slug, pk=pk)
@@ -52,7 +52,7 @@ def remove_quota(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_quota(request: HttpRequest, slug: str) -> HttpResponse:
     """What setting the limit of the form would do to shares."""
@@ -61,7 +61,7 @@ def preview_quota(request: HttpRequest, slug: str) -> HttpResponse:
     return _preview(request, "quota", partial(changed_limit, tenant), save="admin_quota_set", page=page)
 
 
-@admins_only
+@permitted("quota.set")
 @posted_from("admin_tenant", "slug")
 def preview_removal(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """What removing a limit would do to shares."""
@@ -72,7 +72,7 @@ def preview_removal(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     return _show(request, Change(quota.tenant, removed=quota), save=save)
 
 
-@admins_only
+@permitted("quota.set")
 @posted_from("admin_tenants")
 def preview_tickets(request: HttpRequest, slug: str) -> HttpResponse:
     """What setting the tickets of the form would do to shares."""

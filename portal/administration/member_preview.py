@@ -11,7 +11,7 @@ from django.urls import reverse
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Tenant
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import refusal, whole
 from portal.administration.team import managed, team_page
 from portal.administration.tenants import tenant_page
@@ -28,7 +28,7 @@ def of_team(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     return _preview(request, tenant, pk, page=team_page, save=save, back=back)
 
 
-@admins_only
+@permitted("member.change")
 @posted_from("admin_tenant", "slug")
 def of_admin(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)

@@ -14,14 +14,15 @@ from accounting.errors import Refused
 from accounting.heads import why_stopped
 from accounting.models import Generation
 from accounting.names import by_name
-from portal.administration.access import admins_only, operators_only, posted_from
+from accounting.permissions import may
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
 from portal.sorting import Names, Sorting
 from scheduling.actions import DrainMode, clusters, draining
 from scheduling.actions.idle_gpus import IdleRules
 from scheduling.drained_jobs import jobs_to_drain
-from scheduling.models import Cluster, Node
+from scheduling.models import Cluster, IdleRule, Node
 
 OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
 
@@ -54,7 +55,7 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
     return show(request, "administration/nodes.html", context, refusal=refusal)
 
 
-@operators_only
+@permitted("cluster.read")
 @require_safe
 def nodes(request: HttpRequest) -> HttpResponse:
     return _nodes(request)
@@ -72,7 +73,7 @@ def _drain_page(request: HttpRequest, *, node: Node, refusal: Refusal | None = N
     return show(request, "administration/drain.html", context, refusal=refusal)
 
 
-@operators_only
+@permitted("node.drain")
 @require_http_methods(["GET", "HEAD", "POST"])
 def drain(request: HttpRequest, pk: int) -> HttpResponse:
     """Whom it concerns and how; posted, it is done."""
@@ -103,7 +104,7 @@ def _reason(post: QueryDict) -> str:
     return reason
 
 
-@operators_only
+@permitted("node.drain")
 @posted_from("admin_nodes")
 def put_back(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node, pk=pk)
@@ -117,7 +118,7 @@ def put_back(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("node.declare")
 @posted_from("admin_nodes")
 def declare(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
@@ -145,7 +146,7 @@ def declare(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("node.declare")
 @posted_from("admin_nodes")
 def remove(request: HttpRequest, pk: int) -> HttpResponse:
     node = get_object_or_404(Node, pk=pk)
@@ -159,7 +160,7 @@ def remove(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@operators_only
+@permitted("cluster.pause")
 @posted_from("admin_nodes")
 def pause(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Pause or resume a cluster."""
@@ -197,17 +198,21 @@ def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> Ht
         "draws": Cluster.Draw.choices,
         "slicings": Cluster.Slicing.choices,
         "sealing_stopped": why_stopped(now_from_database()),
+        "rules": IdleRule.objects.select_related("tenant", "cluster").order_by(
+            "tenant__name", "cluster__name"
+        ),
     }
-    return show(request, "administration/settings.html", context, refusal=refusal)
+    template = "settings" if may(request.user, "cluster.update") else "settings_read"
+    return show(request, f"administration/{template}.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("cluster.read")
 @require_safe
 def cluster_settings(request: HttpRequest) -> HttpResponse:
     return settings_page(request)
 
 
-@admins_only
+@permitted("cluster.update")
 @posted_from("admin_settings")
 def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)

@@ -18,7 +18,7 @@ from accounting.models import User
 from accounting.names import by_name
 from portal.account import lockout
 from portal.administration import departures
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, perform, refusal, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
@@ -59,13 +59,13 @@ def _users(
     return show(request, "administration/users.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("user.change")
 @require_safe
 def users(request: HttpRequest) -> HttpResponse:
     return _users(request)
 
 
-@admins_only
+@permitted("user.change")
 @never_cache
 @posted_from("admin_users")
 def create(request: HttpRequest) -> HttpResponse:
@@ -100,13 +100,13 @@ def _user(
     return show(request, "administration/user.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("user.change")
 @require_safe
 def user(request: HttpRequest, pk: int) -> HttpResponse:
     return _user(request, pk=pk)
 
 
-@admins_only
+@permitted("user.change")
 @posted_from("admin_user", "pk")
 def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     """Set the portal role, deactivate or reactivate, settle the work of one who is deactivated."""
@@ -129,7 +129,7 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
     return perform(request, verb, act, done=done, to=("admin_user", pk), page=partial(_user, pk=pk))
 
 
-@admins_only
+@permitted("user.change")
 @never_cache
 @posted_from("admin_user", "pk")
 def reset_password(request: HttpRequest, pk: int) -> HttpResponse:
@@ -143,7 +143,7 @@ def _locks(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
     return show(request, "administration/locks.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("user.change")
 @never_cache
 @require_safe
 def locks(request: HttpRequest) -> HttpResponse:
@@ -151,7 +151,7 @@ def locks(request: HttpRequest) -> HttpResponse:
     return _locks(request)
 
 
-@admins_only
+@permitted("user.change")
 @posted_from("admin_locks")
 def lift(request: HttpRequest, pk: int) -> HttpResponse:
     """Lifts one lock."""

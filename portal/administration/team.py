@@ -9,11 +9,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
 
+from accounting import actions
+from accounting.actions.memberships import find_user
 from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
 from accounting.names import by_name
 from portal.administration.access import posted_from
-from portal.administration.forms import Refusal, change_membership, perform, show
+from portal.administration.budget_forms import remove_budget_of, set_budget_of
+from portal.administration.forms import Refusal, change_membership, perform, show, whole
 from portal.administration.limit_fields import limits_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of, tickets_within
@@ -70,7 +73,39 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     )
 
 
+@posted_from("team", "slug")
+def add_member(request: HttpRequest, slug: str) -> HttpResponse:
+    tenant = get_object_or_404(managed(request), slug=slug)
+    return perform(
+        request,
+        "add",
+        lambda post: actions.add_member(
+            actor=request.user,
+            tenant=tenant,
+            user=find_user(post.get("user", "")),
+            role=post.get("role", ""),
+            tickets=whole(post, "tickets"),
+        ),
+        done=f"{tenant.name} has a new member.",
+        to=("team", slug),
+        page=partial(team_page, slug=slug),
+    )
+
+
+@posted_from("team", "slug")
+def set_budget(request: HttpRequest, slug: str) -> HttpResponse:
+    tenant = get_object_or_404(managed(request), slug=slug)
+    return set_budget_of(request, tenant, to="team", page=team_page)
+
+
+@posted_from("team", "slug")
+def remove_budget(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    tenant = get_object_or_404(managed(request), slug=slug)
+    return remove_budget_of(request, tenant, pk, to="team", page=team_page)
+
+
 def managed(request: HttpRequest) -> TenantQuerySet:
+    """Teams that the user may manage by a role in them."""
     return (
         Tenant.objects.visible_to(request.user, role=Membership.Role.MANAGER)
         .active()

@@ -14,7 +14,7 @@ from accounting import actions
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.names import by_name
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.idle_fields import form_of_tenant
 from portal.administration.limit_fields import limit_fields, limits_of
@@ -42,13 +42,13 @@ def tenants_page(request: HttpRequest, *, refusal: Refusal | None = None) -> Htt
     return show(request, "administration/tenants.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("tenant.change")
 @require_safe
 def tenants(request: HttpRequest) -> HttpResponse:
     return tenants_page(request)
 
 
-@admins_only
+@permitted("tenant.change")
 @posted_from("admin_tenants")
 def create(request: HttpRequest) -> HttpResponse:
     return perform(
@@ -66,7 +66,7 @@ def create(request: HttpRequest) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("tenant.change")
 @posted_from("admin_tenants")
 def tickets(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = get_object_or_404(Tenant, slug=slug)
@@ -90,7 +90,7 @@ def parent_chosen(post: QueryDict) -> Tenant | None:
     return parent
 
 
-@admins_only
+@permitted("tenant.change")
 @posted_from("admin_tenants")
 def effect_of_making(request: HttpRequest) -> HttpResponse:
     """What the team in the form would take from its siblings; while the form is filled in."""
@@ -102,7 +102,7 @@ def effect_of_making(request: HttpRequest) -> HttpResponse:
     return _effect(request, "create-effect", effect)
 
 
-@admins_only
+@permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def effect_of_changing(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     """What other tickets or another parent would do."""
@@ -146,13 +146,13 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
     return show(request, "administration/tenant.html", context, refusal=refusal)
 
 
-@admins_only
+@permitted("tenant.change")
 @require_safe
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
     return tenant_page(request, slug=slug)
 
 
-@admins_only
+@permitted("tenant.change")
 @posted_from("admin_tenant", "slug")
 def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     """Rename, move, archive, restore or delete a tenant."""
@@ -177,7 +177,7 @@ def change(request: HttpRequest, slug: str, verb: str) -> HttpResponse:
     return perform(request, verb, act, done=done, to=to, page=partial(tenant_page, slug=slug))
 
 
-@admins_only
+@permitted("member.change")
 @posted_from("admin_tenant", "slug")
 def add_member(request: HttpRequest, slug: str) -> HttpResponse:
     found = get_object_or_404(Tenant, slug=slug)
@@ -197,7 +197,7 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
     )
 
 
-@admins_only
+@permitted("member.change")
 @posted_from("admin_tenant", "slug")
 def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     membership = get_object_or_404(

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.models import AuditEvent, Price, Quota, Tenant, User
 from accounting.numbers import read_key
-from portal.administration.access import operators_only
+from portal.administration.access import permitted
 
 EVENTS_PER_PAGE = 50
 # What the portal calls things of the data model.
@@ -136,7 +136,7 @@ def filtered(events: QuerySet[AuditEvent], query: QueryDict) -> QuerySet[AuditEv
     return events.filter(**{name: value for name, value in wanted.items() if value})
 
 
-@operators_only
+@permitted("audit.read")
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
     visible = AuditEvent.objects.visible_to(request.user)

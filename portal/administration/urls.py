@@ -17,10 +17,10 @@ from portal.administration import (
     trail,
     volumes,
 )
-from portal.administration.access import operators_only
+from portal.administration.access import permitted
 
 
-@operators_only
+@permitted("cluster.read")
 def administration(request: HttpRequest) -> HttpResponse:
     """To the first page that the user may open."""
     return redirect("admin_tenants" if request.user.is_admin else "admin_nodes")
@@ -108,5 +108,10 @@ urlpatterns = [
     path("team/", team.teams, name="teams"),
     path("team/<slug:slug>/", team.team, name="team"),
     path("team/<slug:slug>/members/<int:pk>/", team.change_member, name="team_member_change"),
+    path("team/<slug:slug>/members/add/", team.add_member, name="team_member_add"),
+    path("team/<slug:slug>/members/<int:pk>/leaving/", departures.leaving_team, name="team_member_leaving"),
+    path("team/<slug:slug>/members/<int:pk>/remove/", departures.remove_from_team, name="team_member_remove"),
+    path("team/<slug:slug>/budgets/set/", team.set_budget, name="team_budget_set"),
+    path("team/<slug:slug>/budgets/<int:pk>/remove/", team.remove_budget, name="team_budget_remove"),
     path("team/<slug:slug>/members/<int:pk>/preview/", member_preview.of_team, name="team_member_preview"),
 ]

@@ -8,14 +8,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting.models import Tenant
-from portal.administration.access import operators_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.clusters import cluster_page
 from portal.administration.forms import chosen, perform
 from scheduling import actions
 from scheduling.models import Cluster, Volume
 
 
-@operators_only
+@permitted("volume.grant")
 @posted_from("admin_cluster", "pk")
 def grant(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Cluster, pk=pk)
@@ -37,7 +37,7 @@ def grant(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@operators_only
+@permitted("volume.grant")
 @posted_from("admin_cluster", "pk")
 def withdraw(request: HttpRequest, pk: int, volume_id: int) -> HttpResponse:
     found = get_object_or_404(Volume, pk=volume_id, cluster=pk)

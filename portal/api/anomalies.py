@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Sum
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
@@ -14,6 +14,7 @@ from accounting.models import Tenant
 from accounting.names import by_name
 from fairshare.simulator.anomalies import FALSE_RATES
 from portal.api import schemas
+from portal.api.auth import require_permission
 from portal.share.anomalies import (
     SeenAnomaly,
     analyse_days,
@@ -81,7 +82,7 @@ def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
     """Has the last days of a cluster analysed, in the background. For operators.
 
     Of a period that was analysed before, teams of which nothing could be said are analysed again."""
-    _operators_only(request)
+    require_permission(request, "anomalies.analyse")
     cluster = get_object_or_404(Cluster.objects.attached(), name=new.cluster)
     return Status(202, _asked_for(analyse_days(request.auth, cluster, new.days)))
 
@@ -93,14 +94,9 @@ def analyse(request: HttpRequest, new: schemas.NewAnalysis) -> Status:
 )
 def again(request: HttpRequest, analysis_id: int) -> Status:
     """Has the teams of an analysis analysed again of which nothing could be said. For operators."""
-    _operators_only(request)
+    require_permission(request, "anomalies.analyse")
     analysis = get_object_or_404(SharingAnalysis.objects.select_related("cluster"), pk=analysis_id)
     return Status(202, _asked_for(actions.repeat_analysis(actor=request.auth, analysis=analysis)))
-
-
-def _operators_only(request: HttpRequest) -> None:
-    if not request.auth.is_operator:
-        raise Http404
 
 
 def _asked_for(analysis: SharingAnalysis) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from ninja.errors import HttpError
 from ninja.security import HttpBearer, SessionAuth
 
 from accounting.models import User
+from accounting.permissions import may
 from portal.tokens.actions import find_token
 
 READING = {"GET", "HEAD", "OPTIONS"}
@@ -34,3 +35,9 @@ class Session(SessionAuth):
 
     def __call__(self, request: HttpRequest) -> Any | None:
         return super().__call__(request) if request.user.is_authenticated else None
+
+
+def require_permission(request: HttpRequest, verb: str) -> None:
+    """Raises Http404 unless the caller may do `verb` anywhere, by the table of accounting/permissions.py."""
+    if not may(request.auth, verb):  # type: ignore[attr-defined]  # set by the ways to sign in above
+        raise Http404

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
 from accounting.actions.budgets import Outlook
-from accounting.models import Budget, Tenant
+from accounting.models import Budget
+from accounting.permissions import tenants_where
 from portal.api import schemas
 from portal.api.limits import readable
 from scheduling.outlooks import outlooks
@@ -28,10 +29,10 @@ def budgets(request: HttpRequest, team: str) -> list[dict[str, Any]]:
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
 def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
-    """Sets the budget of a team for each such period; answers with the key that signs its webhooks. For admins."""
-    if not request.auth.is_admin:
-        raise Http404
-    tenant = get_object_or_404(Tenant, slug=new.team)
+    """Sets the budget of a team for each such period; answers with the key that signs its webhooks.
+
+    For its managers, up to the smallest budget above it, and for admins."""
+    tenant = get_object_or_404(tenants_where(request.auth, "budget.set"), slug=new.team)
     told = new.dict(exclude={"team"})
     budget = actions.set_budget(actor=request.auth, tenant=tenant, **told)
     return {"id": budget.pk, "signing_key": budget.signing_key()}
@@ -39,10 +40,10 @@ def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
 
 @router.delete("/budgets/{int:budget_id}", response={204: None}, url_name="budget")
 def remove_budget(request: HttpRequest, budget_id: int) -> Status:
-    """Removes a budget. For admins."""
-    if not request.auth.is_admin:
-        raise Http404
-    budget = get_object_or_404(Budget.objects.in_force(), pk=budget_id)
+    """Removes a budget. For managers of its team and for admins."""
+    tenants = tenants_where(request.auth, "budget.set")
+    in_force = Budget.objects.in_force().filter(tenant__in=tenants).select_related("tenant")
+    budget = get_object_or_404(in_force, pk=budget_id)
     actions.remove_budget(actor=request.auth, budget=budget)
     return Status(204, None)
 

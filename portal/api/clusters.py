@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
 from accounting.names import by_name
 from portal.api import schemas
+from portal.api.auth import require_permission
 from scheduling import actions
 from scheduling.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
@@ -21,14 +22,14 @@ router = Router(tags=["Administration"])
 @router.get("/clusters", response=list[schemas.AttachedCluster], url_name="clusters")
 def clusters(request: HttpRequest) -> list[dict[str, Any]]:
     """All clusters, detached ones too. For operators."""
-    _operators_only(request)
+    require_permission(request, "cluster.read")
     return [_show(cluster) for cluster in Cluster.objects.select_related("access").order_by(*by_name("name"))]
 
 
 @router.post("/clusters", response={201: schemas.AttachedCluster}, url_name="clusters")
 def attach(request: HttpRequest, new: schemas.NewCluster) -> Status:
     """Attaches a Kubernetes cluster, or a detached one again by its name. For admins."""
-    _admins_only(request)
+    require_permission(request, "cluster.attach")
     arguments = new.dict() | {"kubeconfig": new.kubeconfig.get_secret_value()}
     return Status(201, _show(actions.attach_cluster(actor=request.auth, **arguments)))
 
@@ -50,7 +51,7 @@ def check(request: HttpRequest, name: str) -> dict[str, Any]:
 @router.put("/clusters/{name}/kubeconfig", response=schemas.AttachedCluster, url_name="cluster_kubeconfig")
 def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> dict[str, Any]:
     """Gives a new kubeconfig for the same cluster. For admins."""
-    _admins_only(request)
+    require_permission(request, "cluster.attach")
     kubeconfig = given.kubeconfig.get_secret_value()
     actions.replace_kubeconfig(actor=request.auth, cluster=_found(request, name), kubeconfig=kubeconfig)
     return _show(_found(request, name))
@@ -59,7 +60,7 @@ def replace(request: HttpRequest, name: str, given: schemas.NewKubeconfig) -> di
 @router.put("/clusters/{name}/reachable", response=schemas.AttachedCluster, url_name="cluster_reachable")
 def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> dict[str, Any]:
     """Which addresses jobs may reach there from now on. For admins."""
-    _admins_only(request)
+    require_permission(request, "cluster.attach")
     actions.set_reachable(actor=request.auth, cluster=_found(request, name), ranges=" ".join(given.ranges))
     return _show(_found(request, name))
 
@@ -67,7 +68,7 @@ def set_reachable(request: HttpRequest, name: str, given: schemas.Reachable) -> 
 @router.put("/clusters/{name}/bare-pods", response=schemas.AttachedCluster, url_name="cluster_bare_pods")
 def set_bare_pods(request: HttpRequest, name: str, given: schemas.BarePods) -> dict[str, Any]:
     """Whether jobs of one worker that are submitted from now on run as pods without a Job. For admins."""
-    _admins_only(request)
+    require_permission(request, "cluster.attach")
     actions.set_bare_pods(actor=request.auth, cluster=_found(request, name), bare_pods=given.bare_pods)
     return _show(_found(request, name))
 
@@ -75,7 +76,7 @@ def set_bare_pods(request: HttpRequest, name: str, given: schemas.BarePods) -> d
 @router.post("/clusters/{name}/detach", response=schemas.AttachedCluster, url_name="cluster_detach")
 def detach(request: HttpRequest, name: str) -> dict[str, Any]:
     """Forgets the kubeconfig; refused (409) while jobs have not ended there. For admins."""
-    _admins_only(request)
+    require_permission(request, "cluster.attach")
     actions.detach_cluster(actor=request.auth, cluster=_found(request, name))
     return _show(_found(request, name))
 
@@ -134,18 +135,8 @@ def _drained(request: HttpRequest, node: Node) -> dict[str, Any]:
     }
 
 
-def _operators_only(request: HttpRequest) -> None:
-    if not request.auth.is_operator:
-        raise Http404
-
-
-def _admins_only(request: HttpRequest) -> None:
-    if not request.auth.is_admin:
-        raise Http404
-
-
 def _found(request: HttpRequest, name: str) -> Cluster:
-    _operators_only(request)
+    require_permission(request, "cluster.read")
     return get_object_or_404(Cluster.objects.select_related("access"), name=name)
 
 

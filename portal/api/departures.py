@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from django.db.models import Q
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
-from accounting.errors import NotAllowed, Refused
+from accounting.errors import Refused
 from accounting.models import Tenant, User
-from accounting.permissions import require_manager
+from accounting.permissions import tenants_where
 from portal.api import schemas
 from scheduling import actions
 from scheduling.actions.departures import Fate, Work
@@ -41,10 +41,6 @@ def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dic
 
 
 def _managed(request: HttpRequest, team: str, username: str) -> tuple[Tenant, User]:
-    tenant = get_object_or_404(Tenant.objects.visible_to(request.auth), slug=team)
-    try:
-        require_manager(request.auth, tenant)
-    except NotAllowed:
-        raise Http404 from None
+    tenant = get_object_or_404(tenants_where(request.auth, "member.change"), slug=team)
     there = Q(memberships__tenant=tenant) | Q(jobs__tenant=tenant) | Q(schedules__tenant=tenant)
     return tenant, get_object_or_404(User.objects.filter(there).distinct(), username=username)

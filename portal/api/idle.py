@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
 from accounting.models import Tenant
 from portal.api import schemas
+from portal.api.auth import require_permission
 from portal.api.jobs import visible_job
 from portal.jobs.idle import Told, told_of, use_of
 from portal.reports.idle import TeamIdle, idle_by_team, idle_now
@@ -66,8 +67,7 @@ def snooze(request: HttpRequest, job_id: int, asked: schemas.Snooze) -> dict[str
 @router.get("/idle-rules", response=list[schemas.IdleRule], url_name="idle_rules")
 def rules(request: HttpRequest) -> list[dict[str, Any]]:
     """All rules. For operators."""
-    if not request.auth.is_operator:
-        raise Http404
+    require_permission(request, "idle_rule.read")
     found = IdleRule.objects.select_related("tenant", "cluster").order_by("pk")
     return [_rule(rule) for rule in found]
 
@@ -75,7 +75,7 @@ def rules(request: HttpRequest) -> list[dict[str, Any]]:
 @router.put("/idle-rules", response=schemas.IdleRule, url_name="idle_rules")
 def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
     """Sets the rule of a team, of a cluster, or without both of all. For admins."""
-    _admins_only(request)
+    require_permission(request, "idle_rule.set")
     tenant = get_object_or_404(Tenant, slug=new.team) if new.team else None
     cluster = get_object_or_404(Cluster, name=new.cluster) if new.cluster else None
     told = new.dict(exclude={"team", "cluster"})
@@ -85,14 +85,9 @@ def set_rule(request: HttpRequest, new: schemas.NewIdleRule) -> dict[str, Any]:
 @router.delete("/idle-rules/{int:rule_id}", response={204: None}, url_name="idle_rule")
 def remove_rule(request: HttpRequest, rule_id: int) -> Status:
     """Removes a rule; what is above it holds again. For admins."""
-    _admins_only(request)
+    require_permission(request, "idle_rule.set")
     actions.remove_idle_rule(actor=request.auth, rule=get_object_or_404(IdleRule, pk=rule_id))
     return Status(204, None)
-
-
-def _admins_only(request: HttpRequest) -> None:
-    if not request.auth.is_admin:
-        raise Http404
 
 
 def _show(told: Told) -> dict[str, Any]:

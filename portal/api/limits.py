@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -13,9 +13,12 @@ from accounting import actions
 from accounting.actions.quotas import Which, check_limit, find, limit_of
 from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
-from accounting.models import Generation, Membership, Quota, Tenant, User
+from accounting.models import Generation, Quota, Tenant, User
+from accounting.models.tenants import TenantQuerySet
+from accounting.permissions import tenants_where
 from portal.administration.limit_fields import ShownLimit, limits_of
 from portal.api import schemas
+from portal.api.auth import require_permission
 from scheduling.preview import preview
 from scheduling.snapshot import Change
 
@@ -40,7 +43,7 @@ def set_limit(request: HttpRequest, new: schemas.NewLimit) -> Status:
 @router.delete("/limits/{int:limit_id}", response={204: None}, url_name="limit")
 def remove_limit(request: HttpRequest, limit_id: int) -> Status:
     """Removes a limit. For admins."""
-    _admins_only(request)
+    require_permission(request, "quota.set")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
     actions.remove_quota(actor=request.auth, quota=quota)
     return Status(204, None)
@@ -62,8 +65,7 @@ def preview_limit(request: HttpRequest, new: schemas.NewLimit) -> list[dict[str,
 )
 def preview_removal(request: HttpRequest, limit_id: int) -> list[dict[str, Any]]:
     """What removing this limit would do to shares at this moment; nothing is removed. For operators."""
-    if not request.auth.is_operator:
-        raise Http404
+    require_permission(request, "share.preview")
     quota = get_object_or_404(Quota.objects.select_related("tenant"), pk=limit_id)
     return _changes(Change(quota.tenant, removed=quota))
 
@@ -120,26 +122,19 @@ def _named(among: Any, field: str, **named: str | None) -> Any:
     return row
 
 
-def readable(user: User) -> Any:
-    if user.is_operator:
-        return Tenant.objects.all()
-    return Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
-
-
-def _admins_only(request: HttpRequest) -> None:
-    if not request.auth.is_admin:
-        raise Http404
+def readable(user: User) -> TenantQuerySet:
+    """Teams of which the user may read limits and budgets."""
+    return tenants_where(user, "team.read")
 
 
 def _team(request: HttpRequest, slug: str) -> Tenant:
-    _admins_only(request)
+    require_permission(request, "quota.set")
     return get_object_or_404(Tenant, slug=slug)
 
 
 def _answered_for(request: HttpRequest, slug: str) -> Tenant:
     """Of whoever answers requests for it."""
-    if not request.auth.is_operator:
-        raise Http404
+    require_permission(request, "share.preview")
     return get_object_or_404(Tenant, slug=slug)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Query, Router
 
 from portal.api import schemas
+from portal.api.auth import require_permission
 from portal.reports import exports
 from portal.reports.formats import json_of
 from portal.reports.operations.views import operations_file, read_operations
@@ -26,8 +27,7 @@ def operations(
 ) -> dict[str, Any] | HttpResponse:
     """Tables by name, each with `rows` and, where there are some, `totals`; for operators."""
     request.user = request.auth
-    if not request.user.is_operator:
-        raise Http404
+    require_permission(request, "report.all")
     if format != "json":
         return operations_file(request, subject, format)
     _, document = read_operations(request, subject)

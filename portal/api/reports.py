@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 
@@ -13,6 +13,7 @@ from accounting.names import by_name
 from accounting.one_moment import one_moment
 from accounting.trade_totals import BookedTrades, booked_trades
 from portal.api import schemas
+from portal.api.auth import require_permission
 from portal.reports.capacity import capacity_facts, capacity_file, read_capacity
 from portal.reports.formats import json_of, json_of_facts
 from portal.reports.statement.figures import statement_of
@@ -140,8 +141,7 @@ def capacity(
 ) -> dict[str, Any] | HttpResponse:
     """What all GPUs were in closed hours, and who bears what they were worth; for operators."""
     request.user = request.auth
-    if not request.user.is_operator:
-        raise Http404
+    require_permission(request, "report.all")
     if format != "json":
         return capacity_file(request, format)
     chosen, period, report = read_capacity(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
@@ -13,6 +13,7 @@ from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask, decline_request, withdraw_request
 from accounting.models import Membership, Request, Tenant
 from portal.api import schemas
+from portal.api.auth import require_permission
 from portal.api.jobs import Key, Limit
 from portal.api.limits import which_of
 from scheduling import actions
@@ -68,7 +69,7 @@ def one(request: HttpRequest, request_id: int) -> dict[str, Any]:
 def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> dict[str, Any]:
     """Grants it, in force at once; what is not said is as asked. For operators."""
     asked = _found(request, request_id)
-    _operators_only(request)
+    require_permission(request, "request.answer")
     told = answer.dict(exclude_unset=True)
     granted = {name: told[name] for name in ("tickets", "name") if told.get(name) is not None}
     if answer.limit is not None:
@@ -84,7 +85,7 @@ def approve(request: HttpRequest, request_id: int, answer: schemas.Approval) -> 
 def decline(request: HttpRequest, request_id: int, answer: schemas.Refusal) -> dict[str, Any]:
     """Says no, with the reason. For operators."""
     asked = _found(request, request_id)
-    _operators_only(request)
+    require_permission(request, "request.answer")
     return _show(decline_request(actor=request.auth, request=asked, answer=answer.answer))
 
 
@@ -100,11 +101,6 @@ def _wanted(tenant: Tenant, new: schemas.NewRequest) -> dict[str, Any]:
     if new.limit is None:
         return {}
     return limit_of(tenant, **which_of(new.limit)).key() | {"limit": str(new.limit.limit)}
-
-
-def _operators_only(request: HttpRequest) -> None:
-    if not request.auth.is_operator:
-        raise Http404
 
 
 def _seen(request: HttpRequest) -> Any:

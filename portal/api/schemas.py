@@ -1155,6 +1155,24 @@ class Team(Schema):
     archived_at: datetime | None
 
 
+class MemberChange(Schema):
+    role: Literal["viewer", "member", "manager"] | None = Field(None, description="Null: as it is.")
+    tickets: Whole | None = Field(None, description="The weight inside the team. Null: as it is.")
+
+
+class NewMember(Schema):
+    user: Line = Field(description="The exact user name or e-mail address of an existing user.")
+    role: Literal["viewer", "member", "manager"] = "member"
+    tickets: Whole = 100
+
+
+class Member(Schema):
+    user: str
+    role: str
+    tickets: int
+    is_active: bool
+
+
 class TeamShare(Schema):
     """The part of all GPUs, while everybody is active, of a team or of a team's own members."""
 

@@ -1,17 +1,19 @@
-"""Teams: made, moved, archived, restored and given tickets by admins, with what that does to the shares of others."""
+"""Teams: made, moved, archived and given tickets, with what that does to the shares of others; and their members."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
+from accounting.actions.memberships import find_user
 from accounting.errors import Refused
-from accounting.models import Tenant
+from accounting.models import Membership, Tenant
+from accounting.permissions import tenants_where
 from portal.administration.tree import (
     Effect,
     effect_of_archiving,
@@ -21,6 +23,7 @@ from portal.administration.tree import (
     effect_of_tickets,
 )
 from portal.api import schemas
+from portal.api.auth import require_permission
 
 router = Router(tags=["Administration"])
 
@@ -28,7 +31,7 @@ router = Router(tags=["Administration"])
 @router.post("/teams", response={200: schemas.TeamChange, 201: schemas.TeamChange}, url_name="teams")
 def make(request: HttpRequest, new: schemas.NewTeam) -> Status:
     """Makes a team (201), or with `dry_run` says what it would take from the others (200). For admins."""
-    _admins_only(request)
+    require_permission(request, "tenant.change")
     parent = _parent(new.parent)
     effect = effect_of_new(name=new.name, parent=parent, tickets=new.tickets)
     if new.dry_run:
@@ -68,13 +71,58 @@ def set_archived(request: HttpRequest, team: str, given: schemas.TeamArchived) -
     return _show(tenant, effect)
 
 
-def _admins_only(request: HttpRequest) -> None:
-    if not request.auth.is_admin:
-        raise Http404
+@router.get("/teams/{team}/members", response=list[schemas.Member], url_name="team_members")
+def members(request: HttpRequest, team: str) -> list[dict[str, Any]]:
+    """The members of a team, without those of teams above or below. For its managers and for admins."""
+    found = _managed(request, team).memberships.select_related("user").order_by("user__username")
+    return [_member(one) for one in found]
+
+
+@router.post("/teams/{team}/members", response={201: schemas.Member}, url_name="team_members")
+def add_member(request: HttpRequest, team: str, new: schemas.NewMember) -> Status:
+    """Adds an existing user, by the exact user name or e-mail address. For the team's managers and for admins."""
+    tenant = _managed(request, team)
+    user = find_user(new.user)
+    made = actions.add_member(
+        actor=request.auth, tenant=tenant, user=user, role=new.role, tickets=new.tickets
+    )
+    return Status(201, _member(made))
+
+
+@router.patch("/teams/{team}/members/{user}", response=schemas.Member, url_name="team_member")
+def change_member(request: HttpRequest, team: str, user: str, given: schemas.MemberChange) -> dict[str, Any]:
+    """Changes role or tickets of a member. For the team's managers and for admins."""
+    membership = _membership(request, team, user)
+    return _member(actions.change_membership(actor=request.auth, membership=membership, **given.dict()))
+
+
+@router.delete("/teams/{team}/members/{user}", response={204: None}, url_name="team_member")
+def remove_member(request: HttpRequest, team: str, user: str) -> Status:
+    """Ends a membership; what the user did in the team stays there. For the team's managers and for admins."""
+    actions.remove_member(actor=request.auth, membership=_membership(request, team, user))
+    return Status(204, None)
+
+
+def _managed(request: HttpRequest, slug: str) -> Tenant:
+    return get_object_or_404(tenants_where(request.auth, "member.change"), slug=slug)
+
+
+def _membership(request: HttpRequest, team: str, user: str) -> Membership:
+    found = _managed(request, team).memberships.select_related("user", "tenant")
+    return get_object_or_404(found, user__username=user)
+
+
+def _member(membership: Membership) -> dict[str, Any]:
+    return {
+        "user": membership.user.get_username(),
+        "role": membership.role,
+        "tickets": membership.tickets,
+        "is_active": membership.user.is_active,
+    }
 
 
 def _found(request: HttpRequest, slug: str) -> Tenant:
-    _admins_only(request)
+    require_permission(request, "tenant.change")
     return get_object_or_404(Tenant.objects.select_related("parent"), slug=slug)
 
 

@@ -11,6 +11,7 @@ from ninja.responses import Status
 
 from accounting.models import Tenant
 from portal.api import schemas
+from portal.api.auth import require_permission
 from scheduling import actions
 from scheduling.models import Cluster, Volume
 
@@ -49,8 +50,7 @@ def withdraw(request: HttpRequest, name: str, volume_id: int) -> Status:
 
 
 def _cluster(request: HttpRequest, name: str) -> Cluster:
-    if not request.auth.is_operator:
-        raise Http404
+    require_permission(request, "volume.grant")
     return get_object_or_404(Cluster.objects.attached(), name=name)
 
 

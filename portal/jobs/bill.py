@@ -17,7 +17,7 @@ from accounting.errors import Refused
 from accounting.ledger import Payer
 from accounting.models import JobDay, LedgerTransaction, Tenant, UsageSegment
 from accounting.names import by_name
-from portal.administration.access import admins_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, moment, perform, show
 from portal.jobs import story
 from portal.jobs.views import frame, visible_job
@@ -31,7 +31,7 @@ def bill(request: HttpRequest, pk: int) -> HttpResponse:
     return _page(request, visible_job(request, pk))
 
 
-@admins_only
+@permitted("ledger.correct")
 @posted_from("job_bill", "pk")
 def correct(request: HttpRequest, pk: int) -> HttpResponse:
     shown = visible_job(request, pk)

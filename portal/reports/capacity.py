@@ -15,7 +15,7 @@ from accounting.models import ReportSubscription
 from accounting.names import by_name
 from accounting.sums import HOUR
 from accounting.wording import to_the_minute
-from portal.administration.access import operators_only
+from portal.administration.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Column, Document, Kind, Table, answer
 from portal.reports.periods import LABELS, ReportPeriod, asked_period
@@ -35,7 +35,7 @@ WORDS = {
 
 
 @require_safe
-@operators_only
+@permitted("report.all")
 def capacity(request: HttpRequest) -> HttpResponse:
     cluster, period, report = read_capacity(request, is_page=True)
     most = max((row.capacity for row in report.rows), default=Decimal(0))
@@ -57,7 +57,7 @@ def capacity(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-@operators_only
+@permitted("report.all")
 def capacity_file(request: HttpRequest, form: str) -> HttpResponse:
     """The same, exact: what GPUs were, and who bears it."""
     cluster, period, report = read_capacity(request)

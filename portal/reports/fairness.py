@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.models import Generation, ReportSubscription, Tenant, User
 from accounting.names import by_name
-from portal.administration.access import operators_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform
 from portal.reports.by_mail import by_mail
 from portal.reports.fairness_tables import COLUMNS, FairnessReport, fairness_document
@@ -125,7 +125,7 @@ def _cells(amounts: Amounts) -> list[tuple[str, float]]:
     return [(heading, getattr(amounts, name)) for name, heading in COLUMNS.items()]
 
 
-@operators_only
+@permitted("weight.set")
 @posted_from("usage_fairness")
 def set_weight(request: HttpRequest, pk: int) -> HttpResponse:
     generation = get_object_or_404(Generation, pk=pk)

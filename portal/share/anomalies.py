@@ -21,7 +21,7 @@ from accounting.sums import start_of_hour
 from accounting.visibility import ANOTHER
 from accounting.wording import percent
 from fairshare.simulator.anomalies import FALSE_RATES
-from portal.administration.access import operators_only, posted_from
+from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show, whole
 from portal.reports.by_mail import by_mail
 from portal.share.trades import visible_ids
@@ -105,7 +105,7 @@ def anomalies_page(request: HttpRequest, *, refusal: Refusal | None = None) -> H
     return show(request, "share/anomalies.html", context, refusal=refusal)
 
 
-@operators_only
+@permitted("anomalies.analyse")
 @posted_from("share_anomalies")
 def analyse(request: HttpRequest) -> HttpResponse:
     return perform(
@@ -129,7 +129,7 @@ def analyse_days(user: User, cluster: Cluster, days: int) -> SharingAnalysis:
     return actions.request_analysis(actor=user, cluster=cluster, begins=begins, ends=ends)
 
 
-@operators_only
+@permitted("anomalies.analyse")
 @posted_from("share_anomalies")
 def again(request: HttpRequest) -> HttpResponse:
     """Asks for the teams of an analysis again of which nothing could be said."""

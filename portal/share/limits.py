@@ -11,8 +11,9 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods
 
 from accounting.errors import Refused
-from accounting.models import Generation, Membership, Tenant, User
-from accounting.models.tenants import TenantQuerySet, ids_with_role
+from accounting.models import Generation, Tenant, User
+from accounting.models.tenants import TenantQuerySet
+from accounting.permissions import may, tenants_where
 from accounting.prepared import Prepared
 from portal.administration.forms import Refusal, decimal, perform, show
 from scheduling import actions
@@ -36,15 +37,12 @@ class Row:
 
 def managed(user: User) -> TenantQuerySet:
     """The teams whose limits the user may set."""
-    if user.is_admin:
-        return Tenant.objects.active()
-    return Tenant.objects.visible_to(user, role=Membership.Role.MANAGER).active()
+    return tenants_where(user, "trade_limits.set").active()
 
 
 def may_limit(user: User, tenant: Tenant) -> bool:
     """Whether `managed` has the tenant."""
-    may = user.is_admin or tenant.pk in ids_with_role(user, Membership.Role.MANAGER)
-    return may and tenant.archived_at is None
+    return may(user, "trade_limits.set", tenant) and tenant.archived_at is None
 
 
 def limits_in_force(tenant: Tenant) -> list[TradeLimit]:

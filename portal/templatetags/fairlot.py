@@ -17,6 +17,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from accounting import permissions
+from accounting.models import User
 from accounting.quotas import figure
 from fairshare.model import Reason
 from portal import wording
@@ -45,6 +47,12 @@ def icon(name: str, label: str = "") -> SafeString:
 
 
 show_icon = icon  # where an argument has its name
+
+
+@register.filter
+def may(user: User, verb: str) -> bool:
+    """Whether the user may do it anywhere, by the table of accounting/permissions.py."""
+    return permissions.may(user, verb)
 
 
 @register.simple_tag

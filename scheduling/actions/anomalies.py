@@ -15,8 +15,9 @@ from django.db.models.functions import Now
 from accounting import audit
 from accounting.bulk import insert_rows
 from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.errors import Refused
 from accounting.models import User
+from accounting.permissions import require
 from accounting.sums import start_of_day
 from fairshare.simulator.anomalies import Analysis, Anomaly, Findings, Tolerance
 from scheduling import live
@@ -47,8 +48,7 @@ def request_analysis(
 
     `actor` None is Fairlot itself. Raises NotAllowed unless an operator asks, Refused where the period makes no sense.
     """
-    if actor is not None and not actor.is_operator:
-        raise NotAllowed("Only operators may do this.")
+    require(actor, "anomalies.analyse")
     if ends <= begins:
         raise Refused("The period ends before it begins.", "ends")
     if ends - begins > LONGEST:
@@ -78,8 +78,7 @@ def repeat_analysis(*, actor: User, analysis: SharingAnalysis) -> SharingAnalysi
     """Analyses the teams again of which nothing could be said. Refused where there are none, or for others than
     operators.
     """
-    if not actor.is_operator:
-        raise NotAllowed("Only operators may do this.")
+    require(actor, "anomalies.analyse")
     if not _analyse_again(analysis, actor):
         raise Refused("There is no team of which nothing could be said.")
     return analysis

@@ -13,9 +13,9 @@ from django.db import transaction
 from accounting import audit
 from accounting.actions.checks import check_fields, refused_if_taken
 from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.errors import Refused
 from accounting.models import User
-from accounting.permissions import require_admin
+from accounting.permissions import require
 from accounting.wording import fixed
 from scheduling import live
 from scheduling.actions.closing import note_all_nodes
@@ -49,7 +49,7 @@ def attach_cluster(
     Refused with the field at fault, also when the API server does not answer or does not let us in; missing
     rights are told by the cluster's `access.trouble`.
     """
-    require_admin(actor)
+    require(actor, "cluster.attach")
     name, namespace_prefix = name.strip(), namespace_prefix.strip()
     if not NAME.fullmatch(name):
         raise Refused("A name has 1 to 63 letters, digits, blanks and any of - _ .", "name")
@@ -100,7 +100,7 @@ def _attach(actor: User | None, name: str, access: ClusterAccess) -> Cluster:
 
 def replace_kubeconfig(*, actor: User | None, cluster: Cluster, kubeconfig: str) -> ClusterAccess:
     """Another way into the same cluster, such as a new token; Refused when it leads to another one."""
-    require_admin(actor)
+    require(actor, "cluster.attach")
     before = _access(cluster)
     parsed = _parsed(kubeconfig)
     return _replace(actor, cluster, parsed, _asked(parsed, before.namespace_prefix))
@@ -129,8 +129,7 @@ def check_cluster(*, actor: User | None, cluster: Cluster) -> ClusterAccess:
     """Asks the API server anew; what it finds is in the answer. `actor` None is Fairlot's own look."""
     from scheduling.backends.kubernetes.checking import NoAnswer, look  # noqa: PLC0415 - see above
 
-    if actor is not None and not actor.is_operator:
-        raise NotAllowed("Only operators may do this.")
+    require(actor, "cluster.check")
     access = _access(cluster)
     found: Findings | None = None
     try:
@@ -173,7 +172,7 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
 
     A team's namespace follows when its next job starts. Refused with the field at fault.
     """
-    require_admin(actor)
+    require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     try:
         found = read_ranges(ranges)
@@ -186,7 +185,7 @@ def set_reachable(*, actor: User | None, cluster: Cluster, ranges: str) -> Clust
 @transaction.atomic(durable=True)
 def set_bare_pods(*, actor: User | None, cluster: Cluster, bare_pods: bool) -> ClusterAccess:
     """Whether jobs of one worker that are submitted from now on run as pods without a Job over them."""
-    require_admin(actor)
+    require(actor, "cluster.attach")
     access = _access(cluster, ClusterAccess.objects.select_for_update())
     return _set(actor, access, "bare_pods", bare_pods)
 
@@ -213,7 +212,7 @@ def detach_cluster(*, actor: User | None, cluster: Cluster) -> None:
 
     What teams were entitled to there, and what they traded, ends now. Refused while jobs have not ended there.
     """
-    require_admin(actor)
+    require(actor, "cluster.attach")
     lock_schedule(cluster.pk)
     lock_attachment(cluster.pk)
     access = _access(cluster, ClusterAccess.objects.select_for_update())

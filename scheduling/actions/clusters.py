@@ -11,8 +11,9 @@ from django.db.models import ProtectedError
 from accounting import audit
 from accounting.actions.checks import check_name
 from accounting.clock import now_from_database
-from accounting.errors import NotAllowed, Refused
+from accounting.errors import Refused
 from accounting.models import Generation, User
+from accounting.permissions import require
 from accounting.wording import fixed
 from scheduling import live
 from scheduling.locks import lock_schedule
@@ -50,7 +51,7 @@ SHUTTING_DOWN = "Fairlot is shutting down"
 @transaction.atomic(durable=True)
 def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Backend.LOCAL) -> Cluster:
     """Adds an empty cluster. `actor` None is Fairlot's own set-up."""
-    _admins_only(actor)
+    require(actor, "cluster.attach")
     check_name(name)
     try:
         with transaction.atomic():
@@ -64,7 +65,7 @@ def create_cluster(*, actor: User | None, name: str, backend: str = Cluster.Back
 @transaction.atomic(durable=True)
 def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> Cluster:
     """Changes how a cluster is scheduled; from the next round on."""
-    _admins_only(actor)
+    require(actor, "cluster.update")
     for name, value in changes.items():
         if name not in CHANGEABLE:
             raise Refused(f"{name} cannot be changed.", field=name)
@@ -94,7 +95,7 @@ def resume_cluster(*, actor: User, cluster: Cluster) -> None:
 
 def _set_paused(actor: User, cluster: Cluster, *, reason: str | None) -> None:
     """Paused for `reason`; None resumes."""
-    _operators_only(actor)
+    require(actor, "cluster.pause")
     lock_schedule(cluster.pk)
     now = now_from_database()
     paused = reason is not None
@@ -118,7 +119,7 @@ def declare_node(
     gpu_uuids: list[str] | None = None,
 ) -> Node:
     """Adds a node: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
-    _admins_only(actor)
+    require(actor, "node.declare")
     check_name(name)
     if gpus < 1:
         raise Refused("A node has at least one GPU.", field="gpus")
@@ -146,7 +147,7 @@ def declare_node(
 @transaction.atomic(durable=True)
 def remove_node(*, actor: User, node: Node) -> None:
     """Removes a node that never held a lease; others are drained, for their history's sake."""
-    _admins_only(actor)
+    require(actor, "node.declare")
     lock_schedule(node.cluster_id)
     audit.record(actor=actor, verb="node.remove", target=node, before={"gpus": node.gpus})
     try:
@@ -155,13 +156,3 @@ def remove_node(*, actor: User, node: Node) -> None:
     except ProtectedError:
         raise Refused(f"{node.name} has held leases, which keep its name; drain it instead.") from None
     live.publish(f"cluster:{node.cluster_id}")
-
-
-def _admins_only(actor: User | None) -> None:
-    if actor is not None and not actor.is_admin:
-        raise NotAllowed("Only admins may change the cluster.")
-
-
-def _operators_only(actor: User) -> None:
-    if not actor.is_operator:
-        raise NotAllowed("Only operators may do this.")

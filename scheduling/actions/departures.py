@@ -23,7 +23,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import members_among
-from accounting.permissions import require_admin, require_manager
+from accounting.permissions import require
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.actions.leases import bill
@@ -119,7 +119,7 @@ def deactivate_user(
     *, actor: User | None, user: User, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
     """Shuts a user out at once; of the user's work becomes what `fate` says, in the same transaction."""
-    require_admin(actor)
+    require(actor, "user.change")
     done = _settle(actor, Work(user), fate, to)
     deactivate_within(actor=actor, user=user)
     return done
@@ -133,10 +133,7 @@ def settle_work(
 
     Raises NotAllowed unless the actor manages the team; for all teams, unless the actor is an admin.
     """
-    if tenant is None:
-        require_admin(actor)
-    else:
-        require_manager(actor, tenant)
+    require(actor, "user.change" if tenant is None else "member.change", tenant)
     return _settle(actor, Work(user, None if tenant is None else [tenant.pk]), fate, to)
 
 

@@ -10,7 +10,7 @@ from django.db import models, transaction
 from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.permissions import require_operator
+from accounting.permissions import require
 from scheduling import live
 from scheduling.actions.leases import STARTS_AGAIN, ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
@@ -49,7 +49,7 @@ def drain_node(
     Jobs that run there finish; those that still run at the `deadline`, or with mode *now* at once, stop with
     their grace and go on elsewhere. Refused for an unknown mode, and a deadline that is missing or over.
     """
-    require_operator(actor)
+    require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()
     if mode not in DrainMode.values:
@@ -86,7 +86,7 @@ def drain_node(
 @transaction.atomic(durable=True)
 def return_node(*, actor: User, node: Node) -> None:
     """Puts a drained or lost node back to use. What runs there goes on, what was stopped takes its turn again."""
-    require_operator(actor)
+    require(actor, "node.drain")
     lock_schedule(node.cluster_id)
     now = now_from_database()
     Node.objects.filter(pk=node.pk).update(

@@ -16,7 +16,7 @@ from accounting.actions.checks import refused_if_taken
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership, Tenant, User
-from accounting.permissions import require_admin
+from accounting.permissions import require
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.actions.only_idle import set_only_idle_within
@@ -49,7 +49,7 @@ def set_idle_rule(
 
     Raises NotAllowed unless the actor is an admin, Refused for what makes no rule.
     """
-    require_admin(actor)
+    require(actor, "idle_rule.set")
     if tenant is not None and cluster is not None:
         raise Refused("A rule is of a team or of a cluster.", "cluster")
     if action not in IdleRule.Action.values:
@@ -80,7 +80,7 @@ def set_idle_rule(
 @transaction.atomic(durable=True)
 def remove_idle_rule(*, actor: User | None, rule: IdleRule) -> None:
     """What is above it holds again. Raises NotAllowed unless the actor is an admin."""
-    require_admin(actor)
+    require(actor, "idle_rule.set")
     held = IdleRule.objects.select_for_update(of=("self",)).select_related("tenant", "cluster")
     found = held.filter(pk=rule.pk).first()
     if found is None:

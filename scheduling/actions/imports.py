@@ -25,7 +25,7 @@ from accounting.bulk import insert_rows, number_rows
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, ClosedBook, Generation, Membership, Tenant, User
-from accounting.permissions import require_admin
+from accounting.permissions import require
 from accounting.sums import start_of_day
 from scheduling.actions.leases import bill
 from scheduling.lifecycle import Event, next_state
@@ -62,7 +62,7 @@ def import_history(
     when all is there, so that they take no share from others. Refused when there is a cluster or a team of that name,
     or the trace of this `fingerprint` was imported before.
     """
-    require_admin(actor)
+    require(actor, "cluster.attach")
     if before := imported_before(fingerprint):
         raise Refused(f"This trace was imported before, as {before}.", "name")
     if past.ends > now_from_database():

@@ -15,7 +15,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import User
 from accounting.outgoing import NotReachable, check_url
-from accounting.permissions import require_admin
+from accounting.permissions import require
 from scheduling.actions.gpu_use import note_gpu_use
 from scheduling.backends.base import Use
 from scheduling.backends.kubernetes import metrics
@@ -35,7 +35,7 @@ def set_metrics_source(
     Raises NotAllowed unless the actor is an admin, Refused for a cluster that measures by itself and for an
     address that may not be called.
     """
-    require_admin(actor)
+    require(actor, "cluster.attach")
     if not Cluster.objects.attached().filter(pk=cluster.pk, backend=Cluster.Backend.KUBERNETES).exists():
         raise Refused(f"{cluster.name} is no attached Kubernetes cluster.", "url")
     Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)  # one at a time

@@ -12,7 +12,7 @@ from accounting.actions.checks import refused_if_taken
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant, User
-from accounting.permissions import require_manager
+from accounting.permissions import require
 from scheduling.backends.base import BackendError, SecretFolder, Secrets
 from scheduling.brought import NAME, NAME_IN_WORDS, is_key, named_secrets
 from scheduling.models import Job, JobSecret, Secret
@@ -36,7 +36,7 @@ def create_secret(
     if not NAME.fullmatch(name):
         raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
     if tenant is not None:
-        require_manager(actor, tenant)
+        require(actor, "secret.change", tenant)
         if tenant.archived_at:
             raise Refused(f"{tenant.name} is archived.")
     elif not actor.is_active:
@@ -221,6 +221,6 @@ def _names(references: Iterable[str]) -> list[str]:
 
 def _require_writer(actor: User, secret: Secret) -> None:
     if secret.tenant is not None:
-        require_manager(actor, secret.tenant)
+        require(actor, "secret.change", secret.tenant)
     elif secret.owner_id != actor.pk:
         raise NotAllowed("Only its owner may change a secret.")

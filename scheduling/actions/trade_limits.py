@@ -13,7 +13,7 @@ from accounting import audit
 from accounting.actions.checks import check_fields
 from accounting.errors import Refused
 from accounting.models import Generation, Tenant, User
-from accounting.permissions import require_manager
+from accounting.permissions import require
 from scheduling.models import TradeLimit
 
 
@@ -40,7 +40,7 @@ def set_trade_limits(
     Raises NotAllowed unless the actor manages the tenant; Refused where two speak of the same generation
     or an amount is none.
     """
-    require_manager(actor, tenant)
+    require(actor, "trade_limits.set", tenant)
     held = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant.pk).first()
     if held is None:
         raise Refused(f"{tenant} does not exist any more.")

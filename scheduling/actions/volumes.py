@@ -10,8 +10,9 @@ from django.db import transaction
 
 from accounting import audit
 from accounting.actions.checks import refused_if_taken
-from accounting.errors import NotAllowed, Refused
+from accounting.errors import Refused
 from accounting.models import Tenant, User
+from accounting.permissions import require
 from scheduling import live
 from scheduling.backends import local_places
 from scheduling.backends.base import BackendError, Mount
@@ -37,7 +38,7 @@ def grant_volume(
 
     `source` is a PersistentVolumeClaim, which need not be there yet; locally a folder. Refused with the field.
     """
-    _require_operator(actor)
+    require(actor, "volume.grant")
     name, source = name.strip(), source.strip()
     if not NAME.fullmatch(name):
         raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
@@ -57,7 +58,7 @@ def grant_volume(
 @transaction.atomic(durable=True)
 def withdraw_volume(*, actor: User | None, volume: Volume) -> None:
     """No turn begins any more that mounts it; one that has begun keeps it to its end. Twice is as good as once."""
-    _require_operator(actor)
+    require(actor, "volume.grant")
     there = Volume.objects.select_for_update(of=("self",)).filter(pk=volume.pk).first()
     if there is None:
         return
@@ -147,8 +148,3 @@ def _told(volume: Volume) -> dict[str, object]:
         "read_only": volume.read_only,
         "for": volume.tenant.name if volume.tenant else "all teams",
     }
-
-
-def _require_operator(actor: User | None) -> None:
-    if actor is not None and not actor.is_operator:
-        raise NotAllowed("Only operators may do this.")

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from accounting.models import Generation, Membership, Tenant, User
 from accounting.models.tenants import ids_with_role, sees_every_tenant, tenants_visible_to
+from accounting.permissions import may
 from scheduling.models.clusters import Cluster
 
 
@@ -23,7 +24,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def changeable_by(self, user: User) -> Self:
         """Jobs that `user` may cancel: own ones, those of tenants that the user manages, all for operators."""
-        if user.is_operator:
+        if may(user, "job.change_any"):
             return self
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
         member = tenants_visible_to(user, role=Membership.Role.MEMBER)

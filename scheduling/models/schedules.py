@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import tenants_visible_to
+from accounting.permissions import may
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.timetable import Timetable
@@ -25,7 +26,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def changeable_by(self, user: User) -> Self:
         """Own ones, those of tenants that the user manages, all for operators."""
         kept = self.kept()
-        if user.is_operator:
+        if may(user, "job.change_any"):
             return kept
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
         member = tenants_visible_to(user, role=Membership.Role.MEMBER)

@@ -10,6 +10,7 @@ from django.db.models.functions import Coalesce, Now
 from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import tenants_visible_to
 from accounting.names import by_name
+from accounting.permissions import may
 from scheduling.models.clusters import Cluster
 from scheduling.models.jobs import Job
 from scheduling.models.leases import Lease
@@ -22,7 +23,7 @@ class ServiceQuerySet(models.QuerySet["Service"]):
 
     def changeable_by(self, user: User) -> Self:
         """As with jobs: own ones, those of tenants that the user manages, all for operators."""
-        if user.is_operator:
+        if may(user, "job.change_any"):
             return self
         managed = tenants_visible_to(user, role=Membership.Role.MANAGER)
         member = tenants_visible_to(user, role=Membership.Role.MEMBER)

@@ -63,7 +63,7 @@ def a_budget(cast: Cast) -> Budget:
 
 
 CASES = {
-    "add_member": Case(lambda c: {"tenant": c.bio, "user": c.bob}, "member.add"),
+    "add_member": Case(lambda c: {"tenant": c.astro, "user": c.charlie}, "member.add", managers=True),
     "archive_tenant": Case(lambda c: {"tenant": c.astro}, "tenant.archive"),
     "change_membership": Case(
         lambda c: {"membership": bobs(c), "tickets": 5}, "member.change", managers=True
@@ -78,14 +78,14 @@ CASES = {
     "reactivate_user": Case(
         lambda c: {"user": User.objects.create(username="dora", is_active=False)}, "user.reactivate"
     ),
-    "remove_budget": Case(lambda c: {"budget": a_budget(c)}, "budget.remove"),
-    "remove_member": Case(lambda c: {"membership": bobs(c)}, "member.remove"),
+    "remove_budget": Case(lambda c: {"budget": a_budget(c)}, "budget.remove", managers=True),
+    "remove_member": Case(lambda c: {"membership": bobs(c)}, "member.remove", managers=True),
     "remove_quota": Case(lambda c: {"quota": a_quota(c)}, "quota.remove"),
     "rename_tenant": Case(lambda c: {"tenant": c.astro, "name": "Astronomy"}, "tenant.rename"),
     "reset_password": Case(lambda c: {"user": c.bob}, "user.reset_password"),
     "restore_tenant": Case(lambda c: {"tenant": archived(c.bio)}, "tenant.restore"),
     "resume_sealing": Case(lambda c: stopped("why"), "ledger.resume_sealing"),
-    "set_budget": Case(lambda c: {"tenant": c.astro, "amount": Decimal(4)}, "budget.set"),
+    "set_budget": Case(lambda c: {"tenant": c.astro, "amount": Decimal(4)}, "budget.set", managers=True),
     "set_portal_role": Case(lambda c: {"user": c.bob, "portal_role": "operator"}, "user.set_portal_role"),
     "set_price": Case(lambda c: {"generation": c.a100, "per_gpu_hour": Decimal(4)}, "price.set"),
     "set_quota": Case(lambda c: {"tenant": c.astro, "kind": "gpus", "limit": 4}, "quota.set"),

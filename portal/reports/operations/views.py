@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from accounting.clock import now_from_database
 from accounting.names import by_name
-from portal.administration.access import operators_only
+from portal.administration.access import permitted
 from portal.reports.by_mail import by_mail
 from portal.reports.formats import Cell, Column, Document, Kind, Table, answer, cut_note, shown
 from portal.reports.formats.document import NUMERIC
@@ -52,7 +52,7 @@ class ShownTable:
 
 
 @require_safe
-@operators_only
+@permitted("report.all")
 def operations(request: HttpRequest, subject: str = "use") -> HttpResponse:
     asked, document = read_operations(request, subject, page=request.GET.get("page", "1"))
     context = {
@@ -99,7 +99,7 @@ def _pictures(subject: str, asked: Asked) -> dict[str, Any]:
 
 
 @require_safe
-@operators_only
+@permitted("report.all")
 def operations_file(request: HttpRequest, subject: str, form: str) -> HttpResponse:
     """Everything that the page tells, exact and unrounded."""
     asked, document = read_operations(request, subject)

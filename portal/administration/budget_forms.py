@@ -1,0 +1,60 @@
+"""From the forms of budgets to actions, on the pages of admins and of managers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+
+from accounting import actions
+from accounting.errors import Refused
+from accounting.models import Budget, Tenant
+from portal.administration.forms import decimal, perform
+
+NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
+
+
+def set_budget_of(
+    request: HttpRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
+) -> HttpResponse:
+    """Sets the budget that was posted, and goes on to the page named `to`."""
+    return perform(
+        request,
+        "budget",
+        lambda post: actions.set_budget(
+            actor=request.user,
+            tenant=tenant,
+            amount=decimal(post, "amount"),
+            period=post.get("budget_period", ""),
+            percentages=read_percentages(post.get("percentages", "")),
+            by_forecast="by_forecast" in post,
+            webhook_url=post.get("webhook_url", ""),
+        ),
+        done=f"The budget of {tenant.name} is set.",
+        to=(to, tenant.slug),
+        page=partial(page, slug=tenant.slug),
+    )
+
+
+def remove_budget_of(
+    request: HttpRequest, tenant: Tenant, pk: int, *, to: str, page: Callable[..., HttpResponse]
+) -> HttpResponse:
+    """Removes one of the tenant's budgets, and goes on to the page named `to`."""
+    budget = get_object_or_404(Budget.objects.in_force().select_related("tenant"), tenant=tenant, pk=pk)
+    return perform(
+        request,
+        f"budget-{pk}",
+        lambda post: actions.remove_budget(actor=request.user, budget=budget),
+        done="The budget is removed.",
+        to=(to, tenant.slug),
+        page=partial(page, slug=tenant.slug),
+    )
+
+
+def read_percentages(text: str) -> list[int]:
+    if not NUMBERS.fullmatch(text):
+        raise Refused("These must be whole numbers with commas between, such as 80, 100.", "percentages")
+    return [int(one) for one in text.split(",")]

@@ -1,0 +1,118 @@
+"""Every page that a user may reach by links: no link and no form of it leads to what is refused."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+import pytest
+from django.db import transaction
+from django.http import HttpResponseBase
+from django.test import Client
+from django.urls import Resolver404, resolve
+
+from accounting.actions import set_budget
+from accounting.models import User
+from scheduling.actions import set_idle_rule, start_session
+from scheduling.spec import JobSpec
+from tests.portal.scene import Scene
+
+LINK = re.compile(r'<(?!form)[a-z]+\b[^>]*?\b(?:href|hx-get)="([^"#][^"]*)"')
+PART = re.compile(r'<(?:form|div|section|select|input)\b[^>]*?\bhx-post="([^"]+)"')
+FORM = re.compile(r"<form\b([^>]*)>(.*?)</form>", re.DOTALL)
+HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
+# Of pages of one kind so many are looked at; their keys and queries differ.
+OF_A_KIND = 2
+ENDLESS = {"live", "job_log_stream"}
+REFUSED = {403, 404, 405}
+
+
+@pytest.fixture
+def scene(scene: Scene) -> Scene:
+    """With a session, a budget and a rule for idle GPUs besides."""
+    people = scene.people
+    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
+    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    set_budget(actor=people.ada, tenant=people.astro, amount=100)
+    set_idle_rule(
+        actor=people.ada,
+        tenant=people.astro,
+        action="warn",
+        after_minutes=60,
+        grace_minutes=30,
+        snooze_hours=24,
+    )
+    return scene
+
+
+@dataclass
+class Walk:
+    """From page to page by links; notes what is refused, and on which page a form leads where."""
+
+    client: Client
+    pages: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    forms: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        kinds: dict[str, int] = {}
+        left = deque([("/", "/")])
+        while left:
+            address, page = left.popleft()
+            kind = kind_of(address)
+            if address in self.pages or kind in ENDLESS or kinds.get(kind, 0) == OF_A_KIND:
+                continue
+            kinds[kind] = kinds.get(kind, 0) + 1
+            self.pages.add(address)
+            response = self.client.get(address)
+            if response.status_code >= 400:
+                self.refused.add(f"{address} on {page}: {response.status_code}")
+            left += [(target, address) for target in self.read(response, address)]
+
+    def read(self, response: HttpResponseBase, address: str) -> list[str]:
+        """Keeps the forms that a page posts; returns where its links lead."""
+        if response.status_code in {301, 302}:
+            return [urljoin(address, response["Location"])]
+        if response.streaming or "html" not in response.get("Content-Type", ""):
+            return []
+        text = response.content.decode()
+        for attributes, body in FORM.findall(text):
+            if 'method="post"' in attributes:
+                own = re.findall(r'\baction="([^"]*)"', attributes)
+                for target in [*own, *re.findall(r'\bformaction="([^"]*)"', body)]:
+                    self.forms.setdefault(urljoin(address, target), (address, dict(HIDDEN.findall(body))))
+        for target in PART.findall(text):
+            self.forms.setdefault(urljoin(address, target), (address, {}))
+        links = (urldefrag(urljoin(address, html.unescape(target))).url for target in LINK.findall(text))
+        return [target for target in links if target.startswith("/") and not target.startswith("/static/")]
+
+    def post_all(self) -> None:
+        """Sends each form as it is, without what its reader would type; whatever that does is undone."""
+        for target, (page, fields) in self.forms.items():
+            if kind_of(target) == "logout":
+                continue
+            before = transaction.savepoint()
+            status = self.client.post(target, fields).status_code
+            transaction.savepoint_rollback(before)
+            if status in REFUSED:
+                self.refused.add(f"form to {target} on {page}: {status}")
+
+
+def kind_of(address: str) -> str:
+    try:
+        return resolve(urlsplit(address).path).view_name
+    except Resolver404:
+        return address
+
+
+@pytest.mark.parametrize(("who", "least"), [("ada", 60), ("olga", 50), ("alice", 45), ("bob", 40)])
+def test_no_link_and_no_form_leads_to_what_is_refused(scene: Scene, browser_of, who: str, least: int) -> None:
+    """For an admin, an operator, a manager and a member."""
+    walk = Walk(browser_of(User.objects.get(username=who)))
+    walk.run()
+    walk.post_all()
+    assert walk.refused == set()
+    assert len(walk.pages) >= least
