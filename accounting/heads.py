@@ -170,11 +170,15 @@ def was_resumed(now: datetime) -> bool:
 
 def not_published() -> str:
     """Returns how the last head that was published differs from ours: then somebody cut off the end, or all of it."""
-    last = _last_published()
+    last = last_published()
     return differs(last) if last else ""
 
 
-def _last_published() -> Printed | None:
+def last_published() -> Printed | None:
+    """Returns the last head in FAIRLOT_HEADS_FILE.
+
+    Who compares it within one moment of the database reads it before that: the file goes on meanwhile.
+    """
     path = settings.FAIRLOT_HEADS_FILE
     if not path or not Path(path).exists():
         return None

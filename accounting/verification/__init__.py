@@ -19,7 +19,6 @@ CHECKS: list[Check] = [
     chain.a_seal_does_not_hold,
     chain.a_chain_lost_its_end,
     chain.a_head_does_not_hold,
-    chain.a_published_head_is_gone,
     chain.a_transaction_was_never_sealed,
     entries.a_transaction_lacks_entries,
     entries.an_entry_belongs_nowhere,

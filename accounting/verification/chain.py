@@ -30,11 +30,6 @@ def a_head_does_not_hold() -> Found | None:
     return _named(heads.first_broken(signing.trusted_keys()))
 
 
-def a_published_head_is_gone() -> Found | None:
-    """The last one stands for all before it."""
-    return _named(heads.not_published())
-
-
 def a_transaction_was_never_sealed() -> Found | None:
     """Beat seals every minute; after a day something is wrong with it, or somebody took seals away."""
     return first_row(

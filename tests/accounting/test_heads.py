@@ -74,7 +74,7 @@ def run(command: str) -> None:
 
 def told() -> str:
     found = first_found()
-    return str(found) if found else "OK"
+    return str(found) if found else heads.not_published() or "OK"
 
 
 ALTERED = (
@@ -414,6 +414,25 @@ def test_whose_heads_are_cut_off_is_told_by_those_that_were_published(
     head = actions.resume_sealing(actor=sealed.ada, reason="restored")
     assert (tmp_path / "heads").read_text().splitlines()[-1] == heads.printed(head)
     assert heads.why_stopped(head.at) == ""
+
+
+def test_what_is_published_during_a_verification_is_no_alarm(
+    sealed: Cast, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checks see the database as it was before."""
+    settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
+    last = heads.last_head()
+    assert last is not None
+    heads.publish(last)
+
+    def meanwhile() -> None:
+        with (tmp_path / "heads").open("a") as file:
+            file.write(re.sub(r"^head:\d+", f"head:{last.number + 1}", heads.printed(last)) + "\n")
+
+    monkeypatch.setattr("accounting.management.commands.verify_ledger.first_found", meanwhile)
+    call_command("verify_ledger")
+    with pytest.raises(CommandError, match=f"Head {last.number + 1} was noted, and is gone"):
+        call_command("verify_ledger")
 
 
 def test_the_first_head_of_ten_minutes_is_published(sealed: Cast, settings: Any, tmp_path: Path) -> None:

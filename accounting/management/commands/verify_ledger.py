@@ -10,7 +10,7 @@ from django.db import connection
 
 from accounting import signing
 from accounting.archive import archived_months
-from accounting.heads import Printed, differs, last_head, printed, resumed
+from accounting.heads import Printed, differs, last_head, last_published, printed, resumed
 from accounting.models import LedgerSeal
 from accounting.one_moment import one_moment
 from accounting.verification import first_found
@@ -35,7 +35,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # All checks see one state of the ledger, whatever is booked meanwhile.
+        published = last_published()
+        # All checks see one state of the ledger, whatever is booked and published meanwhile.
         with one_moment(), connection.cursor() as cursor:
             for noted in options["noted"]:
                 _compare(noted)
@@ -43,6 +44,8 @@ class Command(BaseCommand):
             found = first_found()
             if found is not None:
                 raise CommandError(str(found))
+            if published and (why := differs(published)):
+                raise CommandError(why)
             cursor.execute(COUNTS)
             transactions, entries, segments = cursor.fetchone()
             self._tell_heads()
