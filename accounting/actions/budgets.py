@@ -29,6 +29,7 @@ from accounting.tariff import MICROSECOND
 from accounting.wording import fixed
 
 MOST_PERCENTAGES = 6
+USUAL_PERCENTAGES = (80, 100)
 # For so long somebody looks at a period that is over: what it ended with may be booked, or looked at, only then.
 LOOKED_BACK = timedelta(days=1)
 
@@ -40,11 +41,11 @@ def set_budget(
     tenant: Tenant,
     amount: Decimal,
     period: str = Budget.Period.MONTH,
-    percentages: Sequence[int] = (80, 100),
-    by_forecast: bool = True,
-    webhook_url: str = "",
+    percentages: Sequence[int] | None = None,
+    by_forecast: bool | None = None,
+    webhook_url: str | None = None,
 ) -> Budget:
-    """What a tenant means to spend in each such period; set again, it gets another amount.
+    """Sets what a tenant means to spend in each such period; what is None stays as it is.
 
     A manager's is at most that of any tenant above it in the same period.
     """
@@ -53,29 +54,58 @@ def set_budget(
         raise Refused(f"A period is one of {', '.join(Budget.Period.values)}.", "period")
     if not Decimal(amount).is_finite() or amount <= 0:
         raise Refused("A budget is more than zero.", "amount")
-    if not 1 <= len(percentages) <= MOST_PERCENTAGES or not all(1 <= one <= 999 for one in percentages):
-        raise Refused(f"Give 1 to {MOST_PERCENTAGES} percentages from 1 to 999.", "percentages")
     if actor is not None and not may(actor, "budget.set"):
         _check_above(actor, tenant, period, Decimal(amount))
-    url = webhook_url.strip()
-    if url:
-        try:
-            check_url(url)
-        except NotReachable as error:
-            raise Refused(str(error), "webhook_url") from None
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one at a time
     budget = Budget.objects.select_for_update().filter(tenant=tenant, period=period).first()
     before = _told(budget) if budget and budget.removed_at is None else {}
     budget = budget or Budget(tenant=tenant, period=period)
-    if budget.removed_at is not None:
-        budget.removed_at, budget.nonce = None, new_nonce()
-    budget.amount, budget.by_forecast, budget.webhook_url = Decimal(amount), by_forecast, url
-    budget.percentages = sorted(set(percentages))
+    if not before:
+        budget.removed_at, budget.nonce, budget.by_forecast = None, new_nonce(), True
+        budget.percentages, budget.webhook_url, budget.webhook_set_by = list(USUAL_PERCENTAGES), "", actor
+    budget.amount = Decimal(amount)
+    if by_forecast is not None:
+        budget.by_forecast = by_forecast
+    if percentages is not None:
+        budget.percentages = _checked(percentages)
+    if webhook_url is not None:
+        _set_webhook(actor, budget, webhook_url.strip())
     check_fields(budget, "amount", "webhook_url")
     budget.save()
     after = _told(budget)
     audit.record(actor=actor, verb="budget.set", target=tenant, tenant=tenant, before=before, after=after)
     return budget
+
+
+def _checked(percentages: Sequence[int]) -> list[int]:
+    if not 1 <= len(percentages) <= MOST_PERCENTAGES or not all(1 <= one <= 999 for one in percentages):
+        raise Refused(f"Give 1 to {MOST_PERCENTAGES} percentages from 1 to 999.", "percentages")
+    return sorted(set(percentages))
+
+
+def _set_webhook(actor: User | None, budget: Budget, url: str) -> None:
+    """Sets another address; one by somebody else gets another key."""
+    if url == budget.webhook_url:
+        return
+    if url:
+        if settings.FAIRLOT_WEBHOOKS_TO_PRIVATE and actor is not None and not may(actor, "budget.set"):
+            raise Refused(
+                "Only admins set webhooks while these may call private networks; leave this as it is.",
+                "webhook_url",
+            )
+        try:
+            check_url(url)
+        except NotReachable as error:
+            raise Refused(str(error), "webhook_url") from None
+    if budget.webhook_set_by_id != (actor and actor.pk):
+        budget.nonce = new_nonce()
+    budget.webhook_url, budget.webhook_set_by = url, actor
+
+
+def signing_key_for(reader: User, budget: Budget) -> str | None:
+    """The key of its webhooks, for admins and for the manager who set the address; else None."""
+    is_own = budget.webhook_set_by_id is not None and budget.webhook_set_by_id == reader.pk
+    return budget.signing_key() if budget.webhook_url and (is_own or may(reader, "budget.set")) else None
 
 
 def _check_above(actor: User, tenant: Tenant, period: str, amount: Decimal) -> None:

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
 
-from accounting.models.tenants import Tenant
+from accounting.models.tenants import Tenant, User
 
 
 def new_nonce() -> str:
@@ -39,6 +39,8 @@ class Budget(models.Model):
     percentages = ArrayField(models.PositiveSmallIntegerField(), help_text="At which somebody is warned.")
     by_forecast = models.BooleanField(default=True)
     webhook_url = models.CharField(max_length=500, blank=True)
+    # None: Fairlot itself, or nobody knows.
+    webhook_set_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
     # Part of what signs its webhooks: another one makes another key.
     nonce = models.CharField(max_length=16, default=new_nonce)
     removed_at = models.DateTimeField(null=True)

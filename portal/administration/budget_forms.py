@@ -5,30 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
 from accounting import actions
+from accounting.actions.budgets import USUAL_PERCENTAGES, signing_key_for
 from accounting.errors import Refused
-from accounting.models import Budget, Tenant
+from accounting.models import Budget, Tenant, User
 from portal.administration.forms import decimal, perform
+from scheduling.outlooks import outlooks
 
 NUMBERS = re.compile(r"\s*\d{1,3}\s*(,\s*\d{1,3}\s*)*", re.ASCII)
+
+
+def budgets_of(tenant: Tenant, reader: User) -> dict[str, Any]:
+    """What administration/budgets.html shows: how budgets stand, and the form of each period as it is set."""
+    rows = [(stands, signing_key_for(reader, stands.budget)) for stands in outlooks(tenant=tenant)]
+    known = {stands.budget.period: stands.budget for stands, _ in rows}
+    forms = [
+        (period, known.get(period) or Budget(percentages=list(USUAL_PERCENTAGES)))
+        for period in Budget.Period.values
+    ]
+    return {"budgets": rows, "budget_forms": forms, "currency": settings.FAIRLOT_CURRENCY}
 
 
 def set_budget_of(
     request: HttpRequest, tenant: Tenant, *, to: str, page: Callable[..., HttpResponse]
 ) -> HttpResponse:
     """Sets the budget that was posted, and goes on to the page named `to`."""
+    period = request.POST.get("budget_period", "")
     return perform(
         request,
-        "budget",
+        f"budget-{period}",
         lambda post: actions.set_budget(
             actor=request.user,
             tenant=tenant,
             amount=decimal(post, "amount"),
-            period=post.get("budget_period", ""),
+            period=period,
             percentages=read_percentages(post.get("percentages", "")),
             by_forecast="by_forecast" in post,
             webhook_url=post.get("webhook_url", ""),

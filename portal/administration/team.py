@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
@@ -15,12 +14,11 @@ from accounting.models import AuditEvent, Membership, Tenant
 from accounting.models.tenants import TenantQuerySet
 from accounting.names import by_name
 from portal.administration.access import posted_from
-from portal.administration.budget_forms import remove_budget_of, set_budget_of
+from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
 from portal.administration.forms import Refusal, change_membership, perform, show, whole
 from portal.administration.limit_fields import limits_of
 from portal.administration.trail import entries
 from portal.administration.tree import share_of, tickets_within
-from scheduling.outlooks import outlooks
 
 LATEST_EVENTS = 20
 
@@ -47,8 +45,7 @@ def team_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = None
         "members": [(one, one.tickets / tickets) for one in members],
         "roles": Membership.Role.choices,
         "limits": limits_of(tenant),
-        "outlooks": outlooks(tenant=tenant),
-        "currency": settings.FAIRLOT_CURRENCY,
+        **budgets_of(tenant, request.user),
         "entries": entries(events, request.user),
     }
     return show(request, "administration/team.html", context, refusal=refusal)

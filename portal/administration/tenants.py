@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
@@ -15,6 +14,7 @@ from accounting.errors import Refused
 from accounting.models import Membership, Tenant, User
 from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
+from portal.administration.budget_forms import budgets_of
 from portal.administration.forms import Refusal, change_membership, chosen, perform, show, whole
 from portal.administration.idle_fields import form_of_tenant
 from portal.administration.limit_fields import limit_fields, limits_of
@@ -30,7 +30,6 @@ from portal.administration.tree import (
     share_of,
 )
 from scheduling.actions.idle_gpus import IdleRules
-from scheduling.outlooks import outlooks
 
 # How forms name the top level.
 TOP = "top"
@@ -136,9 +135,8 @@ def tenant_page(request: HttpRequest, *, slug: str, refusal: Refusal | None = No
         .exclude(memberships__tenant=tenant)
         .order_by(*by_name("username")),
         "limits": limits_of(tenant),
-        "outlooks": outlooks(tenant=tenant),
         "idle": form_of_tenant(IdleRules.read(), tenant),
-        "currency": settings.FAIRLOT_CURRENCY,
+        **budgets_of(tenant, request.user),
         "limit_fields": limit_fields(tenant),
         "team_effect": (effect_of_restoring if tenant.archived_at else effect_of_archiving)(tenant),
         "parents": Tenant.objects.active().exclude(path__startswith=tenant.path).order_by(*by_name("name")),

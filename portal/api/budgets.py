@@ -10,7 +10,7 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting import actions
-from accounting.actions.budgets import Outlook
+from accounting.actions.budgets import Outlook, signing_key_for
 from accounting.models import Budget
 from accounting.permissions import tenants_where
 from portal.api import schemas
@@ -29,13 +29,15 @@ def budgets(request: HttpRequest, team: str) -> list[dict[str, Any]]:
 
 @router.put("/budgets", response=schemas.SetBudget, url_name="budgets")
 def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
-    """Sets the budget of a team for each such period; answers with the key that signs its webhooks.
+    """Sets the budget of a team for each such period; what is left out stays as it was set before.
+
+    Answers with the key that signs its webhooks to admins and to who set the address.
 
     For its managers, up to the smallest budget above it, and for admins."""
     tenant = get_object_or_404(tenants_where(request.auth, "budget.set"), slug=new.team)
     told = new.dict(exclude={"team"})
     budget = actions.set_budget(actor=request.auth, tenant=tenant, **told)
-    return {"id": budget.pk, "signing_key": budget.signing_key()}
+    return {"id": budget.pk, "signing_key": signing_key_for(request.auth, budget)}
 
 
 @router.delete("/budgets/{int:budget_id}", response={204: None}, url_name="budget")

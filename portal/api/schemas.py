@@ -1205,16 +1205,22 @@ class NewBudget(Schema):
     team: Line
     amount: Amount
     period: Literal["month", "quarter"] = "month"
-    percentages: list[Whole] = Field(
-        [80, 100], description="At which managers are warned, once each a period."
+    percentages: list[Whole] | None = Field(
+        None,
+        description="At which managers are warned, once each a period. Null: as set before, else 80 and 100.",
     )
-    by_forecast: Flag = Field(True, description="Warn when it will not last if it goes on like this.")
-    webhook_url: Line = ""
+    by_forecast: Flag | None = Field(
+        None,
+        description="Warn when it will not last if it goes on like this. Null: as set before, else true.",
+    )
+    webhook_url: Line | None = Field(None, description="Null: as set before, else none.")
 
 
 class SetBudget(Schema):
     id: int
-    signing_key: str = Field(description="Webhooks are signed with it; see docs/limits.md.")
+    signing_key: str | None = Field(
+        description="Webhooks are signed with it; see docs/limits.md. Null: none is called, or who set it knows."
+    )
 
 
 class Budget(Schema):

@@ -18,6 +18,14 @@ def typed(context: Context, form: str, field: str, otherwise: object = "") -> ob
 
 
 @register.simple_tag(takes_context=True)
+def ticked(context: Context, form: str, field: str, otherwise: bool) -> SafeString:
+    """Marks a box that was ticked in the refused form; a form leaves out those that were not."""
+    kept = context.get("kept") or context.get("refusal")
+    is_on = field in kept.typed if kept and kept.form == form else otherwise
+    return format_html("{}", " checked" if is_on else "")
+
+
+@register.simple_tag(takes_context=True)
 def refused(context: Context, form: str, field: str = "") -> SafeString | str:
     """Why the form was refused for this field; without `field` what is wrong with none of its fields."""
     refusal = context.get("refusal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html as html_module
 
+from accounting.actions import set_budget
 from accounting.models import AuditEvent, Budget
 from tests.portal.scene import Scene
 
@@ -71,3 +72,74 @@ def test_the_api_sets_reads_and_removes(scene: Scene, browser_of) -> None:
     assert ada.delete(f"/api/v1/budgets/{made['id']}").status_code == 204
     assert ada.delete(f"/api/v1/budgets/{made['id']}").status_code == 404
     assert ada.get("/api/v1/budgets?team=astro").json() == []
+
+
+def test_another_amount_keeps_what_is_not_given(scene: Scene, browser_of) -> None:
+    cast = scene.people
+    url = "https://example.org/hook"
+    set_budget(
+        actor=cast.ada,
+        tenant=cast.astro,
+        amount=500,
+        percentages=[50, 90],
+        by_forecast=False,
+        webhook_url=url,
+    )
+    alice = browser_of(cast.alice)
+    [form] = [
+        part
+        for part in alice.get("/team/astro/").content.decode().split("<form")
+        if 'value="month"' in part and "budgets/set/" in part
+    ]
+    for shown_again in ('value="500.00"', 'value="50, 90"', f'value="{url}"'):
+        assert shown_again in form
+    assert "checked" not in form
+    got = alice.put("/api/v1/budgets", {"team": "astro", "amount": "7"}, content_type="application/json")
+    assert got.status_code == 200
+    budget = Budget.objects.get()
+    assert (budget.amount, budget.percentages, budget.by_forecast) == (7, [50, 90], False)
+    assert budget.webhook_url == url
+
+
+def test_the_key_is_shown_to_admins_and_to_who_set_the_address(scene: Scene, browser_of) -> None:
+    cast = scene.people
+    made = set_budget(actor=cast.ada, tenant=cast.astro, amount=5, webhook_url="https://example.org/a")
+    alice, new = browser_of(cast.alice), {"team": "astro", "amount": "5"}
+    put = alice.put("/api/v1/budgets", new, content_type="application/json")
+    assert put.json()["signing_key"] is None
+    assert made.signing_key() not in shown(alice.get("/team/astro/"))
+    assert made.signing_key() in shown(browser_of(cast.ada).get("/admin/tenants/astro/"))
+    changed = alice.put(
+        "/api/v1/budgets", new | {"webhook_url": "https://example.org/b"}, content_type="application/json"
+    )
+    key = Budget.objects.get().signing_key()
+    assert key != made.signing_key()
+    assert changed.json()["signing_key"] == key
+    assert key in shown(alice.get("/team/astro/"))
+
+
+def test_managers_choose_no_address_while_private_networks_may_be_called(
+    scene: Scene, browser_of, settings
+) -> None:
+    settings.FAIRLOT_WEBHOOKS_TO_PRIVATE = True
+    inside = {"team": "astro", "amount": "5", "webhook_url": "http://10.0.0.1/hook"}
+    alice, ada = browser_of(scene.people.alice), browser_of(scene.people.ada)
+    refused = alice.put("/api/v1/budgets", inside, content_type="application/json")
+    assert (refused.status_code, list(refused.json()["problems"])) == (409, ["webhook_url"])
+    assert ada.put("/api/v1/budgets", inside, content_type="application/json").status_code == 200
+    assert (
+        alice.put("/api/v1/budgets", inside | {"amount": "6"}, content_type="application/json").status_code
+        == 200
+    )
+
+
+def test_a_box_that_was_not_ticked_stays_so_where_the_amount_is_refused(scene: Scene, browser_of) -> None:
+    form = {name: value for name, value in FORM.items() if name != "by_forecast"} | {"amount": "much"}
+    got = browser_of(scene.people.ada).post("/admin/tenants/astro/budgets/set/", form)
+    [asked] = [
+        part
+        for part in got.content.decode().split("<form")
+        if 'value="quarter"' in part and "budgets/set/" in part
+    ]
+    assert 'value="much"' in asked
+    assert "checked" not in asked

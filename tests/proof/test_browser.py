@@ -132,13 +132,13 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
 def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: People) -> None:
     page = people.sign_in("ada").page
     page.goto("/admin/tenants/astro/")
-    page.locator("#amount").fill("much")
-    page.get_by_role("button", name="Set budget").click()
-    wrong = page.locator("#amount")
+    page.locator("#budget-month-amount").fill("much")
+    page.get_by_role("button", name="Set budget of a month").click()
+    wrong = page.locator("#budget-month-amount")
     expect(wrong).to_be_focused()
     expect(wrong).to_be_in_viewport()
     expect(wrong).to_have_attribute("aria-describedby", "refusal")
-    expect(page.locator("form:has(#amount) #refusal")).to_be_visible()
+    expect(page.locator("form:has(#budget-month-amount) #refusal")).to_be_visible()
 
     page.goto("/admin/settings/")
     page.get_by_role("button", name="Save").last.click()
