@@ -62,7 +62,7 @@ def test_form_and_yaml_ask_for_it(scene: Scene, browser_of) -> None:
     assert '<option value="true" selected>' in clone
     odd = bob.post("/submit/", posted(name="odd", only_idle="perhaps"))
     assert odd.status_code == 422
-    assert problem_of(odd.content.decode(), "only_idle") == "Must be true or false"
+    assert problem_of(odd.content.decode(), "only_idle") == "Must be true or false, not &quot;perhaps&quot;"
     assert not Job.objects.filter(name="odd").exists()
 
 

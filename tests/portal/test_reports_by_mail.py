@@ -311,7 +311,7 @@ def test_operators_get_their_reports_with_the_file_that_the_page_gives(
     browser, page = browser_of(olga), page_of_report(report)
     post = {"report": report, "rhythm": "monthly", "form": "csv"}
     answer = browser.post("/usage/by-mail/subscribe/", post)
-    assert (answer.status_code, answer["Location"]) == (302, f"{page}/#by-mail")
+    assert (answer.status_code, answer["Location"]) == (302, f"{page}/")
     subscription = ReportSubscription.objects.get()
     assert f"/usage/by-mail/unsubscribe/{subscription.pk}/" in browser.get(f"{page}/").content.decode()
     assert AuditEvent.objects.latest("pk").after == {"rhythm": "monthly", "form": "csv", "report": report}
@@ -324,7 +324,7 @@ def test_operators_get_their_reports_with_the_file_that_the_page_gives(
     assert file.name == f"fairlot-{report}-2031-02-01-2031-02-28.csv"
     assert letter.subject.endswith(", 2031-02-01 to 2031-02-28")
     assert f"{page}/?{asked}" in letter.text
-    assert browser.post(f"/usage/by-mail/unsubscribe/{subscription.pk}/")["Location"] == f"{page}/#by-mail"
+    assert browser.post(f"/usage/by-mail/unsubscribe/{subscription.pk}/")["Location"] == f"{page}/"
     assert not ReportSubscription.objects.exists()
 
 
@@ -474,7 +474,7 @@ def test_every_report_of_teams_is_sent_once_with_the_file_that_its_page_gives(
     answer = bob.post("/usage/by-mail/subscribe/", post)
     of_team = {"team": team} if team else {}
     query = urlencode(of_team | by)
-    assert (answer.status_code, answer["Location"]) == (302, f"{page}{'?' * bool(query)}{query}#by-mail")
+    assert (answer.status_code, answer["Location"]) == (302, f"{page}{'?' * bool(query)}{query}")
     subscription = ReportSubscription.objects.get()
     assert f"/usage/by-mail/unsubscribe/{subscription.pk}/" in bob.get(f"{page}?{query}").content.decode()
     assert AuditEvent.objects.latest("pk").verb == "report.subscribe"

@@ -273,6 +273,6 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
         actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=spec(gpus_per_worker=4)
     )
     assert found.sentences == (
-        "Not within the next 20 minutes (40 rounds) unless running jobs end before.",
+        "Not within the next 20 min (40 rounds) unless running jobs end before.",
         "3 of your own jobs go first.",
     )
