@@ -6,6 +6,7 @@ outside the database (accounting/signing.py); who has rights in the database alo
 
 Nothing goes on silently: sealing stops, until somebody resumes it and says why, when the last head is older than a day,
 is not signed with a key of ours, is not the last one that was published, or when seals that it stands for are gone.
+With a key, heads that are not signed, as those of before there was one, want a resumption that is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,23 +27,27 @@ from django.db import connection
 from accounting import outgoing, signing
 from accounting.errors import Refused
 from accounting.journals import name_of
-from accounting.models import LedgerHead, LedgerSeal
+from accounting.models import AuditEvent, LedgerHead, LedgerSeal, LedgerTransaction
 
 logger = logging.getLogger(__name__)
 
 # Where nothing was sealed for so long, somebody says why before it goes on.
 LONGEST_PAUSE = timedelta(days=1)
-# What was resumed may have rows of before the pause to seal.
-RESUMED = timedelta(hours=1)
 # A head is made so often even where there is nothing to seal, and published so often.
 IDLE = timedelta(hours=1)
 PUBLISH = 600  # seconds
+# As much is read of the end of the file with published heads.
+TAIL = 2000  # bytes
 # For a head that is made without a seal.
 NO_BOOK = 0
 
 
 class SealingStopped(Refused):
     """Nothing is sealed until somebody looks at why; `str(error)` says it."""
+
+
+class HeadsFileError(Refused):
+    """FAIRLOT_HEADS_FILE cannot be read or written, or has no head; `str(error)` says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +61,21 @@ class Printed:
     @classmethod
     def read(cls, line: str) -> Printed | None:
         """Returns the head that a line names; None if it names none."""
-        parts = line.strip().split(":")
-        if len(parts) not in {4, 5} or parts[0] != "head" or not (parts[1].isascii() and parts[1].isdigit()):
-            return None
-        return cls(int(parts[1]), ":".join(parts[:4]), parts[4] if len(parts) == 5 else "")
+        found = _PRINTED.fullmatch(line.strip())
+        return cls(int(found[2]), found[1], found[4] or "") if found else None
+
+    @property
+    def made(self) -> datetime:
+        return datetime.strptime(self.message.split(":")[2], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
     def is_signed_by(self, key: bytes) -> bool:
         try:
             return signing.is_signed(self.message.encode(), key, bytes.fromhex(self.signature))
         except ValueError:
             return False
+
+
+_PRINTED = re.compile(r"(head:([0-9]{1,18}):[0-9]{8}T[0-9]{6}Z:[0-9a-f]{64})(:([0-9a-f]{128}))?")
 
 
 def printed(head: LedgerHead) -> str:
@@ -113,23 +124,33 @@ def require_end(book: int, last: LedgerSeal | None, now: datetime) -> None:
 
     The caller holds the heads.
     """
-    if why := why_stopped(now):
+    if why := why_stopped(now) or lost_end(book, last):
         raise SealingStopped(why)
+
+
+def lost_end(book: int, last: LedgerSeal | None) -> str:
+    """Returns how `last`, the last seal of a book, is not the one that its last head names; empty if it is."""
     named = LedgerHead.objects.filter(book=book).order_by("-number").first()
     is_last = (last.number, bytes(last.digest)) if last else None
-    if is_last != ((named.seal, bytes(named.seal_digest)) if named else None):
-        raise SealingStopped(
-            f"{name_of(book)}: the chain does not end with seal {named.seal}, which head {named.number} names."
-            if named
-            else f"{name_of(book)}: it has seals that no head names."
-        )
+    if is_last == ((named.seal, bytes(named.seal_digest)) if named else None):
+        return ""
+    if named is None:
+        return f"{name_of(book)}: it has seals that no head names."
+    return f"{name_of(book)}: the chain does not end with seal {named.seal}, which head {named.number} names."
 
 
 def why_stopped(now: datetime) -> str:
     """Returns why nothing may be sealed now; empty if it may."""
     head = last_head()
     if head is None:
-        return "There are seals, but no heads." if LedgerSeal.objects.exists() else not_published()
+        if LedgerSeal.objects.exists():
+            return "There are seals, but no heads."
+        old = LedgerTransaction.objects.filter(recorded_at__lt=now - LONGEST_PAUSE)
+        old_events = AuditEvent.objects.filter(at__lt=now - LONGEST_PAUSE)
+        # Whoever resumes makes a head, so this is asked only where there never was one, or all are gone.
+        if old.exists() or old_events.exists():
+            return "What was written more than a day ago has neither seals nor heads."
+        return not_published()
     if now - head.at > LONGEST_PAUSE:
         return f"Nothing was sealed since {head.at:%Y-%m-%d %H:%M} UTC."
     return _untrusted(head, signing.public_keys()) or not_published()
@@ -141,6 +162,8 @@ def _untrusted(head: LedgerHead, keys: Collection[bytes]) -> str:
         return f"The signature of head {head.number} is not of its key."
     if signer and signer not in keys:
         return f"Head {head.number} is signed with a key that is not among FAIRLOT_SIGNING_KEYS."
+    if not signer and any(keys):
+        return f"Head {head.number} is not signed, and there is a key."
     if not signer and LedgerHead.objects.filter(number=head.number - 1).exclude(signer=b"").exists():
         return f"Head {head.number} is not signed, and the one before it is."
     return ""
@@ -163,29 +186,52 @@ def append(book: int, seal: int, seal_digest: bytes, now: datetime, *, reason: s
     return head
 
 
-def was_resumed(now: datetime) -> bool:
-    """Whether somebody resumed the sealing a short time ago."""
-    return LedgerHead.objects.filter(at__gte=now - RESUMED).exclude(reason="").exists()
+def resumed_at() -> datetime | None:
+    """Returns when somebody resumed the sealing last: what was written until then may be sealed, however late.
+
+    With a key, only a resumption that is signed with one of ours counts.
+    """
+    keys = signing.public_keys()
+    resumptions = LedgerHead.objects.exclude(reason="").order_by("-number")
+    return next((head.at for head in resumptions[:100] if not _untrusted(head, keys)), None)
 
 
 def not_published() -> str:
     """Returns how the last head that was published differs from ours: then somebody cut off the end, or all of it."""
-    last = last_published()
+    try:
+        last = last_published()
+    except HeadsFileError as error:
+        return str(error)
     return differs(last) if last else ""
 
 
 def last_published() -> Printed | None:
-    """Returns the last head in FAIRLOT_HEADS_FILE.
+    """Returns the last head in FAIRLOT_HEADS_FILE that is whole, and signed with a key of ours if there is any.
 
-    Who compares it within one moment of the database reads it before that: the file goes on meanwhile.
+    None while there is no such file, or it is empty. Raises HeadsFileError where it has no such head. Who compares it
+    within one moment of the database reads it before that: the file goes on meanwhile.
     """
     path = settings.FAIRLOT_HEADS_FILE
-    if not path or not Path(path).exists():
+    if not path:
         return None
-    with Path(path).open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
-        lines = file.read().decode(errors="replace").splitlines()
-    return next(filter(None, map(Printed.read, reversed(lines))), None)
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HeadsFileError(f"{path} cannot be read: {error.strerror}.") from error
+    if not text:
+        return None
+    keys = signing.trusted_keys()
+    # The last one has no end of its line where whoever wrote it was cut off.
+    for head in filter(None, map(Printed.read, reversed(text.split("\n")[:-1]))):
+        if not keys or any(map(head.is_signed_by, keys)):
+            return head
+    raise HeadsFileError(
+        f"{path} has no head of this ledger{' that is signed with its key' if keys else ''}."
+    )
 
 
 def differs(noted: Printed) -> str:
@@ -202,13 +248,13 @@ def differs(noted: Printed) -> str:
 
 
 def publish(head: LedgerHead) -> None:
-    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL; raises OSError."""
+    """Appends a committed head to FAIRLOT_HEADS_FILE and posts it to FAIRLOT_HEADS_URL; raises HeadsFileError."""
     line = f"{printed(head)}\n"
-    if settings.FAIRLOT_HEADS_FILE:
-        with Path(settings.FAIRLOT_HEADS_FILE).open("a") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+    if path := settings.FAIRLOT_HEADS_FILE:
+        try:
+            _append_line(Path(path), line.encode())
+        except OSError as error:
+            raise HeadsFileError(f"{path} cannot be written: {error.strerror}.") from error
     if settings.FAIRLOT_HEADS_URL:
         try:
             outgoing.post(settings.FAIRLOT_HEADS_URL, line.encode(), {"Content-Type": "text/plain"})
@@ -216,9 +262,34 @@ def publish(head: LedgerHead) -> None:
             logger.warning("head %s was not posted: %s", head.number, error)
 
 
-def is_due(head: LedgerHead, before: LedgerHead | None) -> bool:
-    """Whether a head is the first one of its ten minutes, which are published."""
-    return before is None or head.at.timestamp() // PUBLISH != before.at.timestamp() // PUBLISH
+def _append_line(path: Path, line: bytes) -> None:
+    """After what somebody was cut off writing it begins a line of its own."""
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                line = b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_due(head: LedgerHead, before: LedgerHead | None, now: datetime) -> bool:
+    """Whether a head is to be published now: the last one that was is of other ten minutes, or of an older key.
+
+    `before`, the last head before this run, stands for that one where there is no file. A clock that was set back
+    after it had been ahead has all heads published until it is there again.
+    """
+    noted = Printed.read(printed(before)) if before else None
+    last = last_published() if settings.FAIRLOT_HEADS_FILE else noted
+    if last is None:
+        return True
+    if last.number == head.number:
+        return False
+    keys = signing.public_keys()[:1]
+    return last.made.timestamp() // PUBLISH != now.timestamp() // PUBLISH or not all(
+        map(last.is_signed_by, keys)
+    )
 
 
 def first_broken(trusted: Collection[bytes]) -> str | None:
@@ -241,7 +312,7 @@ def first_broken(trusted: Collection[bytes]) -> str | None:
         before = head
     if before is not None and (what := _untrusted(before, trusted or [bytes(before.signer)])):
         return what
-    return _gone(named) or _unnamed(named)
+    return _gone(named) or _unnamed(named, before.number + 1 if before else 1)
 
 
 def _broken(head: LedgerHead, before: LedgerHead | None) -> str:
@@ -277,11 +348,11 @@ def _gone(named: Mapping[int, LedgerHead]) -> str | None:
     return None
 
 
-def _unnamed(named: Mapping[int, LedgerHead]) -> str | None:
+def _unnamed(named: Mapping[int, LedgerHead], ends: int) -> str | None:
     last = LedgerSeal.objects.order_by("book", "-number").distinct("book").values_list("book", "number")
     for book, number in last:
         if book not in named or named[book].seal != number:
-            return f"{name_of(book)}, seal {number}: no head names it"
+            return f"{name_of(book)}, seal {number}: no head names it, and they end before head {ends}"
     return None
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
@@ -23,8 +23,9 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from accounting import heads
+from accounting.clock import now_from_database
 from accounting.each import each
-from accounting.heads import SealingStopped
+from accounting.heads import HeadsFileError, SealingStopped
 from accounting.journals import JOURNALS, last_id, name_of, settled_until
 from accounting.models import LedgerHead, LedgerSeal, LedgerTransaction, SealedBook
 
@@ -234,12 +235,60 @@ def _seal_some(book: int, until: int) -> int:
     if not rows:
         return 0
     now = heads.hold()
-    old = next((key for _, key, _, _, at in rows if at and now - at > heads.LONGEST_PAUSE), None)
-    if old is not None and not heads.was_resumed(now):
-        raise SealingStopped(f"{name_of(book)}: {old} was written more than a day ago and has no seal.")
+    if why := _long_unsealed(book, now):
+        raise SealingStopped(why)
     leaves = b"".join(bytes(leaf) for _, _, leaf, _, _ in rows)
     _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
     return len(rows)
+
+
+def why_stopped(now: datetime) -> list[str]:
+    """Returns why the ledger, or some book or journal, is not sealed any more; empty where all are."""
+    if why := heads.why_stopped(now):
+        return [why]
+    return [
+        why
+        for book in _books()
+        if (why := heads.lost_end(book, _last_seal(book)) or _long_unsealed(book, now))
+    ]
+
+
+def why_unsealed(now: datetime) -> str:
+    """Returns for what somebody may resume the sealing; empty where nothing stops it, or no resumption helps."""
+    return heads.why_stopped(now) or next(filter(None, (_long_unsealed(book, now) for book in _books())), "")
+
+
+def _books() -> list[int]:
+    with connection.cursor() as cursor:
+        # Each in a step of its own, by an index.
+        cursor.execute(
+            "WITH RECURSIVE found AS (SELECT min(book) AS book FROM accounting_ledgertransaction UNION ALL"
+            " SELECT (SELECT min(book) FROM accounting_ledgertransaction WHERE book > found.book) FROM found"
+            " WHERE found.book IS NOT NULL) SELECT book FROM found WHERE book IS NOT NULL"
+        )
+        return [*(book for (book,) in cursor.fetchall()), *sorted(JOURNALS)]
+
+
+def _long_unsealed(book: int, now: datetime) -> str:
+    """Returns which row of a book has had no seal for long, and nobody said why; empty if none."""
+    resumed = heads.resumed_at()
+    journal = JOURNALS.get(book)
+    if journal is None:
+        key, table, written, of_book = "key", "accounting_ledgertransaction", "recorded_at", "book = %s"
+    else:
+        key, table, written, of_book = f"'{journal.row} ' || id", journal.table, journal.written, "%s < 0"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {key} FROM {table} WHERE {of_book} AND id > %s AND {written} < %s"  # noqa: S608 - own names
+            f" AND {written} > coalesce(%s, '-infinity'::timestamptz) ORDER BY id LIMIT 1",
+            [book, sealed_until(book), now - heads.LONGEST_PAUSE, resumed],
+        )
+        row = cursor.fetchone()
+    return f"{name_of(book)}: {row[0]} was written more than a day ago and has no seal." if row else ""
+
+
+def _last_seal(book: int) -> LedgerSeal | None:
+    return LedgerSeal.objects.filter(book=book).order_by("-number").only("number", "digest").first()
 
 
 def _rows(book: int, form: int, after: int, until: int, most: int | None) -> list[Row]:
@@ -257,14 +306,27 @@ def seal_all(books: Sequence[int]) -> None:
     Where sealing has stopped, it logs why: `verify_ledger`, /healthz and the admin pages say it, too.
     """
     before = heads.last_head()
+    told: set[str] = set()
+
+    def unless_stopped(do: Callable[[], object]) -> None:
+        try:
+            do()
+        except (SealingStopped, HeadsFileError) as stopped:
+            if str(stopped) not in told:
+                logger.error("sealing has stopped: %s", stopped)
+            told.add(str(stopped))
+
     try:
-        each(books, seal_book)
-        _idle(before)
-    except SealingStopped as stopped:
-        logger.error("sealing has stopped: %s", stopped)
-        return
+        each(books, lambda book: unless_stopped(lambda: seal_book(book)))
+    finally:  # the trouble of one book keeps neither the others' heads from being made nor from being published
+        unless_stopped(lambda: _idle(before))
+        unless_stopped(lambda: _publish(before))
+
+
+def _publish(before: LedgerHead | None) -> None:
+    now = now_from_database()
     head = heads.last_head()
-    if head is not None and heads.is_due(head, before):
+    if head is not None and not heads.why_stopped(now) and heads.is_due(head, before, now):
         heads.publish(head)
 
 
@@ -387,7 +449,7 @@ def _have_alone(book: int) -> None:
 
 def _append(link: Remains) -> None:
     now = heads.hold()
-    last = LedgerSeal.objects.filter(book=link.book).order_by("-number").only("number", "digest").first()
+    last = _last_seal(link.book)
     heads.require_end(link.book, last, now)
     number = last.number + 1 if last else 1
     digest = digest_of(link, bytes(last.digest) if last else b"", now)

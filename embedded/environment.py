@@ -71,8 +71,8 @@ class Home:
             completed["FAIRLOT_SEALING_KEYS"] = secret(self.var / "secrets" / "sealing-key")
         if not given("FAIRLOT_SIGNING_KEYS"):
             completed["FAIRLOT_SIGNING_KEYS"] = secret(self.var / "secrets" / "signing-key")
-        # What PostgreSQL's user cannot write.
-        completed["FAIRLOT_HEADS_FILE"] = str(self.var / "secrets" / "ledger-heads")
+        if "DATABASE_URL" in completed:  # it has the heads of this database, of which no other one knows
+            completed["FAIRLOT_HEADS_FILE"] = str(self.var / "secrets" / "ledger-heads")
         return (
             os.environ
             | {name: value for name, value in completed.items() if not given(name)}

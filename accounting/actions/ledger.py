@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.db import transaction as database
 
-from accounting import audit, heads
+from accounting import audit, heads, seals
 from accounting.errors import Refused
 from accounting.ledger import Payer, correct_trade, correct_usage
 from accounting.models import LedgerHead, LedgerTransaction, UsageSegment, User
@@ -59,7 +59,7 @@ def resume_sealing(*, actor: User | None, reason: str) -> LedgerHead:
 @database.atomic(durable=True)
 def _resume(actor: User | None, reason: str) -> LedgerHead:
     now = heads.hold()
-    why = heads.why_stopped(now)
+    why = seals.why_unsealed(now)
     if not why:
         raise Refused("Sealing has not stopped.", "reason")
     head = heads.append(heads.NO_BOOK, 0, b"", now, reason=reason)

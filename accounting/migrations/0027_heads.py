@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db import migrations, models
 
+from accounting import signing
+
 GUARD = """
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON accounting_ledgerhead
     FOR EACH STATEMENT EXECUTE FUNCTION accounting_refuse_change();
@@ -83,39 +85,53 @@ def text_of(moment: Any) -> str:
 
 
 def name_last_seals(connection: Any, books: str) -> None:
-    """Makes a head, not signed, of the last seal of each of these books."""
+    """Makes a head of the last seal of each of these books."""
     with connection.cursor() as cursor:
-        # None is signed yet: who migrates further down makes the first ones.
-        cursor.execute("SELECT number, digest FROM accounting_ledgerhead ORDER BY number DESC LIMIT 1")
-        number, before = cursor.fetchone() or (0, b"")
         cursor.execute(
             "SELECT DISTINCT ON (book) book, number, digest, clock_timestamp() FROM accounting_ledgerseal"
             f" WHERE {books} ORDER BY book, number DESC"
         )
         for book, seal, seal_digest, at in cursor.fetchall():
-            number += 1
-            says = [
-                "fairlot ledger head",
-                number,
-                text_of(at),
-                book,
-                seal,
-                bytes(seal_digest).hex(),
-                "",
-                bytes(before).hex(),
-                ":" if before else "",
-            ]
-            before = hashlib.sha256(json.dumps(says).encode()).digest()
-            cursor.execute(
-                "INSERT INTO accounting_ledgerhead"
-                " (number, at, book, seal, seal_digest, reason, digest, signer, signature)"
-                " VALUES (%s, %s, %s, %s, %s, '', %s, '', '')",
-                [number, at, book, seal, seal_digest, before],
-            )
+            append(cursor, at, book, seal, bytes(seal_digest), "")
+
+
+def append(cursor: Any, at: Any, book: int, seal: int, seal_digest: bytes, reason: str) -> None:
+    """Makes the next head, signed if the settings have a key."""
+    cursor.execute(
+        "SELECT number, digest, signer, signature FROM accounting_ledgerhead ORDER BY number DESC LIMIT 1"
+    )
+    number, before, signer, signature = cursor.fetchone() or (0, b"", b"", b"")
+    number += 1
+    says = [
+        "fairlot ledger head",
+        number,
+        text_of(at),
+        book,
+        seal,
+        seal_digest.hex(),
+        reason,
+        bytes(before).hex(),
+        f"{bytes(signer).hex()}:{bytes(signature).hex()}" if before else "",
+    ]
+    digest = hashlib.sha256(json.dumps(says).encode()).digest()
+    signer, signature = signing.sign(f"head:{number}:{at.astimezone(UTC):%Y%m%dT%H%M%SZ}:{digest.hex()}".encode())
+    cursor.execute(
+        "INSERT INTO accounting_ledgerhead (number, at, book, seal, seal_digest, reason, digest, signer, signature)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        [number, at, book, seal, seal_digest, reason, digest, signer, signature],
+    )
 
 
 def name_seals(apps: Any, schema_editor: Any) -> None:
     name_last_seals(schema_editor.connection, "true")
+    with schema_editor.connection.cursor() as cursor:
+        # What the books have got since their last seals gets one after this, however long ago it was.
+        cursor.execute(
+            "SELECT clock_timestamp() WHERE EXISTS (SELECT FROM accounting_ledgertransaction booked WHERE id >"
+            " coalesce((SELECT max(last_id) FROM accounting_ledgerseal WHERE book = booked.book AND month IS NULL), 0))"
+        )
+        if now := cursor.fetchone():
+            append(cursor, now[0], 0, 0, b"", "The ledger got heads by an upgrade.")
 
 
 CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED;"

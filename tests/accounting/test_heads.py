@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random, SystemRandom
@@ -24,7 +24,7 @@ from accounting.heads import SealingStopped
 from accounting.journals import JOURNALS
 from accounting.ledger import correct_usage
 from accounting.models import AuditEvent, LedgerHead, LedgerSeal, Price, UsageSegment
-from accounting.seals import seal_all, seal_book
+from accounting.seals import seal_all, seal_book, why_stopped
 from accounting.verification import CHECKS, first_found
 from accounting.verification.guards import a_guard_is_off
 from tests import make
@@ -359,7 +359,7 @@ def test_nothing_is_sealed_silently_after_a_pause_of_a_day(sealed: Cast) -> None
         call_command("resume_sealing", "once more")
 
 
-def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast) -> None:
+def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast, settings: Any, tmp_path: Path) -> None:
     book(sealed, book=3, lease_id=3)
     forge(
         "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h' WHERE book = 3"
@@ -368,6 +368,120 @@ def test_a_row_of_long_ago_without_a_seal_gets_none(sealed: Cast) -> None:
         SealingStopped, match=r"book 3: usage:3:.* was written more than a day ago and has no seal"
     ):
         seal_book(3)
+    assert any("book 3: usage:3:" in why for why in why_stopped(datetime.now(UTC)))
+    # The other books get theirs, and their heads are published all the same.
+    settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
+    book(sealed, book=2, lease_id=4)
+    seal_all([3, *BOOKS])
+    last = heads.last_head()
+    assert last is not None
+    assert LedgerHead.objects.filter(book=2).count() == 2
+    assert (tmp_path / "heads").read_text() == f"{heads.printed(last)}\n"
+
+
+def test_what_was_resumed_is_sealed_however_long_it_takes(sealed: Cast, settings: Any) -> None:
+    book(sealed, book=3, lease_id=3)
+    forge(
+        "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '75 h' WHERE book = 3"
+    )
+    own, settings.FAIRLOT_SIGNING_KEYS = settings.FAIRLOT_SIGNING_KEYS, []
+    with transaction.atomic():
+        heads.append(heads.NO_BOOK, 0, b"", datetime.now(UTC), reason="forged")
+        settings.FAIRLOT_SIGNING_KEYS = own
+        assert heads.resumed_at() is None
+        transaction.set_rollback(True)
+    settings.FAIRLOT_SIGNING_KEYS = own
+    actions.resume_sealing(actor=sealed.ada, reason="beat did not run")
+    aged(20)
+    assert seal_book(3) > 0
+    with pytest.raises(Refused, match="has not stopped"):
+        actions.resume_sealing(actor=sealed.ada, reason="once more")
+
+
+def test_the_trouble_of_one_book_keeps_no_head_from_being_made(
+    sealed: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged(2)
+    count = LedgerHead.objects.count()
+
+    def trouble(book: int) -> int:
+        raise ValueError(book)
+
+    monkeypatch.setattr("accounting.seals.seal_book", trouble)
+    with pytest.raises(ValueError, match="2"):
+        seal_all([2])
+    assert LedgerHead.objects.count() == count + 1
+
+
+def test_nothing_begins_anew_where_all_is_gone(sealed: Cast) -> None:
+    """Where rows of before the last day have neither seals nor heads."""
+    forge(
+        "UPDATE accounting_ledgertransaction SET recorded_at = recorded_at - interval '25 h'",
+        "DELETE FROM accounting_ledgerseal",
+        "DELETE FROM accounting_sealedbook",
+        "DELETE FROM accounting_ledgerhead",
+    )
+    seal_all(BOOKS)
+    assert not LedgerSeal.objects.exists()
+    assert "has neither seals nor heads" in heads.why_stopped(datetime.now(UTC))
+
+
+class TestFile:
+    @pytest.fixture
+    def file(self, sealed: Cast, settings: Any, tmp_path: Path) -> Path:
+        settings.FAIRLOT_HEADS_FILE = str(tmp_path / "heads")
+        return tmp_path / "heads"
+
+    @pytest.fixture
+    def last(self, sealed: Cast) -> LedgerHead:
+        head = heads.last_head()
+        assert head is not None
+        return head
+
+    def test_a_line_that_is_not_whole_counts_as_none(self, file: Path, last: LedgerHead) -> None:
+        heads.publish(last)
+        whole = file.read_text()
+        for torn in (whole[:-1], whole[:-30], "head:99999:20261125T192000Z:" + "0" * 64 + "\n"):
+            file.write_text(whole + torn)
+            assert told() == "OK"
+        file.write_text(whole + whole[:50])
+        heads.publish(last)
+        assert file.read_text() == f"{whole}{whole[:50]}\n{whole}"
+
+    @pytest.mark.parametrize("text", ["\n", "hello\n", "head:1:20261125T192000Z:" + "0" * 64 + "\n"])
+    def test_one_without_a_head_of_ours_stops_sealing(
+        self, file: Path, last: LedgerHead, sealed: Cast, text: str
+    ) -> None:
+        file.write_text(text)
+        assert "has no head of this ledger" in told()
+        with pytest.raises(CommandError, match="has no head of this ledger"):
+            call_command("verify_ledger")
+        seal_all(BOOKS)
+        assert file.read_text() == text
+        actions.resume_sealing(actor=sealed.ada, reason="it was lost")
+        assert told() == "OK"
+
+    def test_one_that_cannot_be_read_is_told_and_no_crash(
+        self, file: Path, last: LedgerHead, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file.mkdir()
+        assert "cannot be read: Is a directory" in heads.why_stopped(last.at)
+        seal_all(BOOKS)
+        with pytest.raises(CommandError, match="cannot be read"):
+            call_command("verify_ledger")
+
+    def test_a_clock_that_was_set_back_keeps_none_from_being_published(
+        self, file: Path, sealed: Cast
+    ) -> None:
+        aged(-2)
+        seal_all(BOOKS)
+        book(sealed, book=2, lease_id=3)
+        seal_all(BOOKS)
+        book(sealed, book=2, lease_id=4)
+        seal_all(BOOKS)
+        last = heads.last_head()
+        assert last is not None
+        assert file.read_text().splitlines()[-1] == heads.printed(last)
 
 
 def test_a_noted_head_tells_whether_todays_books_descend_from_it(sealed: Cast) -> None:
@@ -426,8 +540,9 @@ def test_what_is_published_during_a_verification_is_no_alarm(
     heads.publish(last)
 
     def meanwhile() -> None:
+        message = re.sub(r"^head:\d+", f"head:{last.number + 1}", heads.message_of(last))
         with (tmp_path / "heads").open("a") as file:
-            file.write(re.sub(r"^head:\d+", f"head:{last.number + 1}", heads.printed(last)) + "\n")
+            file.write(f"{message}:{signing.sign(message.encode())[1].hex()}\n")
 
     monkeypatch.setattr("accounting.management.commands.verify_ledger.first_found", meanwhile)
     call_command("verify_ledger")
@@ -492,7 +607,12 @@ class TestKeys:
         call_command("verify_ledger", stdout=out)
         assert "Heads are not signed" in out.getvalue()
         settings.FAIRLOT_SIGNING_KEYS = own
+        # Somebody without the key may have made them.
         book(sealed, book=2, lease_id=3)
+        with pytest.raises(SealingStopped, match="is not signed, and there is a key"):
+            seal_book(2)
+        assert "is not signed, and there is a key" in told()
+        actions.resume_sealing(actor=sealed.ada, reason="there is a key now")
         seal_all(BOOKS)
         assert told() == "OK"
 

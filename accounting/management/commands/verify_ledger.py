@@ -10,7 +10,7 @@ from django.db import connection
 
 from accounting import signing
 from accounting.archive import archived_months
-from accounting.heads import Printed, differs, last_head, last_published, printed, resumed
+from accounting.heads import HeadsFileError, Printed, differs, last_head, last_published, printed, resumed
 from accounting.models import LedgerSeal
 from accounting.one_moment import one_moment
 from accounting.verification import first_found
@@ -35,7 +35,10 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        published = last_published()
+        try:
+            published = last_published()
+        except HeadsFileError as error:
+            raise CommandError(str(error)) from error
         # All checks see one state of the ledger, whatever is booked and published meanwhile.
         with one_moment(), connection.cursor() as cursor:
             for noted in options["noted"]:
