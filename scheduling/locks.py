@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from django.db import connection
@@ -24,6 +25,12 @@ def lock_schedule(cluster_id: int) -> None:
     """Waits for the right to change a cluster's leases, until the transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
+
+
+def lock_schedules(cluster_ids: Iterable[int]) -> None:
+    """Like `lock_schedule` of several clusters, in one order, so that two who do this wait and no more."""
+    for cluster_id in sorted(set(cluster_ids)):
+        lock_schedule(cluster_id)
 
 
 def try_lock_schedule(cluster_id: int) -> bool:

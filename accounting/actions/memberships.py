@@ -69,7 +69,7 @@ def change_membership(
 ) -> Membership:
     """Changes what is given; None stays."""
     require(actor, "member.change", membership.tenant)
-    membership = _locked(membership)
+    membership = lock_membership(membership)
     before = _told(membership)
     membership.role = role if role is not None else membership.role
     membership.tickets = tickets if tickets is not None else membership.tickets
@@ -95,7 +95,7 @@ def remove_member(*, actor: User | None, membership: Membership) -> None:
 def remove_within(*, actor: User | None, membership: Membership) -> None:
     """The same inside a transaction of the caller's."""
     require(actor, "member.change", membership.tenant)
-    membership = _locked(membership)
+    membership = lock_membership(membership)
     audit.record(
         actor=actor,
         verb="member.remove",
@@ -106,7 +106,8 @@ def remove_within(*, actor: User | None, membership: Membership) -> None:
     membership.delete()
 
 
-def _locked(membership: Membership) -> Membership:
+def lock_membership(membership: Membership) -> Membership:
+    """Returns the membership as it is now, until the transaction ends; Refused when it is gone."""
     try:
         rows = Membership.objects.select_for_update(of=("self",)).select_related("user", "tenant")
         return rows.get(pk=membership.pk)

@@ -76,7 +76,7 @@ def set_portal_role(*, actor: User | None, user: User, portal_role: str) -> User
     require(actor, "user.change")
     if portal_role not in User.PortalRole.values:
         raise Refused(f"A portal role is one of {', '.join(User.PortalRole.values)}.", "portal_role")
-    user = _locked_with_admins(user)
+    user = lock_with_admins(user)
     if portal_role != User.PortalRole.ADMIN:
         _require_another_admin(user)
     before, user.portal_role = user.portal_role, portal_role
@@ -100,7 +100,7 @@ def deactivate_user(*, actor: User | None, user: User) -> User:
 def deactivate_within(*, actor: User | None, user: User) -> User:
     """The same inside a transaction of the caller's."""
     require(actor, "user.change")
-    user = _locked_with_admins(user)
+    user = lock_with_admins(user)
     if not user.is_active:
         raise Refused(f"{user} is deactivated already.")
     _require_another_admin(user)
@@ -113,7 +113,7 @@ def deactivate_within(*, actor: User | None, user: User) -> User:
 @transaction.atomic(durable=True)
 def reactivate_user(*, actor: User | None, user: User) -> User:
     require(actor, "user.change")
-    user = _locked_with_admins(user)
+    user = lock_with_admins(user)
     if user.is_active:
         raise Refused(f"{user} is active.")
     user.is_active = True
@@ -182,7 +182,7 @@ def _give_password(user: User, password: str | None) -> str:
     return password
 
 
-def _locked_with_admins(user: User) -> User:
+def lock_with_admins(user: User) -> User:
     """Holds all admins, too, so that no two of them are demoted at once."""
     admins = User.objects.filter(portal_role=User.PortalRole.ADMIN) | User.objects.filter(pk=user.pk)
     held = {found.pk: found for found in admins.select_for_update(no_key=True).order_by("pk")}

@@ -1388,4 +1388,4 @@ class HandedOver(Schema):
     jobs: int
     services: int
     schedules: int
-    kept: list[str] = Field(description="Names of what stays, as it uses secrets of its former owner alone.")
+    kept: list[str] = Field(description="Names of what stays, as it names secrets.")

@@ -16,8 +16,8 @@ from typing import TypeVar
 from django.db import models, transaction
 
 from accounting import audit
-from accounting.actions.memberships import remove_within
-from accounting.actions.users import deactivate_within
+from accounting.actions.memberships import lock_membership, remove_within
+from accounting.actions.users import deactivate_within, lock_with_admins
 from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
 from accounting.errors import Refused
@@ -29,14 +29,15 @@ from scheduling.actions.jobs import cancel_within
 from scheduling.actions.leases import bill
 from scheduling.actions.replicas import note
 from scheduling.actions.schedules import pause
-from scheduling.actions.secrets import find_secrets
+from scheduling.brought import named_secrets
 from scheduling.explain import why_owner_may_not
-from scheduling.locks import lock_schedule
-from scheduling.models import Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision
+from scheduling.locks import lock_schedules
+from scheduling.models import Cluster, Job, JobEvent, JobSecret, Lease, Schedule, Service, ServiceRevision
 from scheduling.spec import JobSpec, SpecError
-from scheduling.wake import wake_service
+from scheduling.wake import wake_service, want_rounds
 
 T = TypeVar("T", Job, Service, Schedule)
+L = TypeVar("L", Service, Schedule)
 
 
 class Fate(StrEnum):
@@ -86,7 +87,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """How many went to another owner, and what did not, as it names secrets of its former owner alone."""
+    """How many went to another owner, and what stays behind, as it names secrets."""
 
     jobs: int
     services: int
@@ -104,11 +105,22 @@ def work_of_member(membership: Membership) -> Work:
     return Work(membership.user, [pk for pk, path in below if not path.startswith(tuple(paths))])
 
 
+def heirs(tenant: Tenant, reader: User) -> models.QuerySet[User]:
+    """Who may take over work in `tenant`, as far as `reader` may know: by roles in teams that `reader` may read."""
+    may = Membership.objects.filter(
+        tenant__in=Tenant.objects.visible_to(reader).filter(pk__in=tenant.lineage),
+        role__in=Membership.Role.at_least(Membership.Role.MEMBER),
+    )
+    return User.objects.filter(pk__in=may.values("user"), is_active=True)
+
+
 @transaction.atomic(durable=True)
 def remove_member(
     *, actor: User | None, membership: Membership, fate: str = Fate.WAITS, to: User | None = None
 ) -> HandedOver | None:
     """Ends a membership; of the user's work in the team becomes what `fate` says, in the same transaction."""
+    require(actor, "member.change", membership.tenant)
+    membership = lock_membership(membership)
     done = _settle(actor, work_of_member(membership), fate, to)
     remove_within(actor=actor, membership=membership)
     return done
@@ -120,6 +132,7 @@ def deactivate_user(
 ) -> HandedOver | None:
     """Shuts a user out at once; of the user's work becomes what `fate` says, in the same transaction."""
     require(actor, "user.change")
+    user = lock_with_admins(user)
     done = _settle(actor, Work(user), fate, to)
     deactivate_within(actor=actor, user=user)
     return done
@@ -153,19 +166,38 @@ def _settle(actor: User | None, work: Work, fate: str, to: User | None) -> Hande
             raise Refused(f"Accepted: {', '.join(Fate)}.", "fate")
 
 
-def _lock(work: Work) -> None:
-    """No round and no watcher is at the work until the transaction ends; in one order, as others lock them too."""
-    for cluster in sorted(set(work.jobs.values_list("cluster_id", flat=True))):
-        lock_schedule(cluster)
+def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
+    """Returns the work as it is once nobody else changes it, until the transaction ends.
+
+    In the order in which the controller of services and the runs of schedules lock, too: their rows, then the schedules
+    of clusters, then the clusters' rows.
+    """
+    services, schedules = _locked(work.services), _locked(work.schedules)
+    clusters = set(work.jobs.values_list("cluster_id", flat=True))
+    lock_schedules(clusters)
+    want_rounds(Cluster.objects.attached())
+    # What is submitted to yet another cluster meanwhile waits.
+    jobs = work.jobs.filter(cluster__in=clusters).order_by("pk").defer("spec")
+    return list(jobs), services, schedules
+
+
+def _locked(rows: models.QuerySet[L]) -> list[L]:
+    ids = list(rows.values_list("pk", flat=True))
+    held = rows.model._default_manager.filter(pk__in=ids).order_by("pk").select_for_update(of=("self",))
+    # Read again: another transaction may have handed one over, or changed it, before the lock was had.
+    return list(rows.filter(pk__in=[row.pk for row in held]).order_by("pk"))
 
 
 def _cancel(actor: User | None, work: Work) -> None:
     """Cancels jobs and sessions, stops services, pauses schedules."""
-    _lock(work)
+    jobs, services, schedules = _lock(work)
     why = f"Cancelled: {work.user.get_username()} leaves"
-    for schedule in work.schedules.select_for_update(of=("self",)).filter(paused_at=None):
-        pause(actor, schedule, why.replace("Cancelled", "Paused"))
-    for service in work.services.select_for_update(of=("self",)).filter(stopped_at=None):
+    for schedule in schedules:
+        if schedule.paused_at is None:
+            pause(actor, schedule, why.replace("Cancelled", "Paused"))
+    for service in services:
+        if service.stopped_at is not None:
+            continue
         service.stopped_at = now_from_database()
         service.save(update_fields=["stopped_at"])
         note(service, "stopped", why.replace("Cancelled", "Stopped"))
@@ -173,27 +205,28 @@ def _cancel(actor: User | None, work: Work) -> None:
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )
         wake_service(service.pk)
-    for job in work.jobs.exclude(kind=Job.Kind.REPLICA).order_by("pk"):
-        cancel_within(actor=actor, job=job, why=why)
+    for job in jobs:
+        if job.kind != Job.Kind.REPLICA:
+            cancel_within(actor=actor, job=job, why=why)
 
 
 def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
     """Makes `to` the owner; what was held until now stays in the ledger as its former owner's.
 
-    Refused for who may not submit in each of the teams. What names secrets of the former owner alone stays, for
-    nobody may use those, and waits.
+    Refused for who may not submit in each of the teams. What names secrets stays, and waits: they are looked up by
+    name whenever it runs, so that the former owner's program would run with what the new one keeps by those names.
     """
-    _lock(work)
+    jobs, services, schedules = _lock(work)
     now = now_from_database()
-    jobs = list(work.jobs.order_by("pk").defer("spec"))
-    services, schedules = list(work.services), list(work.schedules)
     _require_new_owner(work.user, to, {row.tenant_id for rows in (jobs, services, schedules) for row in rows})
-    own = JobSecret.objects.filter(job__in=jobs, secret__owner=work.user)
-    free_services = [one for one in services if one.current and _is_free(one.current.spec, to, one.tenant)]
-    stay = {one.pk for one in services} - {one.pk for one in free_services}
-    bound = {*own.values_list("job_id", flat=True), *(job.pk for job in jobs if job.service_id in stay)}
+    # A service may go back to any of its revisions.
+    revisions = ServiceRevision.objects.filter(service__in=services, author=work.user)
+    stay = {one.service_id for one in revisions if _names_secrets(one.spec)}
+    free_services = [one for one in services if one.pk not in stay]
+    named = JobSecret.objects.filter(job__in=jobs).values_list("job_id", flat=True)
+    bound = {*named, *(job.pk for job in jobs if job.service_id in stay)}
     moved = [job for job in jobs if job.pk not in bound]
-    free_schedules = [one for one in schedules if _is_free(one.spec, to, one.tenant)]
+    free_schedules = [one for one in schedules if not _names_secrets(one.spec)]
     by = f"Handed over from {work.user.get_username()} to {to.get_username()}"
     _give_jobs(moved, to, by=by, now=now)
     for service in free_services:
@@ -202,7 +235,7 @@ def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:
         note(service, "handed_over", by)
         wake_service(service.pk)
     changes = {"owner": to, "request_key": None, "refusals": 0}
-    Schedule.objects.filter(pk__in=[one.pk for one in free_schedules]).update(**changes)
+    Schedule.objects.filter(pk__in=[one.pk for one in free_schedules], owner=work.user).update(**changes)
     _note(actor, work.user, to, {"jobs": moved, "services": free_services, "schedules": free_schedules})
     kept = [
         *(job for job in jobs if job.pk in bound),
@@ -223,13 +256,11 @@ def _require_new_owner(user: User, to: User, tenants: set[int]) -> None:
         raise Refused(f"The account of {to.get_username()} is deactivated.", "to")
 
 
-def _is_free(spec: object, to: User, tenant: Tenant) -> bool:
-    """Whether what a spec names is the team's: it never comes to run with somebody's own secrets unasked."""
+def _names_secrets(spec: object) -> bool:
     try:
-        found = find_secrets(owner=to, tenant=tenant, spec=JobSpec.stored(spec))
-    except SpecError:
-        return False
-    return all(secret.owner_id is None for secret in found.values())
+        return bool(named_secrets(JobSpec.stored(spec)))
+    except SpecError:  # nobody knows what it names
+        return True
 
 
 def _give_jobs(jobs: list[Job], to: User, *, by: str, now: datetime) -> None:

@@ -17,7 +17,7 @@ from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.actions.schedules import lock_changeable, pause
 from scheduling.actions.submitting import submit_stored
-from scheduling.locks import stay_attached
+from scheduling.locks import lock_schedules, stay_attached
 from scheduling.models import Cluster, Job, Schedule, ScheduleRun
 from scheduling.spec import SpecError
 from scheduling.timetable import TimetableError
@@ -158,7 +158,11 @@ def _submit(schedule: Schedule, why: str, request_key: str | None = None) -> Job
     owner = schedule.owner
     if schedule.overlap == Schedule.Overlap.REPLACE:
         instead = f"Cancelled by the schedule “{schedule.name}”: its next run takes the place of this one"
-        for job in schedule.jobs_at_work():
+        earlier = schedule.jobs_at_work()
+        lock_schedules(
+            earlier.values_list("cluster_id", flat=True)
+        )  # it may have been moved to another cluster
+        for job in earlier.order_by("cluster", "pk"):
             cancel_within(actor=owner, job=job, why=instead)
     return submit_stored(
         actor=owner,

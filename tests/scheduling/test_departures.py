@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+from django.db import connection, transaction
+from django.db.models import Model
 
 from accounting.actions import add_member, change_membership, move_tenant, reactivate_user
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
-from accounting.models import AuditEvent, Membership, UsageSegment
+from accounting.models import AuditEvent, Membership, UsageSegment, User
 from fairshare.model import Reason
 from scheduling.actions import (
+    change_service,
     create_secret,
     create_service,
     deactivate_user,
@@ -24,11 +29,14 @@ from scheduling.actions.departures import Fate, Work, work_of_member
 from scheduling.actions.leases import hand_over as give_promised_gpus
 from scheduling.backends.base import End, Phase
 from scheduling.explain import explain
-from scheduling.models import Job, Lease, Schedule, Service
+from scheduling.locks import lock_schedule
+from scheduling.models import Cluster, Job, Lease, Schedule, Service, ServiceRevision
 from scheduling.spec import JobSpec
 from tests import make
 from tests.scheduling import scheduled
 from tests.scheduling.world import World, start, world
+from tests.threads import let_go
+from tests.waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -210,18 +218,76 @@ def test_what_is_cancelled_ends_and_what_would_begin_again_stands_still(lab: Wor
 
 def test_nobodys_program_comes_to_run_with_anothers_secrets(lab: World) -> None:
     people = lab.people
-    for owner in (people.bob, people.alice):
-        create_secret(actor=owner, name="token", values={"value": owner.username})
+    create_secret(actor=people.alice, tenant=people.astro, name="token", values={"value": "of the team"})
     spec = {"secrets": {"TOKEN": "token"}}
-    lab.submit(people.bob, people.astro, name="private", **spec)
+    lab.submit(people.bob, people.astro, name="named", **spec)
     scheduled.make(lab, spec=scheduled.spec(**spec))
+    place = {"actor": people.bob, "tenant": people.astro, "cluster": lab.cluster}
+    for name, first in (("api", spec), ("plain", {})):
+        service = create_service(spec=JobSpec(name=name, command="serve", port=8000, **first), **place)
+        step_service(service_id=service.pk)
+        second = JobSpec(name=name, command="serve --better", port=8000)
+        change_service(actor=people.bob, service=service, spec=second)
     free = lab.submit(people.bob, people.astro)
     where = {"actor": people.alice, "user": people.bob, "tenant": people.astro}
     done = settle_work(fate=Fate.HAND_OVER, to=people.alice, **where)
     assert done is not None
-    assert (done.jobs, done.kept) == (1, ("private", "nightly"))
-    assert list(Job.objects.filter(owner=people.alice)) == [free]
+    assert (done.jobs, done.services, done.schedules) == (2, 1, 0)
+    assert done.kept == ("named", "api-0-1", "api", "nightly"), "its first revision could be rolled back to"
+    assert set(Job.objects.filter(owner=people.alice).values_list("name", flat=True)) == {
+        free.name,
+        "plain-0-1",
+    }
     assert Schedule.objects.get().owner == people.bob
+    authors = ServiceRevision.objects.filter(author=people.alice)
+    assert set(authors.values_list("service__name", flat=True)) == {"plain"}
+
+
+def row(model: type[Model], **named: str) -> Callable[[World], object]:
+    return lambda lab: list(model._default_manager.select_for_update(no_key=True).filter(**named))
+
+
+def schedule_of_cluster(lab: World) -> None:
+    lock_schedule(lab.cluster.pk)
+
+
+AT_ONCE = {
+    "a service's step ends a replica": (row(Service), schedule_of_cluster),
+    "a schedule's run replaces the one before": (row(Schedule), schedule_of_cluster),
+    "an admin sets tickets": (row(Cluster, name="k1"), row(Cluster, name="k2")),
+    "a manager changes the role": (row(Membership), row(Cluster, name="k1")),
+    "an admin reactivates": (row(User, username="bob"), row(Cluster, name="k1")),
+}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("leave", [remove_member, deactivate_user])
+@pytest.mark.parametrize("others", AT_ONCE.values(), ids=AT_ONCE)
+def test_who_leaves_and_what_others_do_meanwhile_wait_for_each_other_in_one_order(
+    others: tuple[Callable[[World], object], ...], leave: Callable[..., object]
+) -> None:
+    lab = world(v100=4)
+    Cluster.objects.update(name="k1")
+    second = replace(lab, cluster=Cluster.objects.create(name="k2"))
+    job = second.submit(lab.people.bob, lab.people.astro)
+    everything(lab)
+    whom = {"membership": bobs(lab)} if leave is remove_member else {"user": lab.people.bob}
+    first, then = others
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            first(lab)
+            leaving = pool.submit(let_go, lambda: leave(actor=lab.people.ada, fate=Fate.CANCEL, **whom))
+            wait_for(lambda: somebody_waits() or leaving.done())
+            then(lab)
+        leaving.result(timeout=PATIENCE)
+    job.refresh_from_db()
+    assert job.state == Job.State.CANCELLED
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
 
 
 def test_only_managers_hand_over_and_only_to_who_may_submit_there(lab: World) -> None:
