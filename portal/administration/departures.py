@@ -15,9 +15,9 @@ from django.views.decorators.http import require_safe
 from accounting.models import Membership, Tenant, User
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show
-from portal.administration.team import managed
+from portal.administration.team import managed, team_or_home
 from scheduling import actions
-from scheduling.actions.departures import Fate, HandedOver, Work, work_of_member
+from scheduling.actions.departures import Fate, HandedOver, Work, heirs, work_of_member
 
 FATES = [
     (Fate.WAITS.value, "It waits, and goes on if the right comes back"),
@@ -26,25 +26,22 @@ FATES = [
 ]
 
 
-def offered(work: Work, heirs: QuerySet[User]) -> dict[str, Any]:
+def offered(work: Work, among: QuerySet[User]) -> dict[str, Any]:
     """What administration/work.html needs."""
     counts = work.counts()
     # Nobody is asked who need not choose.
-    return {"work": counts, "heirs": heirs.exclude(pk=work.user.pk).order_by("username") if counts else ()}
+    return {"work": counts, "heirs": among.exclude(pk=work.user.pk).order_by("username") if counts else ()}
 
 
-def decided(post: QueryDict) -> dict[str, Any]:
+def decided(post: QueryDict, among: QuerySet[User]) -> dict[str, Any]:
     """What was chosen in administration/work.html."""
-    return {
-        "fate": post.get("fate", Fate.WAITS),
-        "to": chosen(post, "to", User.objects.filter(is_active=True), optional=True),
-    }
+    return {"fate": post.get("fate", Fate.WAITS), "to": chosen(post, "to", among, optional=True)}
 
 
 def tell(request: HttpRequest, done: HandedOver | None) -> None:
-    """What was not handed over, as it needs secrets of its former owner."""
+    """What was not handed over, as it names secrets."""
     if done is not None and done.kept:
-        text = f"Not handed over, as it uses secrets of its owner: {', '.join(done.kept[:10])}"
+        text = f"Not handed over, as it names secrets: {', '.join(done.kept[:10])}"
         messages.warning(request, f"{text}{' and more' if len(done.kept) > 10 else ''}.")
 
 
@@ -52,10 +49,6 @@ def _leaving(
     request: HttpRequest, *, slug: str, pk: int, is_admin: bool, refusal: Refusal | None = None
 ) -> HttpResponse:
     membership = _membership(request, slug, pk, is_admin=is_admin)
-    may = Membership.objects.filter(
-        tenant__in=membership.tenant.lineage, role__in=Membership.Role.at_least(Membership.Role.MEMBER)
-    )
-    heirs = User.objects.filter(pk__in=may.values("user"), is_active=True)
     context = {
         "tab": "tenants",
         "base": f"administration/{'base' if is_admin else 'team_base'}.html",
@@ -64,7 +57,7 @@ def _leaving(
         "back": reverse("admin_tenant" if is_admin else "team", args=[slug]),
         "remove": reverse("admin_member_remove" if is_admin else "team_member_remove", args=[slug, pk]),
     }
-    context |= offered(work_of_member(membership), heirs)
+    context |= offered(work_of_member(membership), heirs(membership.tenant, request.user))
     return show(request, "administration/leaving.html", context, refusal=refusal)
 
 
@@ -72,16 +65,15 @@ def _remove(request: HttpRequest, *, slug: str, pk: int, is_admin: bool) -> Http
     membership = _membership(request, slug, pk, is_admin=is_admin)
 
     def act(post: QueryDict) -> None:
-        tell(request, actions.remove_member(actor=request.user, membership=membership, **decided(post)))
+        choice = decided(post, heirs(membership.tenant, request.user))
+        tell(request, actions.remove_member(actor=request.user, membership=membership, **choice))
 
-    to = ("admin_tenant" if is_admin else "team", slug)
     return perform(
         request,
         "leave",
         act,
         done=f"{membership.user.get_username()} is no longer in the team.",
-        # Managers who remove themselves may not see the team's page any more.
-        to=("home",) if not is_admin and membership.user_id == request.user.pk else to,
+        to=("admin_tenant", slug) if is_admin else partial(team_or_home, request, slug),
         page=partial(_leaving, slug=slug, pk=pk, is_admin=is_admin),
     )
 

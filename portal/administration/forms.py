@@ -47,10 +47,13 @@ def perform(
     act: Callable[[QueryDict], object],
     *,
     done: str,
-    to: tuple[Any, ...],
+    to: tuple[Any, ...] | Callable[[], tuple[Any, ...]],
     page: Callable[..., HttpResponse],
 ) -> HttpResponse:
-    """Calls `act` with the posted form; then goes to `to`, or shows `page` again with the refusal."""
+    """Calls `act` with the posted form; then goes to `to`, or shows `page` again with the refusal.
+
+    `to` is called where the address depends on what `act` changed.
+    """
     try:
         act(request.POST)
     except Refused as error:
@@ -58,7 +61,7 @@ def perform(
     except NotAllowed as error:
         return page(request, refusal=refusal(request, form, "", str(error)))
     messages.success(request, done)
-    return redirect(*to)
+    return redirect(*(to() if callable(to) else to))
 
 
 def refusal(request: HttpRequest, form: str, field: str | None, message: str) -> Refusal:

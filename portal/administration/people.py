@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from django.core.paginator import Paginator
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
@@ -96,8 +96,12 @@ def _user(
         "portal_roles": User.PortalRole.choices,
         "made": made,
         "fates": departures.FATES if person.is_active else departures.FATES[1:],
-    } | departures.offered(Work(person), User.objects.filter(is_active=True))
+    } | departures.offered(Work(person), _heirs())
     return show(request, "administration/user.html", context, refusal=refusal)
+
+
+def _heirs() -> QuerySet[User]:
+    return User.objects.filter(is_active=True)
 
 
 @permitted("user.change")
@@ -117,10 +121,10 @@ def change(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
                     actor=request.user, user=person, portal_role=post.get("portal_role", "")),
                  f"The role of {name} is changed."),
         "deactivate": (lambda post: departures.tell(request, scheduling.deactivate_user(
-                           actor=request.user, user=person, **departures.decided(post))),
+                           actor=request.user, user=person, **departures.decided(post, _heirs()))),
                        f"{name} can no longer sign in."),
         "settle": (lambda post: departures.tell(request, scheduling.settle_work(
-                       actor=request.user, user=person, **departures.decided(post))),
+                       actor=request.user, user=person, **departures.decided(post, _heirs()))),
                    f"The work of {name} is settled."),
         "reactivate": (lambda post: actions.reactivate_user(actor=request.user, user=person),
                        f"{name} can sign in again."),

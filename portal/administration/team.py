@@ -65,7 +65,7 @@ def change_member(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         f"member-{pk}",
         change_membership(request, membership),
         done=f"{membership.user.get_username()} was changed.",
-        to=("team", slug),
+        to=partial(team_or_home, request, slug),
         page=partial(team_page, slug=slug),
     )
 
@@ -99,6 +99,11 @@ def set_budget(request: HttpRequest, slug: str) -> HttpResponse:
 def remove_budget(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     tenant = get_object_or_404(managed(request), slug=slug)
     return remove_budget_of(request, tenant, pk, to="team", page=team_page)
+
+
+def team_or_home(request: HttpRequest, slug: str) -> tuple[str, ...]:
+    """Where managers go who may have taken their own role away."""
+    return ("team", slug) if managed(request).filter(slug=slug).exists() else ("home",)
 
 
 def managed(request: HttpRequest) -> TenantQuerySet:

@@ -15,7 +15,7 @@ from accounting.models import Tenant, User
 from accounting.permissions import tenants_where
 from portal.api import schemas
 from scheduling import actions
-from scheduling.actions.departures import Fate, Work
+from scheduling.actions.departures import Fate, Work, heirs
 
 router = Router(tags=["Teams"])
 
@@ -31,9 +31,9 @@ def work(request: HttpRequest, username: str, team: str) -> dict[str, int]:
 def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dict[str, Any]:
     """Gives all that a user has in a team to another member of it. For managers and admins.
 
-    What names secrets of the former owner alone is in `kept`, and stays."""
+    What names secrets is in `kept`, and stays."""
     tenant, user = _managed(request, new.team, username)
-    to = User.objects.filter(username=new.to).first()
+    to = heirs(tenant, request.auth).filter(username=new.to).first()
     if to is None:
         raise Refused(f"{new.to} may not run jobs in {tenant.name}.", "to")
     done = actions.settle_work(actor=request.auth, user=user, fate=Fate.HAND_OVER, to=to, tenant=tenant)

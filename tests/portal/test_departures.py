@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from accounting.clock import now_from_database
 from accounting.models import AuditEvent, Membership, User
+from scheduling.actions import deactivate_user
 from scheduling.models import Job, Schedule, Service
+from tests import make
 from tests.portal.scene import Scene
 
 pytestmark = pytest.mark.django_db
@@ -29,6 +32,7 @@ def leaving(scene: Scene) -> str:
 
 def test_a_member_is_removed_with_a_choice_for_the_work(scene: Scene, browser_of: Browser) -> None:
     people, ada = scene.people, browser_of(scene.people.ada)
+    make.membership(make.user("cora"), people.uni)
     page = ada.get(f"{leaving(scene)}/leaving/").content.decode()
     assert HIS in words(page)
     assert f'<option value="{people.alice.pk}">alice</option>' in page
@@ -80,11 +84,55 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
     assert browser_of(people.alice).get("/api/v1/work/charlie?team=astro").status_code == 404
     for user in (people.bob, people.charlie, people.olga):
         assert post(user, to="alice").status_code == 404
-    for name in ("charlie", "nobody"):
+    make.membership(people.olga, people.astro)
+    User.objects.filter(pk=people.olga.pk).update(is_active=False)
+    make.membership(make.user("cora"), people.uni)
+    for name in ("charlie", "nobody", "olga", "cora"):
         answer = post(people.alice, to=name)
         assert answer.status_code == 409
-        assert answer.json()["detail"].startswith(f"{name} may not run jobs in Astro")
+        assert answer.json()["detail"] == f"{name} may not run jobs in Astro."
     done = post(people.alice, to="alice")
     assert done.json() == {"jobs": 1, "services": 1, "schedules": 1, "kept": []}
     event = AuditEvent.objects.get(verb="member.hand_over")
     assert (event.actor, event.target_name, event.after["owner"]) == (people.alice, "bob", "alice")
+
+
+def test_managers_are_offered_whom_they_see(scene: Scene, browser_of: Browser) -> None:
+    people, cora = scene.people, make.user("cora")
+    make.membership(cora, people.uni)
+    team = f"/team/astro/members/{scene.membership.pk}"
+    alice, ada = browser_of(people.alice), browser_of(people.ada)
+    assert "cora" in ada.get(f"{leaving(scene)}/leaving/").content.decode()
+    page = alice.get(f"{team}/leaving/").content.decode()
+    assert ("alice" in page, "cora" in page) == (True, False)
+    for pk in (cora.pk, people.charlie.pk, 10**6):
+        refused = alice.post(f"{team}/remove/", {"fate": "hand_over", "to": str(pk)})
+        assert refused.status_code == 422
+        assert "Choose one of the list." in refused.content.decode()
+
+
+def test_a_refusal_is_shown_though_the_work_has_ended_meanwhile(scene: Scene, browser_of: Browser) -> None:
+    people, ada = scene.people, browser_of(scene.people.ada)
+    deactivate_user(actor=people.ada, user=people.bob, fate="cancel")
+    Job.objects.all().update(state=Job.State.CANCELLED, ended_at=now_from_database())
+    Service.objects.all().update(removed_at=now_from_database())
+    Schedule.objects.all().update(deleted_at=now_from_database())
+    form = {"fate": "hand_over", "to": str(10**6)}
+    for url in (f"{leaving(scene)}/remove/", f"/admin/users/{people.bob.pk}/settle/"):
+        refused = ada.post(url, form)
+        assert refused.status_code == 422
+        assert "Choose one of the list." in refused.content.decode()
+
+
+@pytest.mark.parametrize(("above", "to"), [(False, "/"), (True, "/team/astro/")])
+def test_managers_who_demote_themselves_come_to_a_page_that_they_may_see(
+    scene: Scene, browser_of: Browser, above: bool, to: str
+) -> None:
+    people = scene.people
+    own = Membership.objects.get(user=people.alice, tenant=people.astro)
+    if above:
+        make.membership(people.alice, people.uni, role="manager")
+    alice = browser_of(people.alice)
+    answer = alice.post(f"/team/astro/members/{own.pk}/", {"role": "member", "tickets": "100"})
+    assert (answer.status_code, answer["Location"]) == (302, to)
+    assert alice.get(to, follow=True).status_code == 200
