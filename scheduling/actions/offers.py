@@ -43,7 +43,7 @@ def apply_offers(*, cluster_id: int, offers: Sequence[Offer]) -> bool:
     """Makes the cluster's nodes say what `offers`, which are all that there are, say; whether any changed.
 
     A node that jobs have used is never removed: what is no longer there is down. What an operator has
-    drained stays drained.
+    drained stays, and stays drained.
     """
     shown = {_name(offer): offer for offer in offers}
     known = apart(
@@ -180,14 +180,17 @@ def _clear_failed(node: Node, shown: _Shown, now: datetime) -> None:
 
 
 def _lose(node: Node, now: datetime) -> bool:
-    """A node that the cluster no longer has."""
-    if not HeldGpu.objects.filter(node=node).exists():
+    """A node that the cluster no longer has. What an operator has said of a drained one holds when it comes back."""
+    is_drained = node.state == Node.State.DRAINED
+    if not is_drained and not HeldGpu.objects.filter(node=node).exists():
         audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})
         node.delete()
         return True
-    if node.gone_at is not None:
+    if node.gone_at is not None and (is_drained or node.state == Node.State.DOWN):
         return False
-    node.state, node.state_reason, node.state_since, node.gone_at = Node.State.DOWN, GONE, now, now
+    node.gone_at = now
+    if not is_drained:
+        node.state, node.state_reason, node.state_since = Node.State.DOWN, GONE, now
     node.save(update_fields=["state", "state_reason", "state_since", "gone_at"])
     _take_promises_back(node)
     audit.record(actor=None, verb="node.gone", target=node, before={"gpus": node.gpus})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from accounting.clock import now_from_database
 from scheduling.actions import offers as actions
+from scheduling.actions.draining import drain_node, drains_due, return_node
 from scheduling.actions.offers import apply_offers
 from scheduling.backends.base import Offer
 from scheduling.models import Cluster, Node
@@ -54,3 +57,22 @@ def test_a_node_that_cannot_be_written_down_holds_up_no_other(
     )
     assert seen(lab) == dict.fromkeys("abcdef", (8, "ready")) | {"odd": (8, "ready")}
     assert "ZeroDivisionError" in Cluster.objects.get(pk=lab.cluster.pk).failure
+
+
+def test_a_drained_node_that_vanishes_and_returns_is_drained_until_its_deadline(lab: World) -> None:
+    apply_offers(cluster_id=lab.cluster.pk, offers=[offer("a")])
+    node = Node.objects.get(name="a")
+    deadline = now_from_database() + timedelta(hours=1)
+    drain_node(actor=lab.people.olga, node=node, reason="new fan", mode="deadline", deadline=deadline)
+    apply_offers(cluster_id=lab.cluster.pk, offers=[])
+    node.refresh_from_db()
+    assert (node.state, node.gone_at is None) == ("drained", False)
+    assert not apply_offers(cluster_id=lab.cluster.pk, offers=[])
+    apply_offers(cluster_id=lab.cluster.pk, offers=[offer("a")])
+    node.refresh_from_db()
+    assert (node.state, node.state_reason, node.gone_at) == ("drained", "new fan", None)
+    assert drains_due(deadline) == [node.pk]
+    apply_offers(cluster_id=lab.cluster.pk, offers=[])
+    return_node(actor=lab.people.olga, node=node)
+    assert apply_offers(cluster_id=lab.cluster.pk, offers=[])
+    assert seen(lab) == {}
