@@ -74,7 +74,7 @@ def preview(request: HttpRequest) -> HttpResponse:
 def _posted(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     choices = _choices(request, schedule, request.POST.get("cluster", ""))
     draft = Draft.from_post(request.POST, choices)
-    timing = Timing.from_post(request.POST).checked()
+    timing = Timing.from_post(request.POST, schedule).checked()
     if rewritten := draft.rewritten(request.POST.get("do"), request.user):
         return _page(request, choices, rewritten, timing, schedule=schedule)
     draft = draft.ready_to_send()

@@ -33,10 +33,11 @@ class Timing:
     catch_up_hours: str = "24"
     overlap: str = Schedule.Overlap.FORBID
     problems: dict[str, str] = field(default_factory=dict)
+    stored: Schedule | None = None  # which the form changes
 
     @classmethod
-    def from_post(cls, post: QueryDict) -> Self:
-        return cls(**{name: post.get(name, "").strip()[:200] for name in FIELDS})
+    def from_post(cls, post: QueryDict, stored: Schedule | None = None) -> Self:
+        return cls(**{name: post.get(name, "").strip()[:200] for name in FIELDS}, stored=stored)
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
@@ -49,6 +50,7 @@ class Timing:
             missed=schedule.missed,
             catch_up_hours=f"{schedule.catch_up_seconds / HOUR:g}",
             overlap=schedule.overlap,
+            stored=schedule,
         )
 
     def read(self) -> Terms:
@@ -68,7 +70,7 @@ class Timing:
             overlap=self.overlap,
         )
         try:
-            terms.check()
+            terms.check(self.stored)
         except Refused as error:
             name = "catch_up_hours" if error.field == "catch_up_seconds" else error.field
             raise Refused(error.message, name) from None
@@ -89,17 +91,24 @@ class Timing:
         """The next runs in the schedule's zone and in the reader's, and the timetable in words; None while wrong."""
         try:
             begins, ends = self._bounds()
-            table = Timetable.read(self.expression, self.time_zone, begins, ends)
-        except (Refused, TimetableError):
+            table = Terms(self.expression, self.time_zone, begins, ends).check(self.stored)
+        except Refused:
             return None
         return preview_of(table, now, reader)
 
     def _bounds(self) -> tuple[datetime | None, datetime | None]:
+        """Of a stored schedule those that it has while their texts are the same, as these tell no seconds."""
+        if self.stored and self._walls == Timing.of(self.stored)._walls:
+            return self.stored.begins, self.stored.ends
         try:
             zone = Timetable.read("* * * * *", self.time_zone).zone
         except TimetableError as error:
             raise Refused(error.message, error.field) from None
         return _read_wall(self.begins, zone, "begins"), _read_wall(self.ends, zone, "ends")
+
+    @property
+    def _walls(self) -> tuple[str, str, str]:
+        return self.time_zone, self.begins, self.ends
 
 
 def preview_of(table: Timetable, now: datetime, reader: Any) -> dict[str, Any]:

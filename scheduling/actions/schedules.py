@@ -19,6 +19,7 @@ from scheduling.actions.volumes import find_volumes
 from scheduling.models import Cluster, Schedule
 from scheduling.spec import JobSpec
 from scheduling.timetable import Timetable, TimetableError
+from scheduling.timetable.normal_form import tidy
 
 LONGEST_CATCH_UP = 30 * 86_400
 TIMETABLE = ("expression", "time_zone", "begins", "ends")
@@ -36,17 +37,27 @@ class Terms:
     catch_up_seconds: int = 86_400
     overlap: str = Schedule.Overlap.FORBID
 
-    def check(self) -> Timetable:
-        """Raises Refused with the field at fault."""
+    def check(self, stored: Schedule | None = None) -> Timetable:
+        """Raises Refused with the field at fault.
+
+        Later rules of what to write do not apply to a timetable that is as `stored`.
+        """
         for field, choices in (("missed", Schedule.Missed), ("overlap", Schedule.Overlap)):
             if getattr(self, field) not in choices.values:
                 raise Refused(f"Accepted: {', '.join(choices.values)}.", field)
         if not 0 <= self.catch_up_seconds <= LONGEST_CATCH_UP:
             raise Refused("Accepted: nothing to 30 days.", "catch_up_seconds")
         try:
+            if stored and self.has_timetable_of(stored):
+                return stored.timetable
             return Timetable.read(self.expression, self.time_zone, self.begins, self.ends)
         except TimetableError as error:
             raise Refused(error.message, error.field) from None
+
+    def has_timetable_of(self, stored: Schedule) -> bool:
+        """Whether both mean the same, however their expressions are written."""
+        own, others = ([getattr(one, name) for name in TIMETABLE] for one in (self, stored))
+        return [tidy(own[0]), *own[1:]] == [tidy(others[0]), *others[1:]]
 
 
 def may_schedule(actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -> None:
@@ -111,10 +122,10 @@ def change_schedule(
     """
     schedule = lock_changeable(actor, schedule)
     may_schedule(actor, schedule.tenant, cluster, spec)
-    timetable = terms.check()
+    timetable = terms.check(schedule)
     before = {field: getattr(schedule, field) for field in asdict(terms)}
     changes = asdict(terms) | {"expression": timetable.expression}
-    if any(changes[field] != before[field] for field in TIMETABLE):
+    if not terms.has_timetable_of(schedule):
         schedule.next_due_at = _first_due(timetable, now_from_database())
         schedule.late_because = ""
     before |= {"spec": schedule.spec, "cluster": schedule.cluster.name, "owner": str(schedule.owner)}

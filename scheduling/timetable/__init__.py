@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from scheduling.timetable.cron import Cron
-from scheduling.timetable.normal_form import normal_form, rule_of
+from scheduling.timetable.normal_form import normal_form, rule_of, tidy
 from scheduling.timetable.repeats import Repeats
 from scheduling.timetable.walls import YEARS
 
@@ -59,7 +59,7 @@ class Timetable:
     ) -> Timetable:
         """One that was accepted once: later rules of what to write are no reason to stop it."""
         _check_zone(time_zone)
-        made = cls(expression, ZoneInfo(time_zone), begins, ends)
+        made = cls(tidy(expression), ZoneInfo(time_zone), begins, ends)
         with _refused_expression():
             _ = made.rule
         return made

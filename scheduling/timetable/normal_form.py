@@ -48,14 +48,14 @@ FRACTION = re.compile(r"(?P<whole>\d+)[.,](?P<part>\d{1,4})(?P<unit>[HM])", re.A
 
 def normal_form(expression: str) -> str:
     """Raises ValueError, with what is wrong in plain words and what to write instead."""
-    tidy = _tidy(expression)
-    fault = first = _fault_of(tidy)
+    text = tidy(expression)
+    fault = first = _fault_of(text)
     if first is None:
-        return tidy
+        return text
     for _ in range(20):  # what is to be written must be right as a whole
         if fault is None or not fault.instead:
             break
-        instead = _tidy(fault.instead)
+        instead = tidy(fault.instead)
         fault = _fault_of(instead)
     if fault is None and _is_right(instead):
         raise ValueError(f'{first.message}. Write "{instead}" instead')
@@ -75,7 +75,7 @@ def _is_right(expression: str) -> bool:
     return True
 
 
-def _tidy(expression: str) -> str:
+def tidy(expression: str) -> str:
     """The same with one space between fields, and in capitals where case says nothing."""
     text = " ".join(expression.split())
     text = MACROS.get(text.lower(), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -61,6 +62,18 @@ def test_a_right_form_becomes_a_schedule(scene: Scene, bob: Client) -> None:
     assert made.begins.isoformat() == "2096-03-24T11:00:00+00:00"  # noon in Berlin
     assert made.next_due_at.isoformat() == "2096-03-25T01:00:00+00:00"  # that night the clocks skip 2:30
     assert not Job.objects.filter(name="nightly").exists()
+
+
+def test_another_name_leaves_a_timetable_that_was_accepted_once(scene: Scene, bob: Client) -> None:
+    bob.post("/schedules/new/", posted())
+    made = Schedule.objects.latest("id")
+    old = {"expression": "*/90  2 * * *", "begins": made.begins + timedelta(seconds=7)}
+    Schedule.objects.filter(pk=made.pk).update(**old)
+    assert bob.get(f"/schedules/{made.pk}/edit/").content.count(b"<time") == 10
+    again = posted(expression=old["expression"], name="other")
+    assert bob.post(f"/schedules/{made.pk}/edit/", again).status_code == 302
+    changed = Schedule.objects.get(pk=made.pk)
+    assert (changed.name, changed.begins, changed.next_due_at) == ("other", old["begins"], made.next_due_at)
 
 
 def test_sending_the_form_twice_makes_one(bob: Client) -> None:

@@ -129,6 +129,27 @@ def test_a_change_of_the_timetable_begins_anew_and_any_other_does_not(lab: World
     assert "time_zone" not in event.after
 
 
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        ("0  12 *\t* *", "0  12 *\t* *"),
+        ("0 12 * * mon-fri", "0 12 * * MON-FRI"),
+        ("*/90 12 * * *", "*/90 12 * * *"),  # which is accepted no more
+    ],
+)
+def test_a_timetable_that_was_accepted_once_stays(lab: World, clock: Clock, stored: str, sent: str) -> None:
+    schedule = make(lab)
+    Schedule.objects.update(expression=stored)
+    clock(NOON + 2 * DAY + HOUR)
+    schedule.refresh_from_db()
+    assert schedule.timetable.rule.in_words()
+    assert isinstance(schedule.timetable.rule.notes(), list)
+    changed = change(schedule, lab.people.bob, spec=spec(name="other"), terms=terms(expression=sent))
+    assert (changed.name, changed.next_due_at) == ("other", NOON)
+    with pytest.raises(Refused, match=r"\*/90"):
+        change(schedule, lab.people.bob, terms=terms(expression="*/90 13 * * *"))
+
+
 def test_who_writes_what_runs_has_it_run_with_the_own_rights(lab: World, clock: Clock) -> None:
     people, schedule = lab.people, make(lab, request_key="k")
     assert change(schedule, people.alice, spec=spec(command="cat secrets")).owner == people.alice
