@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from django.db.models import F, Model, QuerySet
+from django.db.models import Case, F, Model, QuerySet, Value, When
 from django.db.models.expressions import Combinable, OrderBy
 from django.db.models.functions import Lower
 from django.http import QueryDict
@@ -22,10 +22,17 @@ class Names:
 
 
 @dataclass(frozen=True)
+class Since:
+    """A moment since when something is so, and null where it is not: those come last, or first the other way round."""
+
+    field: str
+
+
+@dataclass(frozen=True)
 class Sorting:
     """What each column sorts by, the one for when nothing is asked, and what tells equal rows apart."""
 
-    columns: Mapping[str, Sequence[str | Names | Combinable]]
+    columns: Mapping[str, Sequence[str | Names | Since | Combinable]]
     usual: str
     last: str = "pk"
 
@@ -38,13 +45,15 @@ class Sorting:
         return rows.order_by(*self.by(self.chosen(asked)))
 
     def by(self, sort: str) -> list[OrderBy]:
-        """Rows without a value come last either way."""
+        """Rows without a value come last either way; `Since` makes of that a value."""
         back = sort.startswith("-")
         found: list[Combinable] = []
         for what in self.columns[sort.removeprefix("-")]:
             match what:
                 case Names(field):
                     found += [Lower(field), F(field)]
+                case Since(field):
+                    found += [Case(When(**{field: None}, then=Value(1)), default=Value(0)), F(field)]
                 case str():
                     found.append(F(what))
                 case _:

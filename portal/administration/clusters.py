@@ -18,7 +18,7 @@ from accounting.models import Tenant
 from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, decimal, perform, show, whole
-from portal.sorting import Names, Sorting
+from portal.sorting import Names, Since, Sorting
 from scheduling import actions
 from scheduling.backends.kubernetes.kubeconfig import MOST_CHARACTERS
 from scheduling.backends.kubernetes.metrics import USUAL_QUERY
@@ -37,7 +37,7 @@ class Row:
 IS_DETACHED = Case(When(detached_at=None, then=Value(0)), default=Value(1))
 SORTING = Sorting(
     {
-        "attached": (IS_DETACHED, Names("name")), "name": (Names("name"),), "state": (IS_DETACHED, "paused_at"),
+        "attached": (IS_DETACHED, Names("name")), "name": (Names("name"),), "state": (IS_DETACHED, Since("paused_at")),
         "where": ("backend", Names("name")), "gpus": ("gpu_count",),
     },
     usual="attached",

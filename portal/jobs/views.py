@@ -18,6 +18,7 @@ from accounting.models import Generation, Membership, Tenant
 from accounting.models.tenants import has_role, ids_with_role, sees_every_tenant
 from accounting.names import by_name
 from accounting.prepared import Prepared
+from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, moment, perform, show
 from portal.fragments import INCLUDED, render_page, wanted_part
 from portal.jobs import story
@@ -142,7 +143,7 @@ def sharing(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("job", pk=pk)
 
 
-@require_POST
+@posted_from("job", "pk")
 def snooze(request: HttpRequest, pk: int) -> HttpResponse:
     """Puts off what follows where nobody uses its GPUs."""
     shown = visible_job(request, pk)

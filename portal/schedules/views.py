@@ -21,7 +21,7 @@ from portal.fragments import render_page
 from portal.jobs.story import yaml_of
 from portal.live.topics import topics_of_jobs
 from portal.schedules.timing import preview_of
-from portal.sorting import Names, Sorting
+from portal.sorting import Names, Since, Sorting
 from scheduling import actions
 from scheduling.models import Schedule, ScheduleRun
 from scheduling.spec import SpecError
@@ -33,7 +33,7 @@ RUNS_PER_PAGE = 50
 NEXT = Case(When(paused_at=None, then=F("next_due_at")))
 SORTING = Sorting(
     {
-        "next": (NEXT,), "name": (Names("name"),), "state": ("paused_at", NEXT), "when": ("expression",),
+        "next": (NEXT,), "name": (Names("name"),), "state": (Since("paused_at"), NEXT), "when": ("expression",),
         "team": (Names("tenant__name"), NEXT), "owner": (Names("owner__username"), NEXT),
     },
     usual="next",

@@ -9,11 +9,12 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant
 from accounting.names import by_name
+from portal.administration.access import posted_from
 from portal.administration.forms import Refusal, perform, show
 from portal.sorting import Names, Sorting
 from portal.submit.lines import read_variables
@@ -94,7 +95,7 @@ def secret(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-@require_POST
+@posted_from("secrets")
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Secret.objects.writable_by(request.user), pk=pk)
     return perform(

@@ -18,7 +18,7 @@ from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
 from portal.services import story
 from portal.services.rules import Rules
-from portal.sorting import Names, Sorting
+from portal.sorting import Names, Since, Sorting
 from scheduling.actions import change_service, remove_service, roll_back_service
 from scheduling.models import Cluster, Service
 from scheduling.spec import SpecError
@@ -28,7 +28,7 @@ REPLICAS_PER_PAGE = 50
 EVENTS_SHOWN = 30
 SORTING = Sorting(
     {
-        "name": (Names("name"),), "state": ("stopped_at", "ready"), "ready": ("ready",),
+        "name": (Names("name"),), "state": (Since("stopped_at"), "ready"), "ready": ("ready",),
         "revision": ("current__number",),
         "team": (Names("tenant__name"), Names("name")), "owner": (Names("owner__username"), Names("name")),
     },

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounting.errors import Refused
 from accounting.numbers import read_whole
 from portal.models import ApiToken
-from portal.sorting import Names, Sorting
+from portal.sorting import Names, Since, Sorting
 from portal.tokens.actions import create_token, revoke_all, revoke_token
 
 LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "": "no end"}
@@ -20,7 +20,7 @@ LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "1 year", "
 SORTING = Sorting(
     {
         "latest": ("pk",), "name": (Names("name"),), "may": ("may_write",), "made": ("created_at",),
-        "until": ("revoked_at", "expires_at"), "used": ("last_used_at",),
+        "until": (Since("revoked_at"), "expires_at"), "used": ("last_used_at",),
     },
     usual="-latest",
 )  # fmt: skip

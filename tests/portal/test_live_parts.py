@@ -54,11 +54,14 @@ def test_each_part_of_each_page_comes_alone_and_as_the_page_has_it(
     scene: Scene, clients: dict[str, Client]
 ) -> None:
     walked, wrong, client = set(), [], clients[OLGA]
-    for key, url in walk(scene):
+    for key, path in walk(scene):
+        url = f"{path}{'&' if '?' in path else '?'}page=1"
         if EXPECTED[key][OLGA] != 200:
             continue
         page = text_of(client.get(url))
         for target, address in Parts(page).found if "<html" in page else ():
+            if address != url:
+                wrong.append(f"{key}: {target} asks for {address}")
             part = asked(client, address, target)
             walked.add(target)
             if Parts(part).tops != [target]:
@@ -75,3 +78,13 @@ def test_a_page_without_the_part_puts_nothing_into_the_one_that_asks(
     for address in ("/jobs/", "/cluster/", "/admin/nodes/"):
         response = clients[OLGA].get(address, headers={"HX-Request": "true", "HX-Target": "div#elsewhere"})
         assert (response.status_code, response.content) == (204, b"")
+
+
+def test_a_refused_page_of_a_job_goes_on_refreshing(scene: Scene, clients: dict[str, Client]) -> None:
+    refused = clients[OLGA].post(f"/jobs/{scene.job.pk}/snooze/", {"until": ""})
+    assert refused.status_code == 422
+    parts = Parts(text_of(refused)).found
+    assert {target for target, _ in parts} == {"header#job-head", "div#job-body"}
+    for target, address in parts:
+        got = clients[OLGA].get(address, headers={"HX-Request": "true", "HX-Target": target}, follow=True)
+        assert Parts(text_of(got)).tops == [target]

@@ -8,6 +8,8 @@ from django.test import Client
 
 from accounting.models import Membership, Tenant, User
 from scheduling.actions import start_session
+from scheduling.actions.clusters import pause_cluster
+from scheduling.models import Cluster
 from scheduling.spec import JobSpec
 from tests.portal.scene import Scene
 
@@ -60,6 +62,17 @@ def test_rows_are_in_the_order_asked_for_and_an_unknown_one_is_the_usual(scene: 
     Tenant.objects.filter(slug="bio").update(tickets=7)
     html = ada.get("/admin/tenants/?sort=tickets").content.decode()
     assert html.index(">Bio<") < html.index(">Astro<")
+
+
+def test_what_is_paused_comes_last_the_other_way_round(scene: Scene, ada: Client) -> None:
+    Cluster.objects.create(name="another", backend=Cluster.Backend.KUBERNETES)
+    pause_cluster(actor=scene.people.ada, cluster=scene.world.cluster, reason="Cooling.")
+    orders = [
+        re.findall(r'<tr id="cluster-(\d+)"', ada.get(f"/admin/clusters/?sort={sort}").content.decode())
+        for sort in ("state", "-state")
+    ]
+    assert len(orders[0]) == 2
+    assert orders[0] == orders[1][::-1]
 
 
 def sorts(html: str) -> list[str]:
