@@ -235,7 +235,7 @@ def _seal_some(book: int, until: int) -> int:
     if not rows:
         return 0
     now = heads.hold()
-    if why := _long_unsealed(book, now):
+    if why := _long_unsealed(book, now, heads.resumed_at()):
         raise SealingStopped(why)
     leaves = b"".join(bytes(leaf) for _, _, leaf, _, _ in rows)
     _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
@@ -246,16 +246,19 @@ def why_stopped(now: datetime) -> list[str]:
     """Returns why the ledger, or some book or journal, is not sealed any more; empty where all are."""
     if why := heads.why_stopped(now):
         return [why]
-    return [
-        why
-        for book in _books()
-        if (why := heads.lost_end(book, _last_seal(book)) or _long_unsealed(book, now))
-    ]
+    resumed = heads.resumed_at()
+    found = (
+        heads.lost_end(book, _last_seal(book)) or _long_unsealed(book, now, resumed) for book in _books()
+    )
+    return [why for why in found if why]
 
 
 def why_unsealed(now: datetime) -> str:
     """Returns for what somebody may resume the sealing; empty where nothing stops it, or no resumption helps."""
-    return heads.why_stopped(now) or next(filter(None, (_long_unsealed(book, now) for book in _books())), "")
+    resumed = heads.resumed_at()
+    return heads.why_stopped(now) or next(
+        filter(None, (_long_unsealed(book, now, resumed) for book in _books())), ""
+    )
 
 
 def _books() -> list[int]:
@@ -269,9 +272,8 @@ def _books() -> list[int]:
         return [*(book for (book,) in cursor.fetchall()), *sorted(JOURNALS)]
 
 
-def _long_unsealed(book: int, now: datetime) -> str:
+def _long_unsealed(book: int, now: datetime, resumed: datetime | None) -> str:
     """Returns which row of a book has had no seal for long, and nobody said why; empty if none."""
-    resumed = heads.resumed_at()
     journal = JOURNALS.get(book)
     if journal is None:
         key, table, written, of_book = "key", "accounting_ledgertransaction", "recorded_at", "book = %s"

@@ -11,10 +11,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.clock import now_from_database
 from accounting.errors import Refused
-from accounting.heads import why_stopped
 from accounting.models import Generation
 from accounting.names import by_name
 from accounting.permissions import may
+from accounting.seals import why_stopped
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster

@@ -1,4 +1,4 @@
-"""Whether the portal is well: the database, Redis, and the disks that it writes to."""
+"""Whether the portal is well: the database, Redis, the disks that it writes to, and the sealing of the ledger."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.db import Error, connection
 from redis import Redis as Client
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
+from accounting.clock import now_from_database
+from accounting.seals import why_stopped
 from portal.edge import full_disks
 from portal.edge.answers import Send
 from portal.edge.questions import Probe, Question
@@ -36,10 +39,11 @@ class Health:
         # A connection or a write for each caller would be a way to use them up; a disk on a network may hang.
         self._redis = Question(ask_redis, fresh=1.0)
         self._disks = Question(disks, fresh=5.0)
+        self._ledger = Question(ledger, fresh=60.0)
 
     def close(self) -> None:
         """Ends the threads that ask."""
-        for question in (self.probe.question, self._redis, self._disks):
+        for question in (self.probe.question, self._redis, self._disks, self._ledger):
             question.close()
 
     async def answer(self, scope: MutableMapping[str, Any], send: Send) -> None:
@@ -62,22 +66,24 @@ class Health:
     async def examine(self) -> tuple[int, dict[str, Any]]:
         """The status and the content of the answer: 503 when the database or Redis does not answer.
 
-        A full disk is told of with 200, since what only reads still works.
+        A full disk and a ledger that is not sealed are told of with 200, since what only reads still works.
         """
-        database, redis, found = await asyncio.gather(
+        database, redis, found, ledger = await asyncio.gather(
             self.probe.works(WITHIN_SECONDS),
             self._redis.ask(WITHIN_SECONDS),
             self._disks.ask(WITHIN_SECONDS),
+            self._ledger.ask(WITHIN_SECONDS),
         )
         known = dict(found) if found else {"jobs": "does not answer", "temporary": "does not answer"}
         known["database"] = database_disk(self.probe)
         if redis is Redis.DISK_FULL:
             known["redis"] = "full"
+        sealed = ledger or "ok"  # whoever cannot tell in time is told of as the database
         well = database and redis is Redis.OK
-        word = "failing" if not well else "degraded" if set(known.values()) != {"ok"} else "ok"
+        word = "failing" if not well else "degraded" if {*known.values(), sealed} != {"ok"} else "ok"
         named = {"database": database, "redis": redis is Redis.OK}
         report = {"status": word} | {name: "ok" if good else "failing" for name, good in named.items()}
-        return (200 if well else 503), report | {"disks": known}
+        return (200 if well else 503), report | {"disks": known, "ledger": sealed}
 
 
 class Redis(Enum):
@@ -103,6 +109,16 @@ def ask_redis() -> Redis:
         return Redis.DISK_FULL if "MISCONF" in str(error) else Redis.FAILING
     except (RedisError, OSError):
         return Redis.FAILING
+
+
+def ledger() -> str:
+    """Whether all books are sealed: "ok" or "not sealed"; why stands on Admin → Scheduling."""
+    try:
+        return "not sealed" if why_stopped(now_from_database()) else "ok"
+    except Error:  # the database is told of by itself
+        return "ok"
+    finally:
+        connection.close()
 
 
 def disks() -> dict[str, str]:

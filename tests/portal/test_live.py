@@ -362,7 +362,7 @@ def test_well_when_database_and_redis_answer(db: None, monkeypatch) -> None:
     disks = {"jobs": "ok", "temporary": "ok", "database": "ok"}
     assert (answer.status_code, answer.json()) == (
         200,
-        {"status": "ok", "database": "ok", "redis": "ok", "disks": disks},
+        {"status": "ok", "database": "ok", "redis": "ok", "disks": disks, "ledger": "ok"},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg2.errors
@@ -12,7 +13,7 @@ from django.db import InterfaceError, OperationalError
 from django.test import Client
 from django.urls import reverse
 
-from accounting.models import User
+from accounting.models import LedgerHead, User
 from portal.edge import full_disks, health
 from portal.edge.health import state_of
 from portal.hashing import TooManyPasswords
@@ -77,6 +78,15 @@ def test_health_tells_of_a_database_whose_disk_is_full(monkeypatch: pytest.Monke
     answer = Client().get(reverse("healthz"))
     assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
     assert answer.json()["disks"]["database"] == "full"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_health_tells_that_the_ledger_is_not_sealed() -> None:
+    at = datetime.now(UTC) - timedelta(days=2)
+    LedgerHead.objects.create(number=1, at=at, book=0, seal=0, seal_digest=b"", digest=b"")
+    answer = Client().get(reverse("healthz"))
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert answer.json()["ledger"] == "not sealed"
 
 
 def test_health_tells_which_disk_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
