@@ -25,7 +25,7 @@ from accounting.models import Membership, Tenant, User
 from accounting.models.tenants import members_among
 from accounting.permissions import require
 from scheduling import live
-from scheduling.actions.jobs import cancel_within
+from scheduling.actions.jobs import cancel_waiting_within, cancel_within
 from scheduling.actions.leases import bill
 from scheduling.actions.replicas import note
 from scheduling.actions.schedules import pause
@@ -177,7 +177,7 @@ def _lock(work: Work) -> tuple[list[Job], list[Service], list[Schedule]]:
     lock_schedules(clusters)
     want_rounds(Cluster.objects.attached())
     # What is submitted to yet another cluster meanwhile waits.
-    jobs = work.jobs.filter(cluster__in=clusters).order_by("pk").defer("spec")
+    jobs = work.jobs.filter(cluster__in=clusters).select_related("tenant").order_by("pk").defer("spec")
     return list(jobs), services, schedules
 
 
@@ -205,9 +205,12 @@ def _cancel(actor: User | None, work: Work) -> None:
             actor=actor, verb="service.change", target=service, tenant=service.tenant, after={"stopped": True}
         )
         wake_service(service.pk)
-    for job in jobs:
-        if job.kind != Job.Kind.REPLICA:
-            cancel_within(actor=actor, job=job, why=why)
+    ending = [job for job in jobs if job.kind != Job.Kind.REPLICA]
+    running = [job for job in ending if job.state not in Job.WAITING]
+    waiting = [job for job in ending if job.state in Job.WAITING]
+    cancel_waiting_within(actor=actor, jobs=waiting, why=why)
+    for job in running:
+        cancel_within(actor=actor, job=job, why=why)
 
 
 def hand_over_within(*, actor: User | None, work: Work, to: User) -> HandedOver:

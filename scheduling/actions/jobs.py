@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -9,7 +12,7 @@ from django.db import transaction
 from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed
-from accounting.models import User
+from accounting.models import Tenant, User
 from scheduling.actions.leases import ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
 from scheduling.history import History
@@ -40,11 +43,7 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "") -> Job:
     history = History()
     text = why or f"Cancelled by {actor.get_username() if actor else 'Fairlot'}"
     if job.state in Job.WAITING:
-        withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
-        if job.frozen:
-            end_frozen(job, verb=Operation.Verb.KILL)
-        outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
-        history.move(job, Event.CANCEL, at=now, text=text, **outcome)
+        _end_waiting([job], text=text, now=now, history=history)
     else:
         withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
@@ -61,3 +60,27 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "") -> Job:
     history.save()
     audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
     return job
+
+
+def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) -> None:
+    """Cancels many waiting jobs at once; the caller holds their clusters' locks, may do it, and asks for rounds."""
+    history = History()
+    _end_waiting(jobs, text=why, now=now_from_database(), history=history)
+    history.save()
+    by_tenant: dict[Tenant, list[Job]] = defaultdict(list)
+    for job in jobs:
+        by_tenant[job.tenant].append(job)
+    for tenant, its in by_tenant.items():
+        audit.record_many(
+            actor=actor, verb="job.cancel", tenant=tenant, changes=[(job, audit.NOTHING) for job in its]
+        )
+
+
+def _end_waiting(jobs: Sequence[Job], *, text: str, now: datetime, history: History) -> None:
+    promised = Lease.objects.filter(job__in=jobs, state=Lease.State.PROMISED)
+    withdraw(list(promised), why="cancelled")
+    outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
+    for job in jobs:
+        if job.frozen:
+            end_frozen(job, verb=Operation.Verb.KILL)
+        history.move(job, Event.CANCEL, at=now, text=text, **outcome)

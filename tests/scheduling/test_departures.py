@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from django.db import connection, transaction
 from django.db.models import Model
+from django.test.utils import CaptureQueriesContext
 
 from accounting.actions import add_member, change_membership, move_tenant, reactivate_user
 from accounting.clock import now_from_database
@@ -214,6 +215,21 @@ def test_what_is_cancelled_ends_and_what_would_begin_again_stands_still(lab: Wor
     assert service.stopped_at is not None
     assert schedule.paused_at is not None
     assert schedule.paused_reason == "Paused: bob leaves"
+
+
+def test_many_waiting_jobs_are_cancelled_in_as_many_statements_as_a_few(lab: World) -> None:
+    def statements(jobs: int) -> int:
+        waiting = [lab.submit(lab.people.bob, lab.people.astro) for _ in range(jobs)]
+        what = {"user": lab.people.bob, "tenant": lab.people.astro, "fate": Fate.CANCEL}
+        with CaptureQueriesContext(connection) as seen:
+            settle_work(actor=lab.people.alice, **what)
+        assert set(lab.states(waiting)) == {Job.State.CANCELLED}
+        told = AuditEvent.objects.filter(verb="job.cancel", target_id__in=[str(job.pk) for job in waiting])
+        assert {(one.actor, one.tenant) for one in told} == {(lab.people.alice, lab.people.astro)}
+        assert told.count() == jobs
+        return len(seen)
+
+    assert statements(2) == statements(8)
 
 
 def test_nobodys_program_comes_to_run_with_anothers_secrets(lab: World) -> None:
