@@ -19,6 +19,7 @@ class Lock(IntEnum):
     LIMITS = 7_106  # its second key is 0: of all clusters
     REPORTS = 7_107  # the same
     TEAM_UIDS = 7_111  # the same; accounting has the numbers in between
+    FORECASTS = 7_112
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -37,6 +38,13 @@ def try_lock_schedule(cluster_id: int) -> bool:
     """The same, but leaves at once with False when somebody else has it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SCHEDULE, cluster_id])
+        return bool(cursor.fetchone()[0])
+
+
+def try_lock_forecasts(cluster_id: int) -> bool:
+    """Whether this transaction may write when the cluster's jobs start; leaves at once when another one does."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.FORECASTS, cluster_id])
         return bool(cursor.fetchone()[0])
 
 

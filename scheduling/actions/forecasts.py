@@ -10,6 +10,7 @@ from accounting.clock import now_from_database
 from fairshare.forecast import first_rounds
 from fairshare.model import Reason
 from scheduling import live
+from scheduling.locks import try_lock_forecasts
 from scheduling.models import Cluster, Job, JobForecast
 from scheduling.snapshot import read_snapshot
 
@@ -22,16 +23,17 @@ MOST_ROUNDS = 40
 def forecast_starts(*, cluster_id: int) -> int:
     """Writes when each job that waits in the cluster starts at the latest; returns of how many it is told.
 
-    Nothing is told of jobs that can never run, nor of any while the cluster is paused or has too many jobs.
+    Nothing is told of jobs that may not start now or ever, nor of any while the cluster is paused or has too
+    many jobs. Returns 0 at once where another worker does it, or has done it since the last round.
     """
+    if not try_lock_forecasts(cluster_id):
+        return 0
     cluster = Cluster.objects.get(pk=cluster_id)
-    # One writer at a time: who comes second knows more.
-    known = set(
-        JobForecast.objects.select_for_update(of=("self",))
-        .filter(job__cluster=cluster)
-        .order_by("pk")
-        .values_list("pk", flat=True)
-    )
+    forecasts = JobForecast.objects.filter(job__cluster=cluster)
+    since = cluster.paused_at or cluster.last_round_at
+    if since and forecasts.filter(at__gte=since).exists():
+        return 0
+    known = set(forecasts.values_list("pk", flat=True))
     found = _forecasts(cluster)
     JobForecast.objects.bulk_create(
         found,
@@ -46,18 +48,18 @@ def forecast_starts(*, cluster_id: int) -> int:
 
 
 def _forecasts(cluster: Cluster) -> list[JobForecast]:
-    """In the order of the jobs' keys, in which any two writers lock them."""
-    waiting = dict(Job.objects.filter(cluster=cluster).waiting().values_list("pk", "reason"))
-    if not waiting or cluster.paused_at:
+    jobs = Job.objects.filter(cluster=cluster)
+    if cluster.paused_at or jobs.unfinished().count() > MOST_JOBS:
+        return []
+    waiting = dict(jobs.waiting().values_list("pk", "reason"))
+    if not waiting:
         return []
     now = now_from_database()
     snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
-    if len(snapshot.jobs) > MOST_JOBS:
-        return []
     places = {
         place: pk
         for place, pk in enumerate(legend.jobs)
-        if pk in waiting and not Reason(waiting[pk]).is_never
+        if pk in waiting and not snapshot.jobs.blocked[place] and not Reason(waiting[pk]).is_never
     }
     quantum = timedelta(seconds=snapshot.settings.quantum)
     switch = timedelta(seconds=cluster.switch_seconds)
@@ -65,7 +67,7 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     return [
         JobForecast(
             job_id=places[place],
-            at=now,
+            at=cluster.last_round_at or now,  # a round that goes on meanwhile is not seen
             starts_by=None if number is None else now + number * quantum + switch,
             looked_until=now + MOST_ROUNDS * quantum,
         )

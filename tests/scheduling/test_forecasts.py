@@ -1,12 +1,15 @@
 """Whoever waits is told when the job starts at the latest, as long as it waits."""
 
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
 from accounting.clock import now_from_database
 from fairshare.model import Reason
 from scheduling.actions import forecast_starts
+from scheduling.locks import Lock
 from scheduling.models import Cluster, Job, JobForecast
 from tests.scheduling.world import World, world
 
@@ -40,6 +43,9 @@ def test_each_waiting_job_has_a_latest_start_until_it_starts(lab: World) -> None
     Job.objects.filter(pk=running.pk).update(state=Job.State.SUCCEEDED, ended_at=now)
     Job.objects.filter(pk=waiting.pk).update(state=Job.State.RUNNING)
     assert forecast(lab) == 0
+    assert JobForecast.objects.exists()  # it is as new as the last round
+    Cluster.objects.update(last_round_at=now_from_database())
+    assert forecast(lab) == 0
     assert not JobForecast.objects.exists()
 
 
@@ -49,6 +55,24 @@ def test_a_job_that_never_runs_is_promised_nothing(lab: World) -> None:
     lab.quantum()
     Job.objects.filter(tenant=cast.astro).update(reason=int(Reason.NEVER_TOO_LARGE), state=Job.State.QUEUED)
     assert forecast(lab) == 0
+
+
+def test_a_job_that_may_not_start_now_is_promised_nothing(lab: World) -> None:
+    cast = lab.people
+    job = lab.submit(cast.bob, cast.astro, gpus=4)
+    Job.objects.filter(pk=job.pk).update(not_before=now_from_database() + timedelta(minutes=1))
+    assert forecast(lab) == 0
+    Job.objects.filter(pk=job.pk).update(not_before=None)
+    assert forecast(lab) == 1
+
+
+def test_a_second_worker_leaves_at_once(lab: World) -> None:
+    cast = lab.people
+    lab.submit(cast.bob, cast.astro, gpus=4)
+    with closing(connection.copy()) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
+        assert forecast(lab) == 0
+    assert forecast(lab) == 1
 
 
 def test_what_is_not_seen_to_start_says_how_far_was_looked(lab: World) -> None:
