@@ -16,18 +16,20 @@ from scheduling.spec import JobSpec, SpecError
 SHELLS_OWN = {
     "!", ".", ":", "[", "{", "alias", "bg", "break", "case", "cd", "command", "continue", "do", "done",
     "echo", "eval", "exec", "exit", "export", "false", "fc", "fg", "for", "getopts", "hash", "if",
-    "jobs", "kill", "local", "printf", "pwd", "read", "readonly", "return", "set", "shift", "test",
+    "jobs", "kill", "local", "printf", "pwd", "read", "readonly", "return", "set", "shift", "source", "test",
     "time", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "unset", "until", "wait",
     "while",
 }  # fmt: skip
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+# After these a line goes on whatever became of its first program.
+GOES_ON = re.compile(r"[()]*(\|\|?|\|&|;+|&)[()]*")
 UNREADABLE = re.compile(r"[$`*?\[\](){}~|&;<>\\]")
 
 
 def check_program(cluster: Cluster, spec: JobSpec) -> None:
     """SpecError when the environment has no program that the command cannot do without."""
     paths = paths_of(cluster, spec.environment)
-    if paths is None:  # an image, of which nothing is known here
+    if paths is None or "PATH" in {**spec.variables, **spec.secrets}:  # an image, or folders not known here
         return
     for program in programs_of(spec.command):
         if shutil.which(program, path=paths) is None:
@@ -56,8 +58,12 @@ def programs_of(command: str) -> Iterator[str]:
     if len(lines) != 1 and not (lines and lines[0].startswith("exec ")):
         return
     try:
-        words = shlex.split(lines[0], comments=True)
+        lexer = shlex.shlex(lines[0], posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
     except ValueError:  # goes on in the next line
+        return
+    if any(GOES_ON.fullmatch(word) for word in words):
         return
     while words and (words[0] == "exec" or ASSIGNMENT.fullmatch(words[0])):
         if words[0].startswith("PATH="):

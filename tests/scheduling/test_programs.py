@@ -28,7 +28,13 @@ from tests.scheduling.world import World, world
         ("PATH=/opt serve", []),
         ("'unfinished", []),
         ("if true; then serve; fi", []),
-        ("serve | tee log", ["serve"]),
+        ("serve | tee log", []),
+        ("jupyter-lab || python -m http.server $PORT", []),
+        ("nosuch; python app.py", []),
+        ("a&b", []),
+        ("serve >log 2>&1", ["serve"]),
+        ("serve 'a; b' && c", ["serve"]),
+        ("source venv/bin/activate && serve", []),
         ("(serve)", []),
         ("", []),
     ],
@@ -65,6 +71,7 @@ def test_a_session_without_its_program_is_refused_at_its_command(lab: World) -> 
         assert list(refused.value.problems) == ["command"]
         assert "is not installed in the environment" in refused.value.problems["command"]
     assert not Session.objects.exists()
+    assert begin(lab, command="serve2", variables={"PATH": "/opt/mine"})
     assert begin(lab, command="exec serve").job.spec["command"] == "exec serve"
 
 
