@@ -308,7 +308,7 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         else:
             problem = _plain_problem(item["type"], item["msg"], accepted)
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
-            problem += f'; write "{json.dumps(item["input"])}" with its quotes'
+            problem += "; put what you wrote in quotes"  # 1.10 and 007 are shown otherwise
         problems.setdefault(".".join((field, *inside)), problem)
     return problems
 

@@ -9,8 +9,9 @@ from scheduling.spec import JobSpec, SpecError
 
 SPEC = {"name": "x", "command": "x"}
 NESTED = [
-    ("variables: {DEBUG: true}", "variables.DEBUG", 'write "true" with its quotes'),
-    ("variables: {LR: 0.1, OK: a}", "variables.LR", 'write "0.1" with its quotes'),
+    ("variables: {DEBUG: true}", "variables.DEBUG", "put what you wrote in quotes"),
+    ("variables: {LR: 0.1, OK: a}", "variables.LR", "put what you wrote in quotes"),
+    ("variables: {V: 1.10}", "variables.V", "put what you wrote in quotes"),
     ("variables: {A: null}", "variables.A", "a text"),
     ("variables: {1A: x}", "variables.1A", "no variable name"),
     ("variables: {OK: a, RANK: x}", "variables.RANK", "set by Fairlot itself"),

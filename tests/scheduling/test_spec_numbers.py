@@ -123,7 +123,7 @@ def test_the_value_is_told_as_it_was_understood() -> None:
 )
 def test_a_text_that_yaml_takes_for_something_else_is_told(field: str, text: str, shown: str) -> None:
     told = problems_of_yaml(field, text)[field]
-    assert told == f'must be {ACCEPTED[field]}, not {shown}; write "{shown}" with its quotes'
+    assert told == f"must be {ACCEPTED[field]}, not {shown}; put what you wrote in quotes"
 
 
 @pytest.mark.parametrize(
