@@ -11,7 +11,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseError
+from django.db import connection
 
 from scheduling import heartbeat
 from scheduling.actions.apart import OUT_OF_REACH, note_failure
