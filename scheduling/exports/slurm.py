@@ -76,12 +76,11 @@ def job_state(told: Told) -> str:
 
 
 def turn_state(told: Told, turn: Turn) -> str:
-    """While it goes on, what it does; then why it ended, the last one of a cancelled job for that."""
+    """While it goes on, what it does; then why it ended: the last one that was stopped for the job's cancelling."""
     if turn.held.goes_on:
         return "RUNNING"
-    if told.state == J.CANCELLED and turn.is_last:
-        return "CANCELLED"
-    return TURN_STATES.get(turn.lease.end_reason, "PREEMPTED")
+    stopped = "CANCELLED" if told.state == J.CANCELLED and turn.is_last else "PREEMPTED"
+    return TURN_STATES.get(turn.lease.end_reason, stopped)
 
 
 def _of_turn(told: Told, turn: Turn, now: datetime, generations: Mapping[int, str]) -> dict[str, str]:

@@ -246,6 +246,18 @@ def test_a_job_over_midnight_is_in_both_days_with_its_part(lab: World, jobs: lis
     assert [row["wall_seconds"] for row in whole] == [28 * 3600] * 2
 
 
+@pytest.mark.parametrize(
+    ("why", "state"), [("lost", "NODE_FAIL"), ("start_failed", "FAILED"), ("stopped", "CANCELLED")]
+)
+def test_a_turn_that_ended_before_its_job_was_cancelled_keeps_its_end(
+    lab: World, why: str, state: str
+) -> None:
+    job = waited(lab, lab.people.bob, lab.people.astro, NOON)
+    ran(job, NOON + hours(1), NOON + hours(2), lab.cluster.nodes.get(name="v100-0"), why=why)
+    Job.objects.filter(pk=job.pk).update(state="cancelled", ended_at=NOON + hours(9))
+    assert [row["State"] for row in shredded()] == [state]
+
+
 def test_the_last_turn_of_a_job_that_was_cancelled_between_two_is_cancelled(lab: World) -> None:
     job = waited(lab, lab.people.bob, lab.people.astro, NOON, spec={"cpu": 2.5}, workers=3, gpus=1)
     node = lab.cluster.nodes.get(name="v100-0")
