@@ -14,6 +14,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 DEEPEST = 50
+TABS_AT_END = re.compile(r"\t[ \t]*(?=[#\r\n\0])")
 UNICODE_BREAKS = re.compile("[\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
 # By tag what a plain scalar of it looks like, and with which characters it can begin.
@@ -78,6 +79,13 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def scan_to_next_token(self) -> None:
+        """Passes tabs at a line's end, too, which PyYAML takes for the beginning of a token."""
+        super().scan_to_next_token()
+        if blanks := TABS_AT_END.match(self.buffer, self.pointer):
+            self.forward(len(blanks[0]))
+            super().scan_to_next_token()
+
     def construct_core(self, node: yaml.Node) -> Any:
         """The data of a node of the core schema, as which it was resolved or tagged."""
         kind = node.tag.removeprefix(TAG)
@@ -101,6 +109,8 @@ class _Loader(yaml.SafeLoader):
                 why = "a key must be a word"
             elif key.tag != TAG + "str":
                 why = f"the key {name} must be a text: write '{name}'"
+            elif name == "<<" and key.style is None:
+                why = "merge keys are not accepted: write out what << stands for, or '<<' for a key of that name"
             elif name in found:
                 why = f"the key {name!r} stands there twice"
             if why:

@@ -25,7 +25,7 @@ REFUSED = [
     "{a: 1, a: 2}", "{a: 1, 'a': 2}", "[&x 1, *x]", "{1: a}", "{true: a}", "{? [a] : b}", "!!int yes", "!!bool yes",
     "!!null x", "!!binary YQ==", "!!timestamp 2026-11-25", "!!set {a}", "!!omap [a: 1]", "!!python/name:os.system x",
     "!mine x", "!!str [a]", "!!map [a]", "!!seq {a: b}", "a: 1\n---\nb: 2", "[" * 51 + "]" * 51, "9" * 5000, "[",
-    "\t- a",
+    "\t- a", "{<<: {a: 1}}", "a: 1\n<<: {b: 2}",
 ]  # fmt: skip
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 data = st.recursive(
@@ -46,6 +46,14 @@ def test_a_scalar_is_what_version_1_2_says(text: str, value: Any) -> None:
 def test_what_could_be_taken_for_something_else_is_refused(text: str) -> None:
     with pytest.raises(NotYaml, match=r"^cannot be read"):
         read(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 5 \t\nb: 6", "a: 5\t# five\nb: 6\t", "a: 5\n \t\nb: 6", "{a: 5, \t\n b: 6}"]
+)
+def test_tabs_at_the_end_of_a_line_say_nothing(text: str) -> None:
+    assert read(text) == {"a": 5, "b": 6}
+    assert read("{'<<': 1}") == {"<<": 1}
 
 
 def test_the_line_is_said() -> None:
