@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 
 from accounting.clock import now_from_database
-from scheduling.actions.apart import apart, note_failure
+from scheduling.actions.apart import MOST_FAILURES, apart, note_failure
 from scheduling.management.commands import watch
 from scheduling.models import Cluster
 from tests.scheduling.world import World, world
@@ -111,8 +111,31 @@ def test_of_many_things_those_that_fail_are_left_out(lab: World, bad: set[int]) 
             raise ArithmeticError("no good")
         return [2 * one for one in some]
 
-    assert apart(lab.cluster.pk, range(7), double) == [2 * one for one in range(7) if one not in bad]
+    assert sorted(apart(lab.cluster.pk, range(7), double)) == [2 * one for one in range(7) if one not in bad]
     assert ("ArithmeticError: no good" in failure_of(lab)) is bool(bad)
+
+
+def test_one_cause_for_all_costs_a_pass_no_more_the_more_there_are(lab: World) -> None:
+    tried: list[int] = []
+
+    def fails(some: Any) -> list[int]:
+        tried.append(len(some))
+        raise ArithmeticError("no good")
+
+    assert apart(lab.cluster.pk, range(1024), fails) == []
+    assert tried.count(1) == MOST_FAILURES
+    assert len(tried) < 3 * MOST_FAILURES
+
+
+@pytest.mark.parametrize("trouble", [OperationalError, InterfaceError])
+def test_a_failure_that_cannot_be_told_ends_no_watcher(
+    lab: World, monkeypatch: pytest.MonkeyPatch, trouble: type[Exception]
+) -> None:
+    def away(**_: Any) -> None:
+        raise trouble
+
+    monkeypatch.setattr(watch, "note_failure", away)
+    watch._tell(lab.cluster.pk, "it broke off", trouble())
 
 
 def test_a_database_that_is_away_leaves_nothing_out(lab: World) -> None:
