@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
+from math import isfinite
 
 from accounting.tariff import MICRO
 
@@ -31,6 +32,7 @@ def to_the_minute(local: datetime) -> str:
     return local.strftime("%-d %B %Y, %H:%M %Z")
 
 
+NO_NUMBER = "–"  # for what is not finite
 # Between thousands, and between a number and its unit: a line never ends there.
 SPACE = "\N{NO-BREAK SPACE}"
 
@@ -38,9 +40,11 @@ SPACE = "\N{NO-BREAK SPACE}"
 @lru_cache(4096)  # a page has many zeros, and the next one has the same figures
 def number(value: float) -> str:
     """Whole from 100 on; three digits from 1 on; three decimals below, but never a false 0."""
+    if not isfinite(value):
+        return NO_NUMBER
     size, sign = abs(value), "−" if value < 0 else ""
     if 0 < size < 0.0005:
-        return "0" if sign else "<0.001"
+        return ">−0.001" if sign else "<0.001"
     if size >= 100 or size == int(size):
         return fixed(value)
     text = f"{size:.3g}" if size >= 1 else f"{size:.3f}"
@@ -63,6 +67,8 @@ def exact_number(value: Decimal) -> str:
 
 def percent(part: float) -> str:
     """0.834 as "83 %"; two digits below 10 %."""
+    if not isfinite(part):
+        return NO_NUMBER
     value = Decimal(f"{part * 100:.6f}")
     if 0 < abs(value) < 10:
         return f"{f'{value:.2g}'.replace('-', '−')}{SPACE}%"

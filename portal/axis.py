@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
+from math import isfinite
 
 from accounting.wording import exact_number
 
+LEAST = 1e-300
 MOST_STEPS = 4  # on the longer side of zero
 # Where every chart's plot lies in its picture, in per cent of the height; the rest is for the time axis.
 TOP, BOTTOM = 5.0, 86.0
@@ -51,12 +53,17 @@ class Axis:
 
 
 def axis(lowest: float, highest: float) -> Axis:
-    """From `lowest` to `highest` with zero between; from 0 to 1 where both are zero."""
-    below, above = max(-Decimal(lowest), Decimal(0)), max(Decimal(highest), Decimal(0))
+    """From `lowest` to `highest` with zero between; from 0 to 1 where both are zero or no numbers."""
+    below, above = _size(-lowest), _size(highest)
     if not (below or above):
         above = Decimal(1)
     step = nice_step(max(below, above))
     return Axis(step, _steps(below, step), _steps(above, step))
+
+
+def _size(value: float) -> Decimal:
+    """What is not finite, or so small that a step of it has no float, counts as zero."""
+    return Decimal(value) if isfinite(value) and value > LEAST else Decimal(0)
 
 
 def nice_step(most: Decimal) -> Decimal:

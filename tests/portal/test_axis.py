@@ -30,3 +30,10 @@ def test_labels_are_distinct_in_order_and_exact(below: float, above: float) -> N
     assert (marks[0].part, marks[-1].part) == (0.0, 1.0)
     for mark, number in zip(marks, numbers, strict=True):
         assert abs(scale.part(float(number)) - mark.part) < 1e-9
+
+
+def test_what_has_no_size_is_drawn_as_nothing() -> None:
+    for value in (float("nan"), float("inf"), 5e-324):
+        scale = axis(0, value)
+        assert [mark.part for mark in scale.marks] == [mark.part for mark in axis(0, 0).marks]
+        assert scale.part(0) == 0

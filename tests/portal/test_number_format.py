@@ -59,3 +59,9 @@ def test_a_number_of_fixed_digits_can_be_read_back(value: Decimal, digits: int) 
 )  # fmt: skip
 def test_each_kind_of_number_has_one_look(written: str, text: str) -> None:
     assert written == text
+
+
+def test_what_is_no_number_is_a_dash_and_nothing_is_falsely_zero() -> None:
+    for value in (float("nan"), float("inf"), float("-inf")):
+        assert wording.number(value) == wording.percent(value) == "–"
+    assert wording.number(-0.0003) == ">−0.001"
