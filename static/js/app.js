@@ -71,8 +71,15 @@ function placeOf(message) {
   return form;
 }
 
+let focused; // what last had the focus: a swap takes it away without a word
+document.addEventListener("focusin", (event) => (focused = event.target));
+
 function putBack() {
-  for (const message of answers) if (!message.isConnected) placeOf(message)?.append(message);
+  for (const message of answers) {
+    if (message.isConnected) continue;
+    (placeOf(message) ?? document.querySelector(".messages"))?.append(message);
+    if (message === focused && document.activeElement === document.body) message.focus({ preventScroll: true });
+  }
 }
 
 function show(element) {
