@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
-from accounting.names import by_name
+from accounting.names import by_name, name_key
 from fairshare.policy import shares_of
 from scheduling.models import Cluster
 from scheduling.snapshot import Change, before_and_after
@@ -68,5 +68,6 @@ def _concerns(change: Change, tenant: Tenant, user: int | None) -> bool:
     return change.tenant.pk == (tenant.parent_id if user is None else tenant.pk)
 
 
-def _in_order(one: ShareChange) -> tuple[str, ...]:
-    return one.cluster, one.tenant.path, one.user.get_username() if one.user else "", one.generation
+def _in_order(one: ShareChange) -> tuple[object, ...]:
+    user = one.user.get_username() if one.user else ""
+    return name_key(one.cluster), one.tenant.path, name_key(user), name_key(one.generation)

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounting.models import Membership, Tenant, User
+from accounting.names import by_name
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, perform, show
 from portal.administration.team import managed, team_or_home
@@ -30,7 +31,10 @@ def offered(work: Work, among: QuerySet[User]) -> dict[str, Any]:
     """What administration/work.html needs."""
     counts = work.counts()
     # Nobody is asked who need not choose.
-    return {"work": counts, "heirs": among.exclude(pk=work.user.pk).order_by("username") if counts else ()}
+    return {
+        "work": counts,
+        "heirs": among.exclude(pk=work.user.pk).order_by(*by_name("username")) if counts else (),
+    }
 
 
 def decided(post: QueryDict, among: QuerySet[User]) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def settings_page(request: HttpRequest, *, refusal: Refusal | None = None) -> Ht
         "slicings": Cluster.Slicing.choices,
         "sealing_stopped": why_stopped(now_from_database()),
         "rules": IdleRule.objects.select_related("tenant", "cluster").order_by(
-            "tenant__name", "cluster__name"
+            *by_name("tenant__name", "cluster__name")
         ),
     }
     template = "settings" if may(request.user, "cluster.update") else "settings_read"
