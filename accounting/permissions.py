@@ -41,13 +41,14 @@ PERMISSIONS: dict[str, Permission] = {
         "Add and remove members of a team, set their roles and tickets", (ADMIN, MANAGER)
     ),
     "quota.set": Permission("Set and remove limits", (ADMIN,)),
-    "share.preview": Permission("Preview what tickets and limits do to shares", (ADMIN, OPERATOR)),
+    "share.preview": Permission("Preview what a team's tickets and limits do to shares", (ADMIN, OPERATOR)),
+    "member.preview": Permission("Preview what a member's tickets do to shares", (ADMIN, OPERATOR, MANAGER)),
     "budget.set": Permission("Set and remove a team's budgets", (ADMIN, MANAGER)),
     "team.read": Permission("Read a team's limits and budgets", (ADMIN, OPERATOR, MANAGER)),
     "trade_limits.set": Permission("Limit a team's trades", (ADMIN, MANAGER)),
-    "request.ask": Permission("Ask for tickets, limits and teams", (ADMIN, MANAGER)),
+    "request.ask": Permission("Ask for tickets, limits and teams", (MANAGER,)),
     "request.answer": Permission("Grant and decline requests", (ADMIN, OPERATOR)),
-    "secret.change": Permission("Keep secrets of a team", (ADMIN, MANAGER)),
+    "secret.change": Permission("Keep secrets of a team", (MANAGER,)),
     "job.submit": Permission("Submit jobs, services, sessions and schedules in a team", (MANAGER, MEMBER)),
     "job.change_any": Permission("Cancel and change what others submitted", (ADMIN, OPERATOR, MANAGER)),
     "user.change": Permission("Make and deactivate users, set their roles, passwords and locks", (ADMIN,)),
@@ -97,11 +98,20 @@ def tenants_where(user: User, verb: str) -> TenantQuerySet:
     return Tenant.objects.visible_to(user, role=least) if least else Tenant.objects.none()
 
 
+def changeable_where(user: User, verb: str) -> TenantQuerySet:
+    """The tenants to which `user` may do it now: archived ones are for who may do it in the whole portal."""
+    found = tenants_where(user, verb)
+    return found if may(user, verb) else found.active()
+
+
 def require(actor: User | None, verb: str, tenant: Tenant | None = None) -> None:
     """Raises NotAllowed unless `actor` may do it."""
     if actor is None or may(actor, verb, tenant):
         return
-    *others, last = [f"{role}s" for role in PERMISSIONS[verb].roles if tenant or role not in IN_TEAMS]
+    roles = PERMISSIONS[verb].roles
+    *others, last = [
+        f"{role}s" for role in roles if tenant or role not in IN_TEAMS or {*roles} <= {*IN_TEAMS}
+    ]
     who = f"{', '.join(others)} and {last}" if others else last
     raise NotAllowed(
         f"Only {who}{f' of {tenant}' if tenant and MANAGER in PERMISSIONS[verb].roles else ''} may do this."

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounting import actions
 from accounting.actions.memberships import find_user
 from accounting.models import AuditEvent, Membership, Tenant
-from accounting.models.tenants import TenantQuerySet
+from accounting.models.tenants import TenantQuerySet, has_role
 from accounting.names import by_name
 from portal.administration.access import posted_from
 from portal.administration.budget_forms import budgets_of, remove_budget_of, set_budget_of
@@ -27,7 +27,7 @@ LATEST_EVENTS = 20
 def teams(request: HttpRequest) -> HttpResponse:
     """The teams that the user manages; with one only, that one."""
     found = list(managed(request))
-    if not found:
+    if not found and not has_role(request.user, Membership.Role.MANAGER):  # as the navigation asks
         raise Http404
     if len(found) == 1:
         return redirect("team", found[0].slug)

@@ -12,7 +12,7 @@ from ninja.responses import Status
 from accounting import actions
 from accounting.actions.budgets import Outlook, signing_key_for
 from accounting.models import Budget
-from accounting.permissions import tenants_where
+from accounting.permissions import changeable_where
 from portal.api import schemas
 from portal.api.limits import readable
 from scheduling.outlooks import outlooks
@@ -34,7 +34,7 @@ def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
     Answers with the key that signs its webhooks to admins and to who set the address.
 
     For its managers, up to the smallest budget above it, and for admins."""
-    tenant = get_object_or_404(tenants_where(request.auth, "budget.set"), slug=new.team)
+    tenant = get_object_or_404(changeable_where(request.auth, "budget.set"), slug=new.team)
     told = new.dict(exclude={"team"})
     budget = actions.set_budget(actor=request.auth, tenant=tenant, **told)
     return {"id": budget.pk, "signing_key": signing_key_for(request.auth, budget)}
@@ -43,7 +43,7 @@ def set_budget(request: HttpRequest, new: schemas.NewBudget) -> dict[str, Any]:
 @router.delete("/budgets/{int:budget_id}", response={204: None}, url_name="budget")
 def remove_budget(request: HttpRequest, budget_id: int) -> Status:
     """Removes a budget. For managers of its team and for admins."""
-    tenants = tenants_where(request.auth, "budget.set")
+    tenants = changeable_where(request.auth, "budget.set")
     in_force = Budget.objects.in_force().filter(tenant__in=tenants).select_related("tenant")
     budget = get_object_or_404(in_force, pk=budget_id)
     actions.remove_budget(actor=request.auth, budget=budget)

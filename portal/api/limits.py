@@ -78,7 +78,7 @@ def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[
     if new.user is None:
         tenant, user = _answered_for(request, new.team), None
     else:
-        tenant = get_object_or_404(readable(request.auth).active(), slug=new.team)
+        tenant = get_object_or_404(tenants_where(request.auth, "member.preview").active(), slug=new.team)
         user = _named(User.objects.filter(memberships__tenant=tenant), "user", username=new.user)
     check_tickets(new.tickets)
     return _changes(Change(tenant, tickets=new.tickets, user=user))

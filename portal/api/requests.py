@@ -11,7 +11,8 @@ from ninja.responses import Status
 
 from accounting.actions.quotas import limit_of
 from accounting.actions.requests import ask, decline_request, withdraw_request
-from accounting.models import Membership, Request, Tenant
+from accounting.models import Request, Tenant
+from accounting.permissions import tenants_where
 from portal.api import schemas
 from portal.api.auth import require_permission
 from portal.api.jobs import Key, Limit
@@ -44,7 +45,7 @@ def requests(
 @router.post("/requests", response={201: schemas.Request}, url_name="requests")
 def ask_for(request: HttpRequest, new: schemas.NewRequest) -> Status:
     """Asks for something for a team that the caller manages."""
-    teams = Tenant.objects.visible_to(request.auth, role=Membership.Role.MANAGER)
+    teams = tenants_where(request.auth, "request.ask")
     tenant = get_object_or_404(teams, slug=new.team)
     extends = None if new.extends is None else get_object_or_404(_seen(request), pk=new.extends)
     made = ask(

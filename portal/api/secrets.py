@@ -10,7 +10,7 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting.errors import Refused
-from accounting.models import Membership, Tenant
+from accounting.permissions import tenants_where
 from portal.api import schemas
 from scheduling import actions
 from scheduling.models import Secret
@@ -30,7 +30,7 @@ def create(request: HttpRequest, new: schemas.NewSecret) -> Status:
     """Keeps a secret: the caller's own, or one of a team that the caller manages."""
     tenant = None
     if new.team:
-        managed = Tenant.objects.visible_to(request.auth, role=Membership.Role.MANAGER)
+        managed = tenants_where(request.auth, "secret.change")
         tenant = get_object_or_404(managed, slug=new.team)
     made = actions.create_secret(actor=request.auth, name=new.name, values=_values(new), tenant=tenant)
     return Status(201, _show(made))

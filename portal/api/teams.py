@@ -13,7 +13,8 @@ from accounting import actions
 from accounting.actions.memberships import find_user
 from accounting.errors import Refused
 from accounting.models import Membership, Tenant
-from accounting.permissions import tenants_where
+from accounting.names import by_name
+from accounting.permissions import changeable_where
 from portal.administration.tree import (
     Effect,
     effect_of_archiving,
@@ -74,7 +75,7 @@ def set_archived(request: HttpRequest, team: str, given: schemas.TeamArchived) -
 @router.get("/teams/{team}/members", response=list[schemas.Member], url_name="team_members")
 def members(request: HttpRequest, team: str) -> list[dict[str, Any]]:
     """The members of a team, without those of teams above or below. For its managers and for admins."""
-    found = _managed(request, team).memberships.select_related("user").order_by("user__username")
+    found = _managed(request, team).memberships.select_related("user").order_by(*by_name("user__username"))
     return [_member(one) for one in found]
 
 
@@ -104,7 +105,7 @@ def remove_member(request: HttpRequest, team: str, user: str) -> Status:
 
 
 def _managed(request: HttpRequest, slug: str) -> Tenant:
-    return get_object_or_404(tenants_where(request.auth, "member.change"), slug=slug)
+    return get_object_or_404(changeable_where(request.auth, "member.change"), slug=slug)
 
 
 def _membership(request: HttpRequest, team: str, user: str) -> Membership:

@@ -12,8 +12,8 @@ from django.db.models import Max, Min, Q, QuerySet
 from django.db.models.fields.json import KeyTransform
 from django.utils.crypto import salted_hmac
 
-from accounting.models import Generation, Membership, Tenant, User
-from accounting.models.tenants import has_role
+from accounting.models import Generation, Tenant, User
+from accounting.permissions import may, may_somewhere, tenants_where
 from scheduling.models import Cluster, HeldGpu, Job, Lease
 
 # So many primary keys are looked at with each query.
@@ -84,13 +84,11 @@ class Selection:
 
 def exportable_tenants(user: User | None) -> Any:
     """Tenants whose jobs `user` may export."""
-    if user is None or user.is_operator:
-        return Tenant.objects.all()
-    return Tenant.objects.visible_to(user, role=Membership.Role.MANAGER)
+    return Tenant.objects.all() if user is None else tenants_where(user, "report.export")
 
 
 def may_export(user: User) -> bool:
-    return Tenant.objects.exists() if user.is_operator else has_role(user, Membership.Role.MANAGER)
+    return Tenant.objects.exists() if may(user, "report.export") else may_somewhere(user, "report.export")
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import AnonymousUser
 
+from accounting.audit import record
+from accounting.clock import now_from_database
 from accounting.errors import NotAllowed
-from accounting.models import Membership, Tenant
-from accounting.permissions import PERMISSIONS, as_markdown, may, may_somewhere, require, tenants_where
+from accounting.models import AuditEvent, Membership, Tenant
+from accounting.permissions import (
+    PERMISSIONS,
+    as_markdown,
+    changeable_where,
+    may,
+    may_somewhere,
+    require,
+    tenants_where,
+)
 from tests import make
 
 pytestmark = pytest.mark.django_db
@@ -20,6 +30,7 @@ CALLS = {
     "may": 1,
     "may_somewhere": 1,
     "tenants_where": 1,
+    "changeable_where": 1,
     "permitted": 0,
     "require_permission": 1,
 }
@@ -77,6 +88,29 @@ def test_a_refusal_says_who_may() -> None:
         require(cast.bob, "member.change", cast.astro)
     with pytest.raises(NotAllowed, match="Only admins and operators may do this"):
         require(cast.bob, "node.drain")
+
+
+def test_a_refusal_without_a_team_says_so_of_what_is_done_in_teams_alone() -> None:
+    with pytest.raises(NotAllowed, match="Only managers and members may do this"):
+        require(make.cast().ada, "job.submit")
+
+
+def test_the_trail_is_read_where_the_table_says() -> None:
+    cast = make.cast()
+    for tenant in (cast.astro, cast.bio):
+        record(actor=cast.ada, verb="tenant.change", target=tenant, tenant=tenant)
+    for user in (cast.ada, cast.olga, cast.alice, cast.bob):
+        seen = AuditEvent.objects.visible_to(user).filter(tenant__in=[cast.astro, cast.bio])
+        may_read = tenants_where(user, "audit.read").filter(pk__in=[cast.astro.pk, cast.bio.pk])
+        assert {one.tenant for one in seen} == set(may_read)
+
+
+def test_managers_change_nothing_of_archived_teams() -> None:
+    cast = make.cast()
+    Tenant.objects.filter(pk=cast.astro.pk).update(archived_at=now_from_database())
+    assert not changeable_where(cast.alice, "budget.set").exists()
+    assert cast.astro in changeable_where(cast.ada, "budget.set")
+    assert cast.astro in tenants_where(cast.alice, "team.read")
 
 
 def test_who_is_deactivated_may_nothing() -> None:

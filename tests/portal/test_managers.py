@@ -8,7 +8,8 @@ import pytest
 from django.test import Client
 
 from accounting.actions import set_budget
-from accounting.models import AuditEvent, Budget, Membership, User
+from accounting.clock import now_from_database
+from accounting.models import AuditEvent, Budget, Membership, Tenant, User
 from scheduling.actions import set_idle_rule
 from tests import make
 from tests.portal.scene import Scene
@@ -120,3 +121,17 @@ def test_operators_read_the_rules_for_idle_gpus_and_the_settings_and_change_none
     assert 'href="/admin/settings/"' in page(olga, "/admin/nodes/")
     assert olga.post("/admin/settings/idle/", {"action": "stop"}).status_code == 404
     assert "Set rule" in page(browser_of(cast.ada), "/admin/settings/")
+
+
+def test_a_team_that_is_archived_is_changed_by_admins_alone(scene: Scene, browser_of) -> None:
+    cast = scene.people
+    Tenant.objects.filter(pk=cast.astro.pk).update(archived_at=now_from_database())
+    budget, json = {"team": "astro", "amount": "9"}, "application/json"
+    alice, ada = browser_of(cast.alice), browser_of(cast.ada)
+    assert alice.put("/api/v1/budgets", budget, content_type=json).status_code == 404
+    assert alice.delete("/api/v1/teams/astro/members/bob").status_code == 404
+    assert ada.put("/api/v1/budgets", budget, content_type=json).status_code == 200
+    team = alice.get("/team/")
+    assert team.status_code == 200
+    assert "Every team that you manage is archived." in team.content.decode()
+    assert browser_of(cast.bob).get("/team/").status_code == 404
