@@ -12,7 +12,7 @@ from ninja import Router
 
 from accounting.errors import Refused
 from accounting.models import Tenant, User
-from accounting.permissions import tenants_where
+from accounting.permissions import changeable_where
 from portal.api import schemas
 from scheduling import actions
 from scheduling.actions.departures import Fate, Work, heirs
@@ -41,6 +41,6 @@ def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dic
 
 
 def _managed(request: HttpRequest, team: str, username: str) -> tuple[Tenant, User]:
-    tenant = get_object_or_404(tenants_where(request.auth, "member.change"), slug=team)
+    tenant = get_object_or_404(changeable_where(request.auth, "member.change"), slug=team)
     there = Q(memberships__tenant=tenant) | Q(jobs__tenant=tenant) | Q(schedules__tenant=tenant)
     return tenant, get_object_or_404(User.objects.filter(there).distinct(), username=username)
