@@ -39,7 +39,7 @@ def set_budget_of(
     period = request.POST.get("budget_period", "")
     return perform(
         request,
-        f"budget-{period}",
+        f"budget-{period if period in Budget.Period.values else Budget.Period.MONTH}",
         lambda post: actions.set_budget(
             actor=request.user,
             tenant=tenant,
