@@ -148,9 +148,11 @@ def give_it_room(machines: Machines) -> None:
 
 def drain(page: Page, node: str) -> None:
     page.goto("/admin/nodes/")
-    page.get_by_label(f"Reason to drain {node}").fill("new disks")
-    page.get_by_role("row").filter(has_text=node).get_by_role("button", name="Drain").click()
-    expect(page.get_by_role("row").filter(has_text=node)).to_contain_text("Drained")
+    page.get_by_role("link", name=f"Drain {node}", exact=True).click()
+    page.get_by_label("Why?").fill("new disks")
+    page.locator("input[name=mode][value=now]").check()
+    page.get_by_role("button", name=f"Drain {node}").click()
+    expect(page.get_by_role("row").filter(has_text=node)).to_contain_text(re.compile("Drained|Draining"))
 
 
 def hurry(machines: Machines, job: int) -> None:
