@@ -111,7 +111,7 @@ def attach(page: Page, kubeconfig: str) -> None:
     page.get_by_text("Advanced").click()
     page.get_by_label("Claim for checkpoints").fill("checkpoints")
     page.get_by_role("button", name="Check and attach").click()
-    expect(page.get_by_role("status")).to_contain_text("lab is attached")
+    expect(page.locator("[data-answers]")).to_contain_text("lab is attached")
 
 
 def submit(bob: Person) -> int:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from accounting.errors import Refused
 from accounting.numbers import read_decimal, read_key, read_whole
-from portal.administration.budgets import read_percentages
+from portal.administration.budget_forms import read_percentages
 from portal.administration.forms import decimal, whole
 from portal.api.api import api
 from portal.schedules.timing import Timing

@@ -32,7 +32,7 @@ NESTED = [
     ("volumes: [{name: a, path: /a}, {name: a, path: /b}]", "volumes.1.name", "a second time"),
     ("secret_files: [{name: a, path: /v/a}]\nvolumes: [{name: b, path: /v}]", "volumes.0", "each other's way"),
     ("memory: 1Gi\nshm: 2Gi", "shm", "a part of memory"),
-    ("workers: 4096\ngpus_per_worker: 64", "workers", "more than 65,536 GPUs"),
+    ("workers: 4096\ngpus_per_worker: 64", "workers", "more than 65\xa0536 GPUs"),
 ]  # fmt: skip
 
 
