@@ -27,7 +27,7 @@ from accounting.clock import now_from_database
 from accounting.each import each
 from accounting.heads import HeadsFileError, SealingStopped
 from accounting.journals import JOURNALS, last_id, name_of, settled_until
-from accounting.models import LedgerHead, LedgerSeal, LedgerTransaction, SealedBook
+from accounting.models import ArchivedHour, LedgerHead, LedgerSeal, LedgerTransaction, SealedBook
 
 logger = logging.getLogger(__name__)
 
@@ -373,9 +373,10 @@ def books_of(month: date) -> list[int]:
     return list(booked.values_list("book", flat=True).distinct())
 
 
-def leaves_of_sums(book: int, month: date) -> bytes:
-    """Digests of all sums by hour and day of a month: of HELD, and of NODES."""
-    return _leaf_of(HELD_NOW, book, month) + _leaf_of(NODES, book, month)
+def leaves_of_sums(book: int, month: date, form: int = NUMBERED) -> bytes:
+    """Digests of all sums by hour and day of a month: of what was held, and of NODES."""
+    held = HELD_NOW if form >= NUMBERED else HELD
+    return _leaf_of(held, book, month) + _leaf_of(NODES, book, month)
 
 
 def leaf_of_files(digests: Mapping[str, str]) -> bytes:
@@ -485,7 +486,7 @@ def first_broken() -> Broken | None:
             before, whole_until = None, FIRST_OF_ALL
         broken = _broken(seal, before, whole_until)
         if broken is None and seal.of_sums:
-            broken = _broken_sums(seal, stands=stands[seal.book, seal.month] == seal.number)
+            broken = broken_sums(seal, stands=stands[seal.book, seal.month] == seal.number)
         if broken is not None:
             return Broken(seal.book, seal.number, broken)
         before = seal
@@ -590,18 +591,28 @@ def _difference(
     return f"{keys[place]} was {'put in' if len(rest) > len(were) else 'changed'}"
 
 
-def _broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
+def broken_sums(seal: LedgerSeal, *, stands: bool) -> str | None:
     """What was held is not compared while the month is back, as it is with its vouchers then, nor in earlier links."""
     month, leaves = seal.month or date.min, bytes(seal.leaves)
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s = ANY(accounting_months_with_vouchers())", [month])
         (is_back,) = cursor.fetchone()
-    if _leaf_of(NODES, seal.book, month) != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
+    now = leaves_of_sums(seal.book, month, seal.form)
+    if now[LEAF_BYTES:] != leaves[LEAF_BYTES : 2 * LEAF_BYTES]:
         return f"hours of nodes of {month:%Y-%m} were changed after it was archived"
-    held = HELD_NOW if seal.form >= NUMBERED else HELD
-    if stands and not is_back and _leaf_of(held, seal.book, month) != leaves[:LEAF_BYTES]:
+    if not stands or is_back:
+        return None
+    if now[:LEAF_BYTES] != leaves[:LEAF_BYTES]:
         return f"sums of hours or days of {month:%Y-%m} were changed after it was archived"
+    if seal.form < NUMBERED and _has_classes(seal.book, month):
+        return f"classes of hours of {month:%Y-%m} were put in after it was archived"
     return None
+
+
+def _has_classes(book: int, month: date) -> bool:
+    """Whether there is what earlier releases did not archive, so that their seals do not have it."""
+    hours = ArchivedHour.objects.filter(book=book, month=month)
+    return hours.exclude(idle=0, preemptible=0, borrowed=0).exists()
 
 
 def _lock(book: int) -> int:

@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 
-from accounting import actions, audit, heads
+from accounting import actions, audit, heads, seals
 from accounting.archive import (
     VOUCHERS,
     Archived,
@@ -440,6 +440,22 @@ def test_sums_of_an_archived_month_are_sealed(past: Cast, tmp_path: Path, forger
         match=r"book 1, seal \d: (sums of hours or days|hours of nodes) of 2026-05 were changed after",
     ):
         call_command("verify_ledger")
+
+
+def test_classes_of_hours_that_a_former_release_archived_are_none(past: Cast, tmp_path: Path) -> None:
+    """It did not keep them, so that its seal does not have them either."""
+    archive_month(actor=None, month=MAY, folder=tmp_path)
+    seal = LedgerSeal.objects.get(book=1, of_sums=True)
+    forge("UPDATE accounting_archivedhour SET idle = 0, preemptible = 0, borrowed = 0")
+    seal.form, seal.leaves = seals.APART, seals.leaves_of_sums(1, MAY, seals.APART)
+    assert seals.broken_sums(seal, stands=True) is None
+    forge(
+        "UPDATE accounting_archivedhour SET borrowed = 1 WHERE id = (SELECT min(id) FROM accounting_archivedhour)"
+    )
+    assert (
+        seals.broken_sums(seal, stands=True)
+        == "classes of hours of 2026-05 were put in after it was archived"
+    )
 
 
 @pytest.mark.parametrize("what", ["the job", "its name"])
