@@ -15,7 +15,7 @@ from accounting.ledger import Usage, book_usage
 from accounting.models import Generation, Membership, Quota, Request, Tenant, User
 from portal.models import ApiToken
 from portal.tokens.actions import create_token
-from scheduling.actions import create_schedule, create_secret, create_service
+from scheduling.actions import create_schedule, create_secret, create_service, start_session
 from scheduling.actions.schedules import Terms
 from scheduling.models import (
     Job,
@@ -66,6 +66,14 @@ class Scene:
     @property
     def node(self) -> Node:
         return self.world.cluster.nodes.get(name="v100-0")
+
+
+def with_a_session(scene: Scene) -> Scene:
+    """And a session of Bob's in Astro, which waits."""
+    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
+    people = scene.people
+    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    return scene
 
 
 def scene() -> Scene:

@@ -8,9 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from django.test import Client
 
-from scheduling.actions import start_session
-from scheduling.spec import JobSpec
-from tests.portal.scene import Scene
+from tests.portal.scene import Scene, with_a_session
 from tests.portal.test_every_url import walk
 
 VOID = {"input", "br", "img", "meta", "link", "hr", "use", "path", "rect", "line", "circle", "col"}
@@ -64,10 +62,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
-    people = scene.people
-    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
-    return scene
+    return with_a_session(scene)
 
 
 def test_what_is_refused_is_told_in_the_form_that_was_sent(scene: Scene, browser_of) -> None:

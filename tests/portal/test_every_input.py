@@ -28,10 +28,8 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from portal.api.api import api
-from scheduling.actions import start_session
 from scheduling.models import Session
-from scheduling.spec import JobSpec
-from tests.portal.scene import Scene
+from tests.portal.scene import Scene, with_a_session
 from tests.portal.test_every_url import arguments, every_name, walk
 
 LONG = "x" * 10_000
@@ -112,10 +110,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
-    people = scene.people
-    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
-    return scene
+    return with_a_session(scene)
 
 
 class Tried:

@@ -16,9 +16,8 @@ from django.urls import Resolver404, resolve
 
 from accounting.actions import set_budget
 from accounting.models import User
-from scheduling.actions import set_idle_rule, start_session
-from scheduling.spec import JobSpec
-from tests.portal.scene import Scene
+from scheduling.actions import set_idle_rule
+from tests.portal.scene import Scene, with_a_session
 
 LINK = re.compile(r'<(?!form)[a-z]+\b[^>]*?\b(?:href|hx-get)="([^"#][^"]*)"')
 PART = re.compile(r'<(?:form|div|section|select|input)\b[^>]*?\bhx-post="([^"]+)"')
@@ -33,9 +32,7 @@ REFUSED = {403, 404, 405}
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
     """With a session, a budget and a rule for idle GPUs besides."""
-    people = scene.people
-    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
-    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
+    people = with_a_session(scene).people
     set_budget(actor=people.ada, tenant=people.astro, amount=100)
     set_idle_rule(
         actor=people.ada,

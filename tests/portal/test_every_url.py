@@ -9,10 +9,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from accounting.models import User
-from scheduling.actions import start_session
 from scheduling.models import Session
-from scheduling.spec import JobSpec
-from tests.portal.scene import SECRETS, Scene
+from tests.portal.scene import SECRETS, Scene, with_a_session
 
 ANONYMOUS, ALICE, BOB, CHARLIE, OLGA, ADA = WHO = ("anonymous", "alice", "bob", "charlie", "olga", "ada")
 
@@ -307,10 +305,7 @@ EXPECTED: dict[str, dict[str, int]] = {
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
     """With a session of Bob's besides, which waits."""
-    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
-    people = scene.people
-    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
-    return scene
+    return with_a_session(scene)
 
 
 @pytest.fixture

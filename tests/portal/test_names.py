@@ -8,10 +8,8 @@ from django.test import Client
 
 from accounting.models import Generation, Tenant
 from accounting.names import name_key
-from scheduling.actions import start_session
 from scheduling.models import Cluster
-from scheduling.spec import JobSpec
-from tests.portal.scene import Scene
+from tests.portal.scene import Scene, with_a_session
 from tests.portal.test_every_url import walk
 
 SELECT = re.compile(r'<select[^>]* name="(\w+)"[^>]*>(.*?)</select>', re.DOTALL)
@@ -21,10 +19,7 @@ OF_NAMES = {"team", "tenant", "cluster", "generation"}
 
 @pytest.fixture
 def scene(scene: Scene) -> Scene:
-    spec = JobSpec(name="supernova-notes", command="serve", port=8000)
-    people = scene.people
-    start_session(actor=people.bob, tenant=people.astro, cluster=scene.world.cluster, spec=spec)
-    return scene
+    return with_a_session(scene)
 
 
 def test_every_choice_of_names_is_in_their_order(scene: Scene, browser_of) -> None:
