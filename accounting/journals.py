@@ -31,7 +31,7 @@ class Journal:
             SELECT id, '{self.row} ' || id AS key,
                    int8send(id) || sha256(convert_to(
                        jsonb_build_array('{self.table}', id, {self.columns})::text, 'UTF8')),
-                   false AS archived, {self.written} AS written
+                   false AS archived
             FROM {self.table} WHERE {self.book} = %s AND id > %s AND id <= %s ORDER BY id LIMIT %s
         """  # noqa: S608 - own names
 

@@ -35,8 +35,8 @@ LEAF_BYTES = hashlib.sha256().digest_size
 # As many transactions as one seal tells of at most, and as are read at once to verify them.
 AT_ONCE = 1000
 FIRST_OF_ALL, LAST_OF_ALL = -(2**63), 2**63 - 1
-# Id, key, leaves, whether the vouchers are archived, and when it was written, where that is known.
-Row: TypeAlias = tuple[int, str, bytes, bool, datetime | None]
+# Id, key, leaves, and whether the vouchers are archived.
+Row: TypeAlias = tuple[int, str, bytes, bool]
 
 # Forms of leaves. Whoever seals uses the newest; what was sealed in a former one says what it said.
 WHOLE = (
@@ -123,12 +123,10 @@ CHARGES = """
          WHERE charge.transaction_id = booked.id AND charge.month = booked.month
 """
 HAS_VOUCHERS = "booked.corrects_id IS NULL AND booked.kind IN ('usage', 'pricing', 'correction')"
-# By form: id, key, leaf or leaves, whether the vouchers are archived, as these do not say what was sealed then, and
-# when it was written.
+# By form: id, key, leaf or leaves, and whether the vouchers are archived, as these do not say what was sealed then.
 _LEAVES = """
     SELECT booked.id, booked.key, {leaves} AS leaves,
-           {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived,
-           booked.recorded_at AS written
+           {has_vouchers} AND NOT booked.month = ANY((SELECT accounting_months_with_vouchers())::date[]) AS archived
     FROM accounting_ledgertransaction booked
     WHERE booked.book = %s AND booked.id > %s AND booked.id <= %s ORDER BY booked.id LIMIT %s
 """
@@ -237,7 +235,7 @@ def _seal_some(book: int, until: int) -> int:
     now = heads.hold()
     if why := _long_unsealed(book, now, heads.resumed_at()):
         raise SealingStopped(why)
-    leaves = b"".join(bytes(leaf) for _, _, leaf, _, _ in rows)
+    leaves = b"".join(bytes(leaf) for _, _, leaf, _ in rows)
     _append(Remains(book, None, rows[0][0], rows[-1][0], leaves))
     return len(rows)
 
