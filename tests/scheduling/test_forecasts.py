@@ -72,7 +72,9 @@ def test_a_second_worker_leaves_at_once(lab: World) -> None:
     with closing(connection.copy()) as other, other.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
         assert forecast(lab) == 0
-    assert forecast(lab) == 1
+        # By hand: a server lets go of what a closed connection held in its own time.
+        cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [Lock.FORECASTS, lab.cluster.pk])
+        assert forecast(lab) == 1
 
 
 def test_what_is_not_seen_to_start_says_how_far_was_looked(lab: World) -> None:
