@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.db.models import Q
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router
 
@@ -42,5 +41,7 @@ def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dic
 
 def _managed(request: HttpRequest, team: str, username: str) -> tuple[Tenant, User]:
     tenant = get_object_or_404(changeable_where(request.auth, "member.change"), slug=team)
-    there = Q(memberships__tenant=tenant) | Q(jobs__tenant=tenant) | Q(schedules__tenant=tenant)
-    return tenant, get_object_or_404(User.objects.filter(there).distinct(), username=username)
+    user = get_object_or_404(User, username=username)
+    if not any(own.filter(tenant=tenant).exists() for own in (user.memberships, user.jobs, user.schedules, user.services)):
+        raise Http404
+    return tenant, user

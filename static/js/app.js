@@ -56,10 +56,17 @@ window.addEventListener("pageshow", () => {
 // --- what is said about a form stands beside the button that sent it, and has the focus ----------
 const answers = new Set(); // messages that were put beside their forms
 
+// By its whole address, as two forms of a page may differ in the query alone; else by the path, as queries change.
 function sentFrom(address) {
-  const leadsThere = (element, name) => new URL(element.getAttribute(name) ?? "", location.href).pathname === address;
-  return [...document.querySelectorAll("form[method=post]")].find(
-    (form) => leadsThere(form, "action") || [...form.querySelectorAll("[formaction]")].some((button) => leadsThere(button, "formaction")),
+  const { href, pathname } = new URL(address, location.href);
+  const targets = (form) =>
+    [form.getAttribute("action") ?? "", ...[...form.querySelectorAll("[formaction]")].map((button) => button.getAttribute("formaction"))].map(
+      (target) => new URL(target, location.href),
+    );
+  const forms = [...document.querySelectorAll("form[method=post]")];
+  return (
+    forms.find((form) => targets(form).some((target) => target.href === href)) ??
+    forms.find((form) => targets(form).some((target) => target.pathname === pathname))
   );
 }
 

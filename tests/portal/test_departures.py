@@ -97,6 +97,16 @@ def test_a_manager_hands_work_over_by_the_api(scene: Scene, browser_of: Browser)
     assert (event.actor, event.target_name, event.after["owner"]) == (people.alice, "bob", "alice")
 
 
+def test_who_left_nothing_but_a_service_is_found_by_the_api(scene: Scene, browser_of: Browser) -> None:
+    people, alice = scene.people, browser_of(scene.people.alice)
+    scene.membership.delete()
+    for own in (people.bob.jobs, people.bob.schedules):
+        own.update(owner=people.alice)
+    assert alice.get("/api/v1/work/bob?team=astro").json()["services"] == 1
+    people.bob.services.update(owner=people.alice)
+    assert alice.get("/api/v1/work/bob?team=astro").status_code == 404
+
+
 def test_managers_are_offered_whom_they_see(scene: Scene, browser_of: Browser) -> None:
     people, cora = scene.people, make.user("cora")
     make.membership(cora, people.uni)

@@ -140,6 +140,12 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     expect(wrong).to_have_attribute("aria-describedby", "refusal")
     expect(page.locator("form:has(#budget-month-amount) #refusal")).to_be_visible()
 
+    # Two forms of this page go to one path.
+    page.goto("/admin/tenants/astro/")
+    page.locator("#budget-quarter-amount").fill("1000000")
+    page.get_by_role("button", name="budget of a quarter").click()
+    expect(page.locator("form:has(#budget-quarter-amount) [data-message]")).to_be_focused()
+
     page.goto("/admin/settings/")
     page.get_by_role("button", name="Save").last.click()
     answer = page.locator("form [data-message]")
