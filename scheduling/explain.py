@@ -304,7 +304,7 @@ class Explainer:
             balance = self._balances[key].get(node_kind[1])
             if balance is not None and balance.owed > 1:
                 parts.append(f"{fixed(balance.owed)} GPU-seconds of {node_kind[0]}")
-        return f" You are owed {' and '.join(parts)}." if parts else ""
+        return f" Its owner is owed {' and '.join(parts)}." if parts else ""
 
 
 def paused_in_words(cluster: Cluster) -> str:
@@ -334,7 +334,7 @@ def _are(count: int) -> str:
 
 
 def _go(count: int) -> str:
-    return "1 of your own jobs goes" if count == 1 else f"{count} of your own jobs go"
+    return "1 job of the same owner goes" if count == 1 else f"{count} jobs of the same owner go"
 
 
 def _wants(job: Job) -> str:

@@ -42,6 +42,7 @@ def hand_over(request: HttpRequest, username: str, new: schemas.HandOver) -> dic
 def _managed(request: HttpRequest, team: str, username: str) -> tuple[Tenant, User]:
     tenant = get_object_or_404(changeable_where(request.auth, "member.change"), slug=team)
     user = get_object_or_404(User, username=username)
-    if not any(own.filter(tenant=tenant).exists() for own in (user.memberships, user.jobs, user.schedules, user.services)):
+    theirs = (user.memberships, user.jobs, user.schedules, user.services)
+    if not any(rows.filter(tenant=tenant).exists() for rows in theirs):
         raise Http404
     return tenant, user

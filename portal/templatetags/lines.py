@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
+from portal import wording
 from portal.cluster.floor import OTHER, Cell
 from portal.jobs.filters import ListedJob
 from portal.templatetags.fairlot import ago_at, chip, moment, reason_chip, state_chip
@@ -67,7 +68,8 @@ def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) ->
 
 
 def _starts(by: datetime, now: datetime) -> str:
-    when = f"starts {ago_at(by, now)} or sooner" if by > now else "starts any moment"
+    is_near = by <= now or wording.relative(by, now) == "now"
+    when = "starts any moment" if is_near else f"starts {ago_at(by, now)} or sooner"
     return f'<span class="muted small">{when}</span>'
 
 

@@ -274,5 +274,5 @@ def test_preflight_says_how_long_not_and_whose_jobs_go_first() -> None:
     )
     assert found.sentences == (
         "Not within the next 20 min (40 rounds) unless running jobs end before.",
-        "3 of your own jobs go first.",
+        "3 jobs of the same owner go first.",
     )
