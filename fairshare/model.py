@@ -170,3 +170,6 @@ class Decision:
     trades: tuple[Trade, ...]
     # Which of the picked jobs run only because nobody else wants their GPUs; None where all take part with all.
     only_idle: Ints | None = None
+    guaranteed: Floats | None = (
+        None  # (T, K) GPUs of `share` that nobody may take away; None: the policy names none
+    )

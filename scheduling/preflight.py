@@ -12,9 +12,10 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Generation, Price, Tenant, User
 from accounting.wording import duration
+from fairshare.driver import Situation
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
-from fairshare.policy import decide
+from fairshare.policies import policy_of
 from fairshare.reasons import never_reason
 from scheduling.actions.secrets import find_secrets
 from scheduling.actions.submitting import check_spec
@@ -89,11 +90,12 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
-    rounds = rounds_until_start(snapshot, last, seed=0, most=MOST_ROUNDS)
+    situation = Situation.first(policy_of(snapshot.settings), snapshot)
+    rounds = rounds_until_start(situation, last, seed=0, most=MOST_ROUNDS)
     found = _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
     if found.verdict == "now":
         return found
-    candidate.reason = int(decide(snapshot, seed=0).reason[last])
+    candidate.reason = int(situation.decide(seed=0).reason[last])
     if not candidate.reason:
         return found
     return replace(found, sentences=(*found.sentences, explainer.explain(candidate).sentence))

@@ -1,4 +1,4 @@
-"""The live scheduler in a replay: the very function that decides the rounds of a cluster."""
+"""The live scheduler in a replay: the driver and the policy that decide the rounds of a cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairshare.balance import settle
-from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot
-from fairshare.policy import Division, decide, divide
+from fairshare.driver import Situation, happened
+from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Jobs, Settings, Snapshot
+from fairshare.policies import policy_of
+from fairshare.policies.base import Policy
+from fairshare.policies.base import State as PolicyState
 from fairshare.simulator.model import Machines, Place, SimJob, State
 
 
@@ -32,18 +34,27 @@ class _Asked:
 
     active: list[int]
     running: dict[int, Place]
-    owed: Floats
+    state: PolicyState
     is_quantum: bool
 
 
 class LiveScheduler:
     """Rounds as a cluster has them: one that may take GPUs away when the quantum is over, others that only fill.
 
-    What accounts are owed is settled by what they held, as in fairshare.balance. Speeds are known from the start.
+    Speeds are known from the start. `policy` is the default one with the options that the settings have, unless
+    another is given.
     """
 
-    def __init__(self, machines: Machines, tickets: Tickets, settings: Settings, *, seed: int = 0) -> None:
-        self._settings, self._seed = settings, seed
+    def __init__(
+        self,
+        machines: Machines,
+        tickets: Tickets,
+        settings: Settings,
+        *,
+        seed: int = 0,
+        policy: Policy | None = None,
+    ) -> None:
+        self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
         self._accounts = Accounts(
             parent=np.array(tickets.parent, dtype=np.int64),
@@ -53,10 +64,10 @@ class LiveScheduler:
             cap=np.full(shape, np.inf),
             cap_total=np.full(shape[0], np.inf),
         )
-        self._share: Floats = np.zeros(shape)
-        self._is_leaf = ~np.isin(np.arange(shape[0]), self._accounts.parent)
+        self._last_plan: Decision | None = None
+        self._state: PolicyState | None = None
         # Of the jobs that are there, as long as they are the same: what does not change from round to round.
-        self._known: tuple[list[int], Division, Jobs] | None = None
+        self._known: tuple[list[int], Jobs] | None = None
         self._answered: tuple[_Asked, dict[int, Place]] | None = None
         self._held: dict[int, Place] = {}  # since the last decision
         self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
@@ -72,7 +83,6 @@ class LiveScheduler:
         self._known = self._answered = None
 
     def decide(self, state: State) -> Mapping[int, Place]:
-        self._settle(state)
         if state.machines is not self._machines:
             self._use(state.machines)
         active = list(state.active)
@@ -81,16 +91,17 @@ class LiveScheduler:
         if is_quantum:
             self._last_quantum = state.now
         running = state.running
-        asked = _Asked(active, dict(running), self._accounts.owed, is_quantum)
+        view = self._view(state, active, running, may_preempt=is_quantum)
+        remembered = self._remembered(state, view)
+        asked = _Asked(active, dict(running), remembered, is_quantum)
         if self._answered is not None and self._is_same(self._answered[0], asked):
             self._remember(state.now, running, self._answered[1])
             return self._answered[1]
-        decision = self._decide(state, active, running, may_preempt=is_quantum)
-        self._share = decision.share
+        plan = self._last_plan = Situation(self._policy, view, remembered).decide(self._seed)
         places = {}
-        for p, job in enumerate(decision.run.tolist()):
-            nodes = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
-            places[active[job]] = Place(int(decision.generation[p]), tuple(nodes.tolist()))
+        for p, job in enumerate(plan.run.tolist()):
+            nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
+            places[active[job]] = Place(int(plan.generation[p]), tuple(nodes.tolist()))
         self._remember(state.now, running, places)
         self._answered = asked, places
         return places
@@ -103,7 +114,7 @@ class LiveScheduler:
             and before.is_quantum == now.is_quantum
             and before.active == now.active
             and before.running == now.running
-            and bool(np.all(np.abs(before.owed - now.owed) <= NOISE))
+            and all(bool(np.all(np.abs(before.state[name] - now.state[name]) <= NOISE)) for name in now.state)
         )
 
     def ask_again(self, state: State) -> float | None:
@@ -112,33 +123,27 @@ class LiveScheduler:
             return None
         return max(self._last_quantum + self._settings.quantum, state.now)
 
-    def _decide(
+    def _view(
         self, state: State, active: list[int], running: Mapping[int, Place], *, may_preempt: bool
-    ) -> Decision:
+    ) -> Snapshot:
         settings = replace(self._settings, may_preempt=may_preempt)
         if self._known is None or self._known[0] != active:
-            jobs = self._jobs(state, active)
-            division = divide(Snapshot(self._cluster, self._accounts, jobs, settings))
-            self._known = (active, division, jobs)
-        _, division, jobs = self._known
-        snapshot = Snapshot(
-            self._cluster, self._accounts, self._placed(jobs, state, active, running), settings
-        )
-        return decide(snapshot, self._seed, division, explained=False)
+            self._known = active, self._jobs(state, active)
+        jobs = self._placed(self._known[1], state, active, running)
+        return Snapshot(self._cluster, self._accounts, jobs, settings)
 
-    def _settle(self, state: State) -> None:
+    def _remembered(self, state: State, view: Snapshot) -> PolicyState:
+        """The policy's state now, told what happened since it was last asked."""
+        if self._state is None:
+            self._state = self._policy.start(view)
         lasted = state.now - self._last
-        if lasted <= 0:
-            return
-        received = np.zeros_like(self._share)
-        for job, place in self._held.items():
-            received[state.jobs[job].account, place.generation] += state.jobs[job].gpus * lasted
-        active = np.any(self._share > 0, axis=1)
-        is_leaf = self._is_leaf
-        share = np.where(is_leaf[:, None], self._share, 0.0)
-        owed = settle(self._accounts.owed, share, received, lasted, self._settings.memory, active & is_leaf)
-        self._accounts = replace(self._accounts, owed=owed)
+        if lasted > 0 and self._last_plan is not None:
+            received = np.zeros_like(self._accounts.owed)
+            for job, place in self._held.items():
+                received[state.jobs[job].account, place.generation] += state.jobs[job].gpus * lasted
+            self._state = self._policy.observe(self._state, happened(self._last_plan, received, lasted), view)
         self._last = state.now
+        return self._state
 
     def _remember(self, now: float, before: Mapping[int, Place], places: Mapping[int, Place]) -> None:
         for job, place in places.items():
@@ -146,7 +151,6 @@ class LiveScheduler:
                 self._since[job] = now
         self._held = dict(places)
         self._last_place |= places
-        self._last = now
 
     @staticmethod
     def _jobs(state: State, active: Sequence[int]) -> Jobs:

@@ -7,8 +7,10 @@ from datetime import timedelta
 from django.db import transaction
 
 from accounting.clock import now_from_database
+from fairshare.driver import Situation
 from fairshare.forecast import first_rounds
 from fairshare.model import Reason
+from fairshare.policies import policy_of
 from scheduling import live
 from scheduling.locks import try_lock_forecasts
 from scheduling.models import Cluster, Job, JobForecast
@@ -63,7 +65,8 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     }
     quantum = timedelta(seconds=snapshot.settings.quantum)
     switch = timedelta(seconds=cluster.switch_seconds)
-    rounds = first_rounds(snapshot, places, seed=0, most=MOST_ROUNDS) if places else {}
+    situation = Situation.first(policy_of(snapshot.settings), snapshot)
+    rounds = first_rounds(situation, places, seed=0, most=MOST_ROUNDS) if places else {}
     return [
         JobForecast(
             job_id=places[place],

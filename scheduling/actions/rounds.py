@@ -22,7 +22,8 @@ from accounting.clock import now_from_database
 from accounting.models import Generation
 from fairshare import codec
 from fairshare import model as fs
-from fairshare.policy import decide
+from fairshare.driver import Situation
+from fairshare.policies import policy_of
 from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.preemptible import note_preemptible
@@ -112,7 +113,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Rou
     read_ms = stopwatch.lap_ms()
     # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
     seed = secrets.randbits(63)
-    decision = decide(snapshot, seed)
+    decision = Situation.first(policy_of(snapshot.settings), snapshot).decide(seed)
     decide_ms = stopwatch.lap_ms()
     cluster.round_number += 1
     commit = _Commit(cluster, legend, decision, now)
@@ -425,7 +426,7 @@ def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
     record = round_.record
     snapshot = codec.decode_snapshot(bytes(record.snapshot))
     stored = codec.decode_decision(bytes(record.decision))
-    return stored, decide(snapshot, round_.seed)
+    return stored, Situation.first(policy_of(snapshot.settings, version=1), snapshot).decide(round_.seed)
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:

@@ -17,7 +17,7 @@ from accounting.bulk import array, insert_rows
 from accounting.ledger import book_trade
 from accounting.wording import fixed
 from fairshare import model as fs
-from fairshare.balance import settle
+from fairshare.policies.gandiva_fair_1.balance import settle
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.share_hours import write_hours_again
 from scheduling.snapshot import Legend
@@ -362,7 +362,7 @@ def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:
 def _settle_balances(
     cluster: Cluster, received: dict[tuple[int, int, int], float], *, seconds: float
 ) -> None:
-    """Brings forward what every user of a tenant is owed; see fairshare.balance."""
+    """Brings forward what every user of a tenant is owed; see fairshare.policies.gandiva_fair_1.balance."""
     balances = ShareBalance.objects.filter(cluster=cluster)
     rows = list(balances.values_list("id", "tenant_id", "user_id", "generation_id", "owed", "share"))
     if not rows:

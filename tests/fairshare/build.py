@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hypothesis import strategies as st
 
+from fairshare.driver import Situation
 from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot
+from fairshare.policies import policy_of
 
 INF = float("inf")
 
@@ -93,6 +95,15 @@ def snapshot(
         ),
         settings=Settings(**settings),  # type: ignore[arg-type]
     )
+
+
+def situation(given: Snapshot) -> Situation:
+    """The default policy with the options that the snapshot's settings have, and what its accounts are owed."""
+    return Situation.first(policy_of(given.settings), given)
+
+
+def decide(given: Snapshot, seed: int) -> Decision:
+    return situation(given).decide(seed)
 
 
 def with_closed(given: Snapshot, closed: set[int]) -> Snapshot:

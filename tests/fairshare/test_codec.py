@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from fairshare.codec import UnreadableRecord, decode_decision, decode_snapshot, encode
-from fairshare.policy import decide
-from tests.fairshare.build import Account, Job, snapshot, snapshots
+from tests.fairshare.build import Account, Job, decide, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=50, deadline=None)
 

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 
 from fairshare.demand import demand_rank, room, take
 from fairshare.entitlement import capacity_of
-from fairshare.policy import decide
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, snapshot, snapshots
+from tests.fairshare.build import Account, Job, decide, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 

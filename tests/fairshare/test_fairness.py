@@ -9,19 +9,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fairshare.balance import settle
-from fairshare.forecast import after_quantum, received_gpus
+from fairshare.driver import received_gpus
 from fairshare.model import NOWHERE, Decision, Floats, Snapshot
-from fairshare.policy import decide
-from tests.fairshare.build import Account, Job, snapshot
+from fairshare.policies.gandiva_fair_1.balance import settle
+from tests.fairshare.build import Account, Job, decide, situation, snapshot
 
 
 def play(given: Snapshot, rounds: int) -> Iterator[tuple[Snapshot, Decision, Floats]]:
     """Round by round, what was seen, what was decided, and the GPUs that each account got (T, K)."""
+    now = situation(given)
     for number in range(rounds):
-        decision = decide(given, seed=number)
-        yield given, decision, received_gpus(given, decision)
-        given = after_quantum(given, decision)
+        decision = now.decide(seed=number)
+        yield now.view, decision, received_gpus(now.view, decision)
+        now = now.after(decision)
 
 
 def strays(given: Snapshot, rounds: int) -> Floats:
@@ -69,8 +69,9 @@ def test_gangs_stay_on_their_generation_though_receipts_scatter():
     given = crowd([(0, 4), (1, 4)], [[1], [1], [1]], switch_cost=2.0)
     chance = np.random.default_rng(1)
     ahead, moved, stopped, rounds = np.zeros((3, 2)), 0, 0, 300
+    now = situation(given)
     for number in range(rounds):
-        decision = decide(given, seed=number)
+        given, decision = now.view, now.decide(seed=number)
         got = received_gpus(given, decision)
         lost = chance.uniform(0.0, 0.1, got.shape) * (got > 0)
         lost -= lost.mean(axis=0)
@@ -79,9 +80,8 @@ def test_gangs_stay_on_their_generation_though_receipts_scatter():
         stopped += (before != NOWHERE).sum() - (before[jobs] != NOWHERE).sum()
         ahead += got - lost - decision.share
         assert np.abs(ahead).max() <= 2
-        given = after_quantum(given, decision)
-        owed = given.accounts.owed + lost * given.settings.quantum
-        given = replace(given, accounts=replace(given.accounts, owed=owed))
+        now = now.after(decision)
+        now = replace(now, state={"owed": now.state["owed"] + lost * given.settings.quantum})
     assert stopped > rounds / 2, "there are turns"
     assert moved <= rounds / 4
 
@@ -158,8 +158,10 @@ def test_a_large_gang_is_not_overtaken_for_ever_by_small_jobs_of_its_own_account
 
 def test_absence_earns_no_credit():
     given = snapshot([(0, 4)], [Account(), Account()], [Job(0) for _ in range(4)])
-    for seen, _, _ in play(given, 10):
-        assert seen.accounts.owed[1, 0] == 0
+    now = situation(given)
+    for number in range(10):
+        now = now.after(now.decide(number))
+        assert now.state["owed"][1, 0] == 0
     owed = settle(np.array([[500.0]]), np.array([[4.0]]), np.array([[0.0]]), 60, 3600, np.array([False]))
     assert owed.tolist() == [[0.0]]
 

@@ -6,10 +6,9 @@ import numpy as np
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from fairshare.forecast import after_quantum, rounds_until_start
+from fairshare.forecast import rounds_until_start
 from fairshare.model import NOWHERE, Snapshot
-from fairshare.policy import decide
-from tests.fairshare.build import Account, Job, place_of, snapshot, snapshots
+from tests.fairshare.build import Account, Job, place_of, situation, snapshot, snapshots
 
 
 def nodes_of(given: Snapshot, job: int) -> list[int]:
@@ -18,9 +17,11 @@ def nodes_of(given: Snapshot, job: int) -> list[int]:
 
 @for_all(snapshots(), st.integers(0, 3), st.integers(1, 4))
 def test_each_gang_is_where_it_was_put_last(given: Snapshot, seed: int, rounds: int) -> None:
+    now = situation(given)
     for number in range(rounds):
-        decision = decide(given, seed + number)
-        then = after_quantum(given, decision)
+        given, decision = now.view, now.decide(seed + number)
+        now = now.after(decision)
+        then = now.view
         for job in range(len(given.jobs)):
             if job not in decision.run:
                 assert nodes_of(then, job) == nodes_of(given, job)
@@ -34,13 +35,13 @@ def test_each_gang_is_where_it_was_put_last(given: Snapshot, seed: int, rounds: 
             assert then.jobs.resident[job] == had + given.settings.quantum
         assert then.jobs.place_start[0] == 0
         assert then.jobs.place_start[-1] == len(then.jobs.place_node)
-        given = then
 
 
 @for_all(snapshots(), st.integers(0, 3))
 def test_a_round_decided_on_a_forecast_is_a_round(given: Snapshot, seed: int) -> None:
-    then = after_quantum(given, decide(given, seed))
-    decision = decide(then, seed + 1)
+    now = situation(given)
+    after = now.after(now.decide(seed))
+    then, decision = after.view, after.decide(seed + 1)
     used = np.zeros(len(then.cluster.capacity), dtype=np.int64)
     for job in decision.run.tolist():
         np.add.at(used, place_of(decision, job), then.jobs.gpus[job])
@@ -57,14 +58,15 @@ def test_suspended_gangs_remember_their_nodes_until_they_come_back() -> None:
     )
     last = {0: [1], 1: [0]}
     resumed = 0
+    now = situation(given)
     for number in range(12):
-        decision = decide(given, number)
+        given, decision = now.view, now.decide(number)
         for job in decision.run.tolist():
             if given.jobs.running_on[job] == NOWHERE and job in last:
                 resumed += 1
             last[job] = place_of(decision, job)
-        given = after_quantum(given, decision)
-        assert all(nodes_of(given, job) == nodes for job, nodes in last.items())
+        now = now.after(decision)
+        assert all(nodes_of(now.view, job) == nodes for job, nodes in last.items())
     assert resumed > 3
 
 
@@ -75,6 +77,6 @@ def test_rounds_until_start_of_a_gang_that_must_wait_its_turn() -> None:
         jobs=[Job(0, gpus=4, on=(0,)), Job(1, gpus=4)],
         trading=False,
     )
-    number = rounds_until_start(given, 1, seed=0, most=10)
+    number = rounds_until_start(situation(given), 1, seed=0, most=10)
     assert number is not None
     assert 0 < number <= 3

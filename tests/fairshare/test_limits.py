@@ -8,12 +8,11 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairshare.balance import settle
 from fairshare.codec import decode_snapshot, encode
 from fairshare.model import NOWHERE, Bools, Decision, Reason, Snapshot
-from fairshare.policy import decide
+from fairshare.policies.gandiva_fair_1.balance import settle
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, place_of, snapshot, snapshots
+from tests.fairshare.build import Account, Job, decide, place_of, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 

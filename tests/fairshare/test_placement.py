@@ -6,8 +6,7 @@ import numpy as np
 
 from fairshare.model import Reason
 from fairshare.placement import fit
-from fairshare.policy import decide
-from tests.fairshare.build import Account, Job, place_of, snapshot, used_on_nodes, with_closed
+from tests.fairshare.build import Account, Job, decide, place_of, snapshot, used_on_nodes, with_closed
 
 
 def test_fit_uses_the_fewest_nodes_and_leaves_the_least():

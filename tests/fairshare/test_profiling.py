@@ -8,10 +8,18 @@ import numpy as np
 from hypothesis import given as examples
 from hypothesis import settings
 
-from fairshare.forecast import after_quantum, received_gpus
+from fairshare.driver import received_gpus
 from fairshare.model import Snapshot
-from fairshare.policy import decide
-from tests.fairshare.build import Account, Job, place_of, snapshot, snapshots, used_on_nodes
+from tests.fairshare.build import (
+    Account,
+    Job,
+    decide,
+    place_of,
+    situation,
+    snapshot,
+    snapshots,
+    used_on_nodes,
+)
 
 
 def two_sided(**chosen: object) -> Snapshot:
@@ -56,15 +64,16 @@ def test_every_gang_is_measured_everywhere_after_a_few_rounds_and_moves_no_more(
     jobs = [Job(0) for _ in range(8)]
     given = snapshot([(0, 4), (1, 4)], [Account(trades=True)], jobs, switch_cost=2.0)
     moves = []
+    now = situation(given)
     for number in range(24):
-        decision = decide(given, number)
+        given, decision = now.view, now.decide(number)
         present = given.jobs.running_on[decision.run]
         moves.append(int(((present >= 0) & (present != decision.generation)).sum()))
         rate = given.jobs.rate.copy()
         rate[decision.run, decision.generation] = 1.0 + decision.generation
-        given = after_quantum(given, decision)
-        given = replace(given, jobs=replace(given.jobs, rate=rate))
-    assert np.isfinite(given.jobs.rate).all()
+        now = now.after(decision)
+        now = replace(now, view=replace(now.view, jobs=replace(now.view.jobs, rate=rate)))
+    assert np.isfinite(now.view.jobs.rate).all()
     assert sum(moves) == 8  # each gang has moved once
     assert max(moves) == 2  # one pair a round
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairshare.model import Reason
-from fairshare.policy import decide
 from fairshare.reasons import never_reason
-from tests.fairshare.build import Account, Job, snapshot
+from tests.fairshare.build import Account, Job, decide, snapshot
 
 
 def reason_of(job: Job, *others: Job, accounts=None, nodes=None, **rest) -> Reason:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairshare.policy import decide
 from fairshare.trade_gains import worth_to_buyer, worth_to_seller
-from tests.fairshare.build import Account, Job, snapshot
+from tests.fairshare.build import Account, Job, decide, snapshot
 
 amount, ratio = st.floats(1e-3, 1e6), st.floats(0.1, 50)
 

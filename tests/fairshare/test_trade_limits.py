@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from fairshare.codec import decode_snapshot, encode
 from fairshare.model import Accounts, Decision, Snapshot
-from fairshare.policy import decide
 from fairshare.tree import Tree
-from tests.fairshare.build import INF, Account, Job, snapshot, snapshots
+from tests.fairshare.build import INF, Account, Job, decide, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=150, deadline=None)
 SLACK = 1e-6  # GPUs

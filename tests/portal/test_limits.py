@@ -13,10 +13,10 @@ from django.test import Client
 from accounting.clock import now_from_database
 from accounting.models import AuditEvent, Generation, Membership, Quota, Tenant
 from fairshare.model import Reason
-from fairshare.policy import decide
 from scheduling.models import Cluster, Job, Lease, Round
 from scheduling.preview import preview
 from scheduling.snapshot import Change, read_snapshot
+from tests.fairshare.build import decide
 from tests.portal.scene import Scene
 from tests.scheduling.world import World, world
 

@@ -12,7 +12,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import AuditEvent, Price, Quota
 from fairshare.model import Reason
-from fairshare.policy import shares_of
+from fairshare.policies import policy_of
 from scheduling import tasks
 from scheduling.actions import cancel_job, end_overlong, submit_job
 from scheduling.explain import explain
@@ -165,7 +165,7 @@ class TestOverspent:
         limit(lab, "0.1", kind=kind, at_limit=at_limit)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
         snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
-        entitled, share = shares_of(snapshot)
+        entitled, share = policy_of(snapshot.settings).shares(snapshot)
         teams = {tenant: t for t, (tenant, user) in enumerate(legend.accounts) if user is None}
         for gpus in (entitled, share):
             assert gpus[teams[lab.people.astro.pk]].sum() == 0
@@ -180,7 +180,7 @@ class TestOverspent:
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
         snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
-        _, share = shares_of(snapshot)
+        _, share = policy_of(snapshot.settings).shares(snapshot)
         assert share[legend.accounts.index((lab.people.bio.pk, None))].sum() == 2
 
 

@@ -11,13 +11,13 @@ from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent
 from fairshare import codec
-from fairshare.policy import decide
 from scheduling.actions import Allowance, run_round, set_trade_limits
 from scheduling.actions.rounds import decisions_equal, redraw
 from scheduling.models import Cluster, Job, JobSpeed, Trade, TradeLimit
 from scheduling.snapshot import read_snapshot, with_candidate
 from tests import make
 from tests.accounting.test_at_once import at_once
+from tests.fairshare.build import decide
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,11 +6,11 @@ import heapq
 
 import numpy as np
 
-from fairshare.draw import Standing, Stride, idle_draw_of
 from fairshare.entitlement import capacity_of, ticket_share
 from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
 from fairshare.placement import Packing
-from fairshare.queues import Group, Queue, queues_of, suspended_on
+from fairshare.policies.gandiva_fair_1.draw import Standing, Stride, idle_draw_of
+from fairshare.policies.gandiva_fair_1.queues import Group, Queue, queues_of, suspended_on
 from fairshare.quotas import Limits, Quotas
 from fairshare.tree import Tree
 

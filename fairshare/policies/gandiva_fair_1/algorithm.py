@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairshare.demand import demand_rank
-from fairshare.draw import draw_of
-from fairshare.entitlement import Filling, capacity_of, ticket_share, water_fill
+from fairshare.entitlement import capacity_of, ticket_share
 from fairshare.model import Bools, Decision, Floats, Ints, Jobs, Snapshot, Trade
-from fairshare.profiling import swap_for_samples
-from fairshare.queues import job_order
+from fairshare.policies.gandiva_fair_1.draw import draw_of
+from fairshare.policies.gandiva_fair_1.filling import Filling, water_fill
+from fairshare.policies.gandiva_fair_1.profiling import swap_for_samples
+from fairshare.policies.gandiva_fair_1.queues import job_order
+from fairshare.policies.gandiva_fair_1.selection import Selection
+from fairshare.policies.gandiva_fair_1.speed import preferred_turns
+from fairshare.policies.gandiva_fair_1.trading import trade
 from fairshare.quotas import Limits, limits_of, with_claims, within_borrowing
 from fairshare.reasons import explain, may_run
-from fairshare.selection import Selection
-from fairshare.speed import preferred_turns
 from fairshare.trade_limits import TradeLimits
-from fairshare.trading import trade
 from fairshare.tree import Tree
 
 

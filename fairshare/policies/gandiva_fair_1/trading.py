@@ -15,9 +15,9 @@ from itertools import combinations
 import numpy as np
 
 from fairshare.demand import EPSILON, room
-from fairshare.entitlement import Filling
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Settings, Trade
-from fairshare.speed import speed_ups
+from fairshare.policies.gandiva_fair_1.filling import Filling
+from fairshare.policies.gandiva_fair_1.speed import speed_ups
 from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
 

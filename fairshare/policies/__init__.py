@@ -1,0 +1,52 @@
+"""The registry of scheduling policies: the only place that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from fairshare.model import Settings
+from fairshare.policies.base import Policy, read_options
+from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
+
+DEFAULT = "gandiva_fair"
+
+# All versions that ever decided a round of a released Fairlot: their records are drawn again with them.
+_ALL: tuple[type[Policy], ...] = (GandivaFair1,)
+_BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): one for one in _ALL}
+
+
+class UnknownPolicy(LookupError):
+    """No policy has that name, or that version; says which there are."""
+
+
+def names() -> list[str]:
+    """The policies to choose from, the default first."""
+    return sorted({one.name for one in _ALL}, key=lambda name: (name != DEFAULT, name))
+
+
+def policy_type(name: str, version: int | None = None) -> type[Policy]:
+    """A version of a policy, or its newest; raises UnknownPolicy."""
+    versions = sorted(number for known, number in _BY_VERSION if known == name)
+    if not versions:
+        raise UnknownPolicy(f"{name!r} is not a policy; there are {', '.join(names())}")
+    if version is not None and version not in versions:
+        raise UnknownPolicy(f"{name} has no version {version}; it has {', '.join(map(str, versions))}")
+    return _BY_VERSION[name, versions[-1] if version is None else version]
+
+
+def policy_named(
+    name: str = DEFAULT, version: int | None = None, options: Mapping[str, object] | None = None
+) -> Policy:
+    """A version of a policy, or its newest, with options; raises UnknownPolicy and InvalidOption."""
+    kind = policy_type(name, version)
+    return kind(read_options(kind, options or {}))
+
+
+def policy_of(settings: Settings, name: str = DEFAULT, version: int | None = None) -> Policy:
+    """A policy with those of its options that the settings have, as records of the first rounds keep them there."""
+    kind = policy_type(name, version)
+    known = {one.name for one in fields(kind.options_type)} & {one.name for one in fields(Settings)}
+    given: dict[str, Any] = {name: getattr(settings, name) for name in known}
+    return kind(read_options(kind, given))

@@ -1,0 +1,127 @@
+"""What holds of every plan, whichever policy made it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.demand import EPSILON
+from fairshare.model import NOWHERE, Bools, Decision, Floats, Ints, Jobs, Snapshot
+from fairshare.quotas import with_room
+from fairshare.reasons import may_run
+from fairshare.tree import Tree
+
+
+class InvalidPlan(Exception):
+    """A policy answered with a plan that must not be carried out; says what is wrong with it."""
+
+
+def validate(plan: Decision, view: Snapshot) -> None:
+    """Raises InvalidPlan unless the plan can be carried out and keeps what the view demands.
+
+    Gangs are whole, on nodes of one generation that their jobs accept, within the capacity of each node; nothing
+    blocked runs; nothing starts beyond a limit; nothing starts on a closed node; a round that may not preempt
+    neither stops nor moves a gang that may go on; every job runs or has a reason.
+    """
+    jobs, cluster = view.jobs, view.cluster
+    run, place, start = plan.run, plan.place_node, plan.place_start
+    if len(np.unique(run)) != len(run) or np.any((run < 0) | (run >= len(jobs))):
+        raise InvalidPlan("a job is picked twice, or is none")
+    if len(plan.generation) != len(run) or len(start) != len(run) + 1 or start[-1] != len(place):
+        raise InvalidPlan("its arrays do not fit together")
+    if np.any((place < 0) | (place >= len(cluster.capacity))):
+        raise InvalidPlan("a worker is on a node that does not exist")
+    _only(np.diff(start) == jobs.workers[run], run, "runs with another number of workers than it has")
+    picked = np.repeat(np.arange(len(run)), np.diff(start))
+    _only(
+        cluster.node_generation[place] == plan.generation[picked],
+        run[picked],
+        "has a worker on a node of another generation",
+    )
+    used = np.bincount(place, jobs.gpus[run[picked]], len(cluster.capacity))
+    if len(over := np.flatnonzero(used > cluster.capacity)):
+        node = int(over[0])
+        raise InvalidPlan(f"node {node} gives {used[node]:g} GPUs and has {cluster.capacity[node]}")
+    runs = np.zeros(len(jobs), dtype=bool)
+    runs[run] = True
+    _only((plan.reason == 0) == runs, np.arange(len(jobs)), "waits without a reason, or runs with one")
+    stays = _stays(plan, jobs)
+    # A fill round may let run what a quantum round has to stop.
+    may = np.zeros(len(run), dtype=bool) if view.settings.may_preempt else stays[run]
+    _only(may | (jobs.blocked[run] == 0), run, "is blocked and runs")
+    _only(may | jobs.accepts[run, plan.generation], run, "runs on a generation that it does not accept")
+    if cluster.closed is not None:
+        _only(~cluster.closed[place] | stays[run[picked]], run[picked], "starts on a closed node")
+    tree = Tree.of(view.accounts.parent)
+    if not view.settings.may_preempt:
+        _only(stays | ~_may_go_on(view, tree), np.arange(len(jobs)), "is stopped or moved by a fill round")
+    _within_limits(plan, view, tree, ~stays[run])
+
+
+def _only(holds: Bools, jobs: Ints, problem: str) -> None:
+    if not holds.all():
+        raise InvalidPlan(f"job {jobs[int(np.argmin(holds))]} {problem}")
+
+
+def _stays(plan: Decision, jobs: Jobs) -> Bools:
+    """(J,) the gangs that run on where they run now, each node with as many workers as before."""
+    before = np.full(len(jobs), NOWHERE, dtype=np.int64)
+    before[plan.run] = plan.generation
+    stays: Bools = (jobs.running_on != NOWHERE) & (before == jobs.running_on)
+    had = _sorted_places(np.arange(len(jobs)), jobs.place_start, jobs.place_node)
+    has = _sorted_places(plan.run, plan.place_start, plan.place_node)
+    had, has = had[:, stays[had[0]]], has[:, stays[has[0]]]
+    if had.shape == has.shape and np.array_equal(had[0], has[0]):
+        moved = had[0][had[1] != has[1]]
+    else:  # some gangs have another number of workers now; those are compared one by one
+        moved = np.array(
+            [
+                job
+                for job in np.flatnonzero(stays).tolist()
+                if not np.array_equal(had[1][had[0] == job], has[1][has[0] == job])
+            ],
+            dtype=np.int64,
+        )
+    stays[moved] = False
+    return stays
+
+
+def _sorted_places(gangs: Ints, start: Ints, place: Ints) -> Ints:
+    """(2, workers): job and node of each worker, by job and then by node."""
+    job = np.repeat(gangs, np.diff(start))
+    order = np.lexsort((place, job))
+    found: Ints = np.stack([job[order], place[order]])
+    return found
+
+
+def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
+    """(J,) the gangs that hold GPUs which are still there for them."""
+    jobs, cluster = view.jobs, view.cluster
+    able, _ = may_run(view, tree)
+    holds = np.flatnonzero(jobs.running_on != NOWHERE)
+    may = np.zeros(len(jobs), dtype=bool)
+    may[holds] = able[holds, jobs.running_on[holds]]
+    # Where a node has less than what runs on it, somebody has to go.
+    gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
+    runs = (jobs.running_on != NOWHERE)[gang]
+    held = np.bincount(jobs.place_node[runs], jobs.gpus[gang[runs]], len(cluster.capacity))
+    short = held > cluster.capacity
+    may[gang[runs & short[jobs.place_node]]] = False
+    return may
+
+
+def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
+    """What runs already may be beyond a limit that was set since; nothing new may be below such an account."""
+    accounts, jobs = with_room(view.accounts), view.jobs
+    size = (jobs.workers * jobs.gpus)[plan.run].astype(np.float64)
+    used, new = np.zeros(accounts.cap.shape), np.zeros(accounts.cap.shape)
+    where = jobs.account[plan.run], plan.generation
+    np.add.at(used, where, size)
+    np.add.at(new, where, size * starts)
+    used, new = tree.sums(used), tree.sums(new)
+    over = (used > accounts.cap) & (new > 0)
+    beyond = used.sum(axis=1) > accounts.cap_total
+    if accounts.cap_cost is not None and accounts.price is not None:
+        beyond |= used @ accounts.price > accounts.cap_cost * (1 + EPSILON)
+    found: Floats = over.any(axis=1) | (beyond & new.any(axis=1))
+    if found.any():
+        raise InvalidPlan(f"account {int(np.argmax(found))} is given more than its limits allow")

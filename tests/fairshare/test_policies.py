@@ -1,0 +1,183 @@
+"""Policies behind their interface: options, versions, records of earlier rounds, and plans that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.codec import decode_decision, decode_snapshot, encode
+from fairshare.driver import Situation, realigned
+from fairshare.model import NOWHERE, Decision, Snapshot
+from fairshare.policies import UnknownPolicy, policy_named, policy_of, policy_type
+from fairshare.policies.base import InvalidOption, options_of
+from fairshare.validate import InvalidPlan, validate
+from tests.fairshare.build import Account, Job, decide, snapshot, snapshots, with_closed
+
+RECORDS = Path(__file__).parent / "records"
+
+
+@pytest.mark.parametrize("draw", ["stride", "lottery"])
+def test_a_round_recorded_by_the_first_release_is_drawn_again_exactly(draw: str) -> None:
+    given = decode_snapshot((RECORDS / f"{draw}.snapshot").read_bytes())
+    stored = (RECORDS / f"{draw}.decision").read_bytes()
+    again = Situation.first(policy_of(given.settings, version=1), given).decide(20260101)
+    assert encode(again) == encode(decode_decision(stored))
+
+
+def test_options_have_defaults_bounds_and_a_line_of_explanation() -> None:
+    kind = policy_type("gandiva_fair", 1)
+    assert policy_named("gandiva_fair", 1).options == kind.options_type()
+    assert policy_named("gandiva_fair", 1, {"memory": 60, "trading": False}).options.memory == 60.0
+    assert all(one.doc for one in options_of(kind))
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"draw": "dice"}, "draw: 'dice' is not one of stride, lottery"),
+        ({"memory": -1}, "memory: -1 is not at least 0"),
+        ({"memory": "long"}, "memory: 'long' is not a number"),
+        ({"memory": float("nan")}, "memory: nan is not at least 0"),
+        ({"trading": 1}, "trading: 1 is not true or false"),
+        ({"memory": True}, "memory: True is not a number"),
+        ({"colour": "red"}, "colour: gandiva_fair has no such option; it has draw, trading"),
+    ],
+)
+def test_an_option_that_a_policy_does_not_accept_is_refused(given: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        policy_named("gandiva_fair", 1, given)
+    assert str(refused.value).startswith(problem)
+
+
+def test_a_policy_or_a_version_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UnknownPolicy, match="'fifo' is not a policy; there are gandiva_fair"):
+        policy_named("fifo")
+    with pytest.raises(UnknownPolicy, match="gandiva_fair has no version 99"):
+        policy_named("gandiva_fair", 99)
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots(), st.integers(0, 3))
+def test_what_a_policy_kept_from_its_last_plan_changes_none(given: Snapshot, seed: int) -> None:
+    kept = policy_of(given.settings)
+    Situation.first(kept, given).decide(seed)
+    other = replace(given, jobs=replace(given.jobs, blocked=np.where(given.jobs.blocked == 0, 11, 0)))
+    for seen in (given, other, given):
+        fresh = Situation.first(policy_of(given.settings), seen).decide(seed)
+        assert encode(Situation.first(kept, seen).decide(seed)) == encode(fresh)
+
+
+def test_amounts_follow_their_accounts_and_generations() -> None:
+    rows, columns = np.array([2, NOWHERE, 0]), np.array([NOWHERE, 1])
+    amounts = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    assert realigned(amounts, rows, columns).tolist() == [[0, 6], [0, 0], [0, 2]]
+    assert realigned(amounts[:, 0], rows, columns).tolist() == [5, 0, 1]
+    assert realigned(np.zeros((0, 0)), np.array([NOWHERE]), np.array([NOWHERE])).tolist() == [[0]]
+
+
+def crowd(**settings: object) -> Snapshot:
+    """Two nodes of four; the first job runs on both, the second waits, the third is blocked."""
+    jobs = [Job(0, workers=2, gpus=2, on=(0, 1)), Job(1, workers=2, gpus=2), Job(1, gpus=1, blocked=18)]
+    return snapshot([(0, 4), (0, 4), (1, 4)], [Account(), Account(cap={0: 4.0})], jobs, **settings)
+
+
+def planned(given: Snapshot, *gangs: tuple[int, int, tuple[int, ...]]) -> Decision:
+    """The plan that runs jobs on a generation and nodes."""
+    run = np.array([job for job, _, _ in gangs], dtype=np.int64)
+    reason = np.ones(len(given.jobs), dtype=np.int64)
+    reason[run] = 0
+    nothing = np.zeros_like(given.accounts.owed)
+    return Decision(
+        run=run,
+        generation=np.array([kind for _, kind, _ in gangs], dtype=np.int64),
+        place_start=np.cumsum([0, *(len(nodes) for _, _, nodes in gangs)], dtype=np.int64),
+        place_node=np.array([node for _, _, nodes in gangs for node in nodes], dtype=np.int64),
+        reason=reason,
+        entitled=nothing,
+        share=nothing,
+        trades=(),
+    )
+
+
+STAYS = (0, 0, (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("gangs", "problem"),
+    [
+        ([STAYS, STAYS], "picked twice"),
+        ([(1, 0, (0,))], "job 1 runs with another number of workers"),
+        ([(1, 0, (0, 2))], "job 1 has a worker on a node of another generation"),
+        ([(1, 1, (0, 1))], "job 1 has a worker on a node of another generation"),
+        ([(1, 0, (0, 7))], "node that does not exist"),
+        ([STAYS, (1, 0, (0, 0))], "node 0 gives 6 GPUs and has 4"),
+        ([STAYS, (2, 1, (2,))], "job 2 is blocked and runs"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(
+    gangs: list[tuple[int, int, tuple[int, ...]]], problem: str
+) -> None:
+    given = crowd()
+    with pytest.raises(InvalidPlan, match=problem):
+        validate(planned(given, *gangs), given)
+
+
+def without_reason(plan: Decision) -> Decision:
+    return replace(plan, reason=np.zeros_like(plan.reason))
+
+
+def test_a_job_that_waits_without_a_reason_is_refused() -> None:
+    given = crowd()
+    with pytest.raises(InvalidPlan, match="job 1 waits without a reason"):
+        validate(without_reason(planned(given, STAYS)), given)
+
+
+@pytest.mark.parametrize("gangs", [[], [(0, 0, (1, 1))], [(0, 0, (0, 0))]])
+def test_a_fill_round_that_stops_or_moves_a_gang_is_refused(
+    gangs: list[tuple[int, int, tuple[int, ...]]],
+) -> None:
+    given = crowd(may_preempt=False)
+    with pytest.raises(InvalidPlan, match="job 0 is stopped or moved by a fill round"):
+        validate(planned(given, *gangs), given)
+    validate(planned(crowd(), *gangs), crowd())
+    validate(planned(given, (0, 0, (1, 0))), given)  # who of its workers is where does not matter
+
+
+def test_nothing_starts_beyond_a_limit_but_what_runs_there_may_go_on() -> None:
+    jobs = [Job(0, gpus=3, on=(0,)), Job(0), Job(1)]
+    given = snapshot([(0, 8)], [Account(cap_total=3.0), Account(cap={0: 0.0})], jobs, may_preempt=False)
+    lowered = replace(given, accounts=replace(given.accounts, cap_total=np.array([2.0, np.inf])))
+    validate(planned(lowered, (0, 0, (0,))), lowered)
+    for view, job, account in ((given, 1, 0), (lowered, 1, 0), (given, 2, 1)):
+        with pytest.raises(InvalidPlan, match=f"account {account} is given more than its limits allow"):
+            validate(planned(view, (0, 0, (0,)), (job, 0, (0,))), view)
+
+
+def test_nothing_starts_on_a_closed_node() -> None:
+    given = with_closed(crowd(), {0, 1})
+    validate(planned(given, STAYS), given)
+    with pytest.raises(InvalidPlan, match="job 1 starts on a closed node"):
+        validate(planned(given, (1, 0, (0, 1))), given)
+
+
+SPOILERS: list[Callable[[Decision], Decision]] = [
+    lambda plan: replace(plan, run=np.append(plan.run[:-1], plan.run[:1])),
+    without_reason,
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots(), st.sampled_from(SPOILERS))
+def test_a_spoilt_plan_is_refused_whatever_the_cluster(
+    given: Snapshot, spoil: Callable[[Decision], Decision]
+) -> None:
+    spoilt = spoil(decide(given, 1))
+    if len(spoilt.run) > 1 and len(spoilt.run) < len(given.jobs):
+        with pytest.raises(InvalidPlan):
+            validate(spoilt, given)
