@@ -1,16 +1,17 @@
-"""Snapshots and decisions as bytes, so that a round can be kept and drawn again, exactly."""
+"""Snapshots, states and decisions as bytes, so that a round can be kept and drawn again, exactly."""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
-from fairshare.model import Accounts, Cluster, Decision, Jobs, Settings, Snapshot, Trade
+from fairshare.model import Accounts, Cluster, Decision, Floats, Jobs, Settings, Snapshot, Trade
 
 VERSION = 1
 _HEADER = "header"
@@ -41,6 +42,20 @@ def encode(value: Snapshot | Decision) -> bytes:
         rows = [tuple(getattr(one, field.name) for field in fields(Trade)) for one in value.trades]
         # Account and generation numbers are far below 2^53: a float holds them exactly.
         arrays[_TRADES] = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Trade)))
+    return _archive(header, arrays)
+
+
+def encode_state(state: Mapping[str, Floats]) -> bytes:
+    """Named arrays as an archive."""
+    return _archive({"kind": "state"}, dict(state))
+
+
+def decode_state(data: bytes) -> dict[str, Floats]:
+    """The named arrays that were encoded; UnreadableRecord when `data` is none."""
+    return _open(data, "state")[1]
+
+
+def _archive(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
     text = json.dumps({"version": VERSION, **header}).encode()
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{_HEADER: np.frombuffer(text, np.uint8)}, **arrays)

@@ -12,10 +12,8 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import Generation, Price, Tenant, User
 from accounting.wording import duration
-from fairshare.driver import Situation
 from fairshare.forecast import rounds_until_start
 from fairshare.model import Reason
-from fairshare.policies import policy_of
 from fairshare.reasons import never_reason
 from scheduling.actions.secrets import find_secrets
 from scheduling.actions.submitting import check_spec
@@ -23,6 +21,7 @@ from scheduling.actions.volumes import find_volumes
 from scheduling.explain import Explainer, paused_in_words
 from scheduling.isolation import why_refused
 from scheduling.models import Cluster, Job, Node
+from scheduling.situations import situation_now
 from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.spec import JobSpec
 
@@ -90,7 +89,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
-    situation = Situation.first(policy_of(snapshot.settings), snapshot)
+    situation = situation_now(cluster, snapshot, legend)
     rounds = rounds_until_start(situation, last, seed=0, most=MOST_ROUNDS)
     found = _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
     if found.verdict == "now":

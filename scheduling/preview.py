@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
 from accounting.names import by_name, name_key
-from fairshare.policies import policy_of
 from scheduling.models import Cluster
+from scheduling.situations import policy_of_cluster
 from scheduling.snapshot import Change, before_and_after
 
 
@@ -41,7 +41,7 @@ def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> lis
     found: list[ShareChange] = []
     for cluster in Cluster.objects.attached().order_by(*by_name("name")) if clusters is None else clusters:
         before, after, legend = before_and_after(cluster, change, now=now)
-        policy = policy_of(before.settings)
+        policy = policy_of_cluster(cluster)
         (entitled, share), (new_entitled, new_share) = policy.shares(before), policy.shares(after)
         tenants = Tenant.objects.in_bulk({tenant for tenant, _ in legend.accounts})
         told = [(t, (tenant, user)) for t, (tenant, user) in enumerate(legend.accounts)

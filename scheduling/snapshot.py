@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
@@ -79,20 +79,33 @@ class _JobColumns:
 
 
 def read_snapshot(
-    cluster: Cluster, *, now: datetime, may_preempt: bool, lock: bool = False
+    cluster: Cluster,
+    *,
+    now: datetime,
+    may_preempt: bool,
+    lock: bool = False,
+    also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, Legend]:
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
+
+    `also` are (tenant, user) that have an account though they have no job here any more.
 
     Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
     them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
-    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt, lock=lock)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt, lock=lock, also=also)
     return within_limits(snapshot, legend), legend
 
 
 def _read_snapshot(
-    cluster: Cluster, limits: RoundLimits, *, now: datetime, may_preempt: bool, lock: bool = False
+    cluster: Cluster,
+    limits: RoundLimits,
+    *,
+    now: datetime,
+    may_preempt: bool,
+    lock: bool = False,
+    also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, Legend]:
     """The same as if there were no limits."""
     nodes = list(Node.objects.filter(cluster=cluster).select_related("generation").order_by("id"))
@@ -100,7 +113,7 @@ def _read_snapshot(
     generations = sorted(generation_names)
     column = {generation: k for k, generation in enumerate(generations)}
     jobs = _JobColumns.read(cluster)
-    accounts, leaf_of = _read_accounts(cluster, jobs, column, lock=lock)
+    accounts, leaf_of = _read_accounts(cluster, jobs, column, lock=lock, also=also)
     legend = Legend(
         generations=generations,
         nodes=[node.pk for node in nodes],
@@ -192,13 +205,18 @@ class _Accounts:
 
 
 def _read_accounts(
-    cluster: Cluster, jobs: _JobColumns, column: Mapping[int, int], *, lock: bool
+    cluster: Cluster,
+    jobs: _JobColumns,
+    column: Mapping[int, int],
+    *,
+    lock: bool,
+    also: Collection[tuple[int, int]],
 ) -> tuple[_Accounts, dict[tuple[int, int], int]]:
     """The ticket tree above everyone who has a job here: tenants first, then their users as leaves."""
-    pairs = sorted(set(jobs.accounts))
-    with_jobs = {tenant for tenant, _ in pairs}
+    with_jobs = set(jobs.tenant)
     by_id = {tenant.pk: tenant for tenant in Tenant.objects.all()}
-    needed = {step for tenant in with_jobs for step in by_id[tenant].lineage}
+    pairs = sorted({*jobs.accounts, *(pair for pair in also if pair[0] in by_id)})
+    needed = {step for tenant, _ in pairs for step in by_id[tenant].lineage}
     # Paths sort parents before their children.
     tenants = sorted((by_id[pk] for pk in needed), key=lambda tenant: tenant.path.count("/"))
     keys: list[tuple[int, int | None]] = [(tenant.pk, None) for tenant in tenants]

@@ -16,9 +16,11 @@ from accounting.errors import Refused
 from accounting.journals import JOURNALS
 from accounting.models import Budget
 from accounting.seals import seal_all
+from fairshare.validate import InvalidPlan
 from scheduling import actions
 from scheduling import reconcile as reconciling
 from scheduling.actions.announcements import services_to_announce
+from scheduling.actions.apart import note_failure
 from scheduling.actions.metrics import clusters_to_measure
 from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
@@ -45,7 +47,12 @@ def run_due_rounds() -> None:
 
 
 def _run_round(cluster_id: int) -> None:
-    if actions.run_round(cluster_id=cluster_id):
+    try:
+        decided = actions.run_round(cluster_id=cluster_id)
+    except InvalidPlan as error:
+        note_failure(cluster_id=cluster_id, what="a round was refused", error=error)
+        return
+    if decided:
         wake_forecasts(cluster_id)
 
 

@@ -23,7 +23,7 @@ class UnknownPolicy(LookupError):
 
 def names() -> list[str]:
     """The policies to choose from, the default first."""
-    return sorted({one.name for one in _ALL}, key=lambda name: (name != DEFAULT, name))
+    return sorted({name for name, _ in _BY_VERSION}, key=lambda name: (name != DEFAULT, name))
 
 
 def policy_type(name: str, version: int | None = None) -> type[Policy]:

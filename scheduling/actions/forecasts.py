@@ -7,13 +7,12 @@ from datetime import timedelta
 from django.db import transaction
 
 from accounting.clock import now_from_database
-from fairshare.driver import Situation
 from fairshare.forecast import first_rounds
 from fairshare.model import Reason
-from fairshare.policies import policy_of
 from scheduling import live
 from scheduling.locks import try_lock_forecasts
 from scheduling.models import Cluster, Job, JobForecast
+from scheduling.situations import situation_now
 from scheduling.snapshot import read_snapshot
 
 # On a larger queue this would take longer than a round lasts.
@@ -65,7 +64,7 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     }
     quantum = timedelta(seconds=snapshot.settings.quantum)
     switch = timedelta(seconds=cluster.switch_seconds)
-    situation = Situation.first(policy_of(snapshot.settings), snapshot)
+    situation = situation_now(cluster, snapshot, legend)
     rounds = first_rounds(situation, places, seed=0, most=MOST_ROUNDS) if places else {}
     return [
         JobForecast(

@@ -22,8 +22,7 @@ from accounting.clock import now_from_database
 from accounting.models import Generation
 from fairshare import codec
 from fairshare import model as fs
-from fairshare.driver import Situation
-from fairshare.policies import policy_of
+from fairshare.validate import InvalidPlan
 from scheduling import live
 from scheduling.actions import leases as lease_actions
 from scheduling.actions.preemptible import note_preemptible
@@ -33,6 +32,14 @@ from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
 from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Round, RoundRecord, Trade
+from scheduling.situations import (
+    Lasted,
+    Memory,
+    options_as_json,
+    remember,
+    situation_of_record,
+    situation_of_round,
+)
 from scheduling.snapshot import Legend, read_snapshot
 from scheduling.wake import want_rounds
 
@@ -72,8 +79,8 @@ def run_round(*, cluster_id: int, force: Round.Kind | None = None) -> Round | No
         cluster.last_quantum_at = now
     wanted = cluster.round_wanted_at
     if _anyone_there(cluster):
-        settle_shares(cluster, since=previous, now=now)
-        round_ = _decide_and_commit(cluster, kind, now)
+        lasted = settle_shares(cluster, since=previous, now=now)
+        round_ = _decide_and_commit(cluster, kind, lasted, now=now)
     else:
         round_ = None
         end_shares(cluster, since=previous, now=now)
@@ -107,13 +114,23 @@ def _anyone_there(cluster: Cluster) -> bool:
     return Job.objects.filter(cluster=cluster).unfinished().exists()
 
 
-def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Round:
+def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None, *, now: datetime) -> Round:
     stopwatch = _Stopwatch()
-    snapshot, legend = read_snapshot(cluster, now=now, may_preempt=kind == Round.Kind.QUANTUM, lock=True)
+    memory = Memory.read(cluster)
+    # Who has left since had a part in what happened, and keeps its account until that is counted.
+    also = (memory.users if memory else set()) | (lasted.users if lasted else set())
+    snapshot, legend = read_snapshot(
+        cluster, now=now, may_preempt=kind == Round.Kind.QUANTUM, lock=True, also=also
+    )
+    situation = situation_of_round(cluster, snapshot, legend, memory=memory, lasted=lasted)
     read_ms = stopwatch.lap_ms()
     # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
     seed = secrets.randbits(63)
-    decision = Situation.first(policy_of(snapshot.settings), snapshot).decide(seed)
+    try:
+        decision = situation.decide(seed)
+    except InvalidPlan:
+        logger.exception("%s: what round %s decided is refused", cluster, cluster.round_number + 1)
+        raise
     decide_ms = stopwatch.lap_ms()
     cluster.round_number += 1
     commit = _Commit(cluster, legend, decision, now)
@@ -134,6 +151,9 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Rou
         kind=kind,
         at=now,
         draw=cluster.draw,
+        policy=situation.policy.name,
+        policy_version=situation.policy.version,
+        policy_options=options_as_json(situation.policy),
         seed=seed,
         gpus_up=up,
         gpus_given=int((jobs.workers * jobs.gpus)[decision.run].sum()),
@@ -147,11 +167,13 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, now: datetime) -> Rou
     RoundRecord.objects.create(
         round=round_,
         snapshot=codec.encode(snapshot),
+        state=codec.encode_state(situation.state),
         decision=codec.encode(decision),
         legend=legend.to_json(),
     )
     _record_trades(round_, decision, legend, now)
-    save_shares(cluster, decision, legend)
+    remember(cluster, situation, decision, legend)
+    save_shares(cluster, situation, decision, legend, corrected=lasted is not None)
     return round_
 
 
@@ -422,11 +444,9 @@ class _Stopwatch:
 
 
 def redraw(round_: Round) -> tuple[fs.Decision, fs.Decision]:
-    """The stored decision of a round, and the one that its snapshot and seed give now."""
-    record = round_.record
-    snapshot = codec.decode_snapshot(bytes(record.snapshot))
-    stored = codec.decode_decision(bytes(record.decision))
-    return stored, Situation.first(policy_of(snapshot.settings, version=1), snapshot).decide(round_.seed)
+    """The stored decision of a round, and the one that its policy makes of its snapshot, state and seed now."""
+    stored = codec.decode_decision(bytes(round_.record.decision))
+    return stored, situation_of_record(round_).decide(round_.seed)
 
 
 def decisions_equal(one: fs.Decision, other: fs.Decision) -> bool:

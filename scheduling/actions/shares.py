@@ -17,9 +17,10 @@ from accounting.bulk import array, insert_rows
 from accounting.ledger import book_trade
 from accounting.wording import fixed
 from fairshare import model as fs
-from fairshare.policies.gandiva_fair_1.balance import settle
+from fairshare.driver import Situation
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.share_hours import write_hours_again
+from scheduling.situations import Lasted, forget
 from scheduling.snapshot import Legend
 
 MICROSECOND = Decimal("0.000001")
@@ -91,8 +92,14 @@ def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Legend) -> fs.Floats:
     return without_noise
 
 
-def save_shares(cluster: Cluster, decision: fs.Decision, legend: Legend) -> None:
-    """Keeps each user's share until the next round, which settles what is owed by it."""
+def save_shares(
+    cluster: Cluster, situation: Situation, decision: fs.Decision, legend: Legend, *, corrected: bool
+) -> None:
+    """Keeps what each user is owed, as far as the policy says, and its share until the next round.
+
+    `corrected` says whether the policy was told of the corrections so far.
+    """
+    owed = situation.state.get("owed", np.zeros_like(decision.share))
     places = [
         (t, k)
         for t, (_, user) in enumerate(legend.accounts)
@@ -101,49 +108,57 @@ def save_shares(cluster: Cluster, decision: fs.Decision, legend: Legend) -> None
     ]
     keys = [array(legend.accounts[t][i] for t, _ in places) for i in (0, 1)]
     keys.append(array(legend.generations[k] for _, k in places))
-    shares = array(float(decision.share[place]) for place in places)
+    amounts = [array(float(of[place]) for place in places) for of in (owed, decision.share)]
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            UPDATE scheduling_sharebalance SET share = 0
-             WHERE cluster_id = %s AND share <> 0 AND (tenant_id, user_id, generation_id) NOT IN
+            UPDATE scheduling_sharebalance SET share = 0, owed = 0, corrected = 0
+             WHERE cluster_id = %s AND (share, owed, corrected) <> (0, 0, 0)
+               AND (tenant_id, user_id, generation_id) NOT IN
                    (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]))
             """,
             [cluster.pk, *keys],
         )
         cursor.execute(
             """
-            INSERT INTO scheduling_sharebalance (cluster_id, tenant_id, user_id, generation_id, owed, share)
-            SELECT %s, new.tenant, new.person, new.generation, 0, new.share
-              FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::float8[])
-                AS new (tenant, person, generation, share)
-            ON CONFLICT (cluster_id, tenant_id, user_id, generation_id) DO UPDATE SET share = excluded.share
+            INSERT INTO scheduling_sharebalance AS old
+                   (cluster_id, tenant_id, user_id, generation_id, owed, share)
+            SELECT %s, new.tenant, new.person, new.generation, new.owed, new.share
+              FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::float8[], %s::float8[])
+                AS new (tenant, person, generation, owed, share)
+            ON CONFLICT (cluster_id, tenant_id, user_id, generation_id) DO UPDATE
+               SET owed = excluded.owed, share = excluded.share,
+                   corrected = CASE WHEN %s THEN 0 ELSE old.corrected END
             """,
-            [cluster.pk, *keys, shares],
+            [cluster.pk, *keys, *amounts, corrected],
         )
 
 
-def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
-    """Closes the time since the last round: intervals per tenant, balances per user, trades booked."""
+def settle_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> Lasted | None:
+    """Closes the time since the last round: intervals per tenant, trades booked.
+
+    Returns what accounts held since; None where no time has passed of which that could be said.
+    """
     last = Round.objects.filter(cluster=cluster, number=cluster.round_number).first()
     if since is None or now <= since:
         if last is not None:  # the clock was set back; nothing can be said of the time between
             last.trades.filter(ends=None).update(ends=F("begins"))
-        return
+        return None
     received = _received(cluster, since, now)
     if last is not None and not last.intervals.exists():
         ends = _in_force_until(cluster, last, now)
         if ends > last.at:
             _close_interval(cluster, last, received, since=last.at, now=ends)
         _book_trades(last, ends=ends)
-    _settle_balances(cluster, received, seconds=(now - since).total_seconds())
+    return Lasted((now - since).total_seconds(), received)
 
 
 def end_shares(cluster: Cluster, *, since: datetime | None, now: datetime) -> None:
     """Ends what the last round decided, its trades too, where no other round will come or nobody is there."""
     settle_shares(cluster, since=since, now=now)
-    # Nobody has a share now, so that the next settling takes everybody for new.
-    ShareBalance.objects.filter(cluster=cluster).update(share=0.0)
+    # Absence earns no credit: the next round takes everybody for new.
+    forget(cluster)
+    ShareBalance.objects.filter(cluster=cluster).update(share=0.0, owed=0.0, corrected=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +240,8 @@ _PREEMPTIBLE = """
      WHERE lease_id = over.lease AND during && tstzrange({begins}, greatest({begins}, {ends}))
 """
 CORRECT_BALANCES = f"""
-    UPDATE scheduling_sharebalance AS balance SET owed = balance.owed + back.seconds
+    UPDATE scheduling_sharebalance AS balance
+       SET owed = balance.owed + back.seconds, corrected = balance.corrected + back.seconds
       FROM (SELECT tenant_id, owner_id, cluster_id, generation_id,
                    sum(sign * gpus * (extract(epoch FROM counted - ended) - idle.seconds))::float8 AS seconds
               FROM ({_OVER}) AS over,
@@ -357,31 +373,3 @@ def _book_trades(last: Round, *, ends: datetime) -> None:
 
 def _gpu_seconds(gpus: float, seconds: Decimal) -> Decimal:
     return (Decimal(str(gpus)) * seconds).quantize(MICROSECOND)
-
-
-def _settle_balances(
-    cluster: Cluster, received: dict[tuple[int, int, int], float], *, seconds: float
-) -> None:
-    """Brings forward what every user of a tenant is owed; see fairshare.policies.gandiva_fair_1.balance."""
-    balances = ShareBalance.objects.filter(cluster=cluster)
-    rows = list(balances.values_list("id", "tenant_id", "user_id", "generation_id", "owed", "share"))
-    if not rows:
-        return
-    leaves = {pair: t for t, pair in enumerate(sorted({(tenant, user) for _, tenant, user, *_ in rows}))}
-    kinds = {generation: k for k, generation in enumerate(sorted({row[3] for row in rows}))}
-    where = [(leaves[tenant, user], kinds[generation]) for _, tenant, user, generation, *_ in rows]
-    owed, share, got = (np.zeros((len(leaves), len(kinds))) for _ in range(3))
-    for (_, tenant, user, generation, before, gpus), place in zip(rows, where, strict=True):
-        owed[place], share[place] = before, gpus
-        got[place] = received.get((tenant, user, generation), 0.0)
-    # A leaf is active on all generations for as long as any gives it a share.
-    active: fs.Bools = np.any(share > 0, axis=1)
-    settled = settle(owed, share, got, seconds, fs.Settings().memory, active)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE scheduling_sharebalance AS old SET owed = new.owed
-              FROM unnest(%s::bigint[], %s::float8[]) AS new (id, owed) WHERE old.id = new.id
-            """,
-            [array(row[0] for row in rows), array(float(settled[place]) for place in where)],
-        )

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from accounting.models import Generation, Tenant
 from accounting.names import by_name
+from fairshare.policies import DEFAULT
 
 # However dear switching is (a job may take an hour to save), quanta grow no longer than this many times.
 MOST_STRETCH = 10
@@ -46,6 +47,9 @@ class Cluster(models.Model):
     draw = models.CharField(max_length=10, choices=Draw, default=Draw.STRIDE)
     slicing = models.CharField(max_length=12, choices=Slicing, default=Slicing.CHECKPOINT)
     trading = models.BooleanField(default=True)
+    # The policy's name, and those of its options that are set here beside `draw` and `trading`.
+    policy = models.CharField(max_length=40, default=DEFAULT, db_default=DEFAULT)
+    policy_options = models.JSONField(default=dict, blank=True, db_default={})
     quantum_seconds = models.FloatField(default=60)
     residence_seconds = models.FloatField(default=0)
     # The quantum is stretched so that switching costs at most this part of it.

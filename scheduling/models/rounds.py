@@ -26,6 +26,10 @@ class Round(models.Model):
     kind = models.CharField(max_length=8, choices=Kind)
     at = models.DateTimeField(db_default=Now())
     draw = models.CharField(max_length=10)
+    # Who decided. The defaults are those of the rounds before this was stored.
+    policy = models.CharField(max_length=40, db_default="gandiva_fair")
+    policy_version = models.PositiveSmallIntegerField(db_default=1)
+    policy_options = models.JSONField(null=True)  # null: those among the settings of its snapshot
     seed = models.BigIntegerField()
     gpus_up = models.PositiveIntegerField()
     gpus_given = models.PositiveIntegerField()
@@ -49,9 +53,32 @@ class RoundRecord(models.Model):
 
     round = models.OneToOneField(Round, on_delete=models.CASCADE, related_name="record")
     snapshot = models.BinaryField()
+    # What the policy remembered when it was asked; null: no more than what accounts of the snapshot are owed.
+    state = models.BinaryField(null=True)
     decision = models.BinaryField()
     # Meaning of the indices: ids of nodes, generations, accounts (tenant id, user id or null) and jobs.
     legend = models.JSONField()
+
+
+class PolicyState(models.Model):
+    """What the policy of a cluster remembers since its last round, and what that round gave each account.
+
+    There is none where nobody has had a job since.
+    """
+
+    cluster = models.OneToOneField(
+        Cluster, on_delete=models.CASCADE, primary_key=True, related_name="policy_state"
+    )
+    policy = models.CharField(max_length=40)
+    version = models.PositiveSmallIntegerField()
+    # Meaning of the rows and columns of the arrays, as in RoundRecord.legend.
+    accounts = models.JSONField()
+    generations = models.JSONField()
+    state = models.BinaryField()  # the policy's own arrays
+    plan = models.BinaryField()  # `share` and `guaranteed`, in GPUs
+
+    def __str__(self) -> str:
+        return f"{self.policy} {self.version} of {self.cluster_id}"
 
 
 class ShareBalance(models.Model):
@@ -64,6 +91,8 @@ class ShareBalance(models.Model):
     owed = models.FloatField(default=0)
     # GPUs that the last round gave this account as its share, until the next round.
     share = models.FloatField(default=0)
+    # What rounds counted as received and was not, as is known since the last one; the next tells the policy.
+    corrected = models.FloatField(default=0, db_default=0)
 
     class Meta:
         constraints = [

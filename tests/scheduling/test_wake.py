@@ -13,9 +13,10 @@ import pytest
 from django.utils import timezone
 
 from accounting.actions import deactivate_user, reactivate_user, set_price, set_tickets
+from fairshare.driver import Situation
 from fairshare.model import Reason
 from scheduling import wake
-from scheduling.actions import cancel_job, rounds, update_cluster
+from scheduling.actions import cancel_job, update_cluster
 from scheduling.explain import explain
 from scheduling.models import Cluster, Job, JobEvent, Lease, Node
 from tests.scheduling.world import World, world
@@ -145,7 +146,7 @@ def test_a_round_leaves_the_wish_of_who_changed_something_while_it_decided(
 ) -> None:
     lab = world(v100=4)
     lab.submit(lab.people.bob, lab.people.astro)
-    decide = rounds.decide
+    decide = Situation.decide
 
     def meanwhile(*args: Any) -> Any:
         with ThreadPoolExecutor(1) as pool:
@@ -153,24 +154,24 @@ def test_a_round_leaves_the_wish_of_who_changed_something_while_it_decided(
             pool.submit(let_go, lambda: set_tickets(**change)).result(timeout=30)
         return decide(*args)
 
-    monkeypatch.setattr(rounds, "decide", meanwhile)
+    monkeypatch.setattr(Situation, "decide", meanwhile)
     lab.quantum()
     assert wanted(lab)
-    monkeypatch.setattr(rounds, "decide", decide)
+    monkeypatch.setattr(Situation, "decide", decide)
     lab.fill()
     assert not wanted(lab)
 
 
 def close_nodes_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if somebody closed all nodes without waiting for the round."""
-    decide = rounds.decide
+    decide = Situation.decide
 
     def meanwhile(*args: Any) -> Any:
         found = decide(*args)
         Node.objects.update(state=Node.State.CLOSED, state_reason="cordoned")
         return found
 
-    monkeypatch.setattr(rounds, "decide", meanwhile)
+    monkeypatch.setattr(Situation, "decide", meanwhile)
 
 
 def test_a_picked_job_whose_gpus_are_not_to_be_had_says_so_and_is_looked_at_again(

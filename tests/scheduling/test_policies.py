@@ -1,0 +1,225 @@
+"""What a round keeps of the policy that decided it, what the policy remembers, and plans that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from django.core.management import call_command
+
+from accounting.clock import now_from_database
+from fairshare import policies
+from fairshare.model import Decision, Snapshot
+from fairshare.policies.base import Happened, Need, State, option
+from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
+from fairshare.tree import Tree
+from fairshare.validate import InvalidPlan
+from scheduling.actions import cancel_job
+from scheduling.models import Cluster, Lease, PolicyState, Round, RoundRecord, ShareBalance
+from scheduling.situations import Memory, situation_now, situation_of_record
+from scheduling.snapshot import read_snapshot
+from scheduling.tasks import run_due_rounds
+from tests.scheduling.world import World, world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RECORDS = Path(__file__).parents[1] / "fairshare" / "records"
+
+
+@dataclass(frozen=True)
+class CountingOptions:
+    by: float = option(1.0, "How much is counted a second", least=0.0)
+
+
+class Counting:
+    """Decides as gandiva_fair, and counts for every account of the tree."""
+
+    name: ClassVar[str] = "counting"
+    version: ClassVar[int] = 3
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    options_type: ClassVar[type[CountingOptions]] = CountingOptions
+
+    def __init__(self, options: CountingOptions) -> None:
+        self.options = options
+        self._inner = GandivaFair1(GandivaFair1.options_type())
+
+    def start(self, view: Snapshot) -> State:
+        shape = view.accounts.owed.shape
+        return {"known": np.zeros(shape[0]), "got": np.zeros(shape), "owed": np.zeros(shape)}
+
+    def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
+        got = Tree.of(view.accounts.parent).sums(happened.received - happened.corrected)
+        return {
+            "known": state["known"] + self.options.by * happened.seconds,
+            "got": state["got"] + got,
+            "owed": state["owed"],
+        }
+
+    def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
+        plan = self._inner.decide({"owed": state["owed"]}, view, random)
+        return replace(plan, guaranteed=plan.share / 2)
+
+    def shares(self, view: Snapshot) -> Any:
+        return self._inner.shares(view)
+
+
+@pytest.fixture
+def lab(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setitem(policies._BY_VERSION, ("counting", 3), Counting)
+    return world(v100=4)
+
+
+def remembered(lab: World) -> Memory:
+    memory = Memory.read(lab.cluster)
+    assert memory is not None
+    return memory
+
+
+def of(memory: Memory, name: str) -> Mapping[Any, Any]:
+    return dict(zip(memory.accounts, memory.state[name].tolist(), strict=True))
+
+
+def quantum_later(lab: World, seconds: float = 60) -> Round:
+    for lease in lab.holding(Lease.State.RUNNING):
+        lab.age(lease, seconds)
+    lab.pass_time(seconds)
+    round_ = lab.quantum()
+    assert round_ is not None
+    return round_
+
+
+def test_a_round_says_which_version_of_which_policy_decided_with_which_options(lab: World) -> None:
+    lab.submit(lab.people.bob, lab.people.astro)
+    round_ = lab.quantum()
+    assert (round_.policy, round_.policy_version) == (
+        "gandiva_fair",
+        policies.policy_type("gandiva_fair").version,
+    )
+    assert round_.policy_options["draw"] == "stride"
+    Cluster.objects.update(policy="counting", policy_options={"by": 2.5, "gone": 1})
+    after = lab.quantum()
+    assert (after.policy, after.policy_version, after.policy_options) == ("counting", 3, {"by": 2.5})
+    for number in (round_.number, after.number):
+        call_command("verify_round", number)
+
+
+def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_decided_it(
+    lab: World, capsys: pytest.CaptureFixture
+) -> None:
+    """Such a row has no options and no state: both are in the snapshot."""
+    lab.submit(lab.people.bob, lab.people.astro)
+    for draw in ("stride", "lottery"):
+        round_ = lab.quantum()
+        Round.objects.filter(pk=round_.pk).update(
+            seed=20260101, draw=draw, policy="gandiva_fair", policy_version=1, policy_options=None
+        )
+        RoundRecord.objects.filter(round=round_).update(
+            snapshot=(RECORDS / f"{draw}.snapshot").read_bytes(),
+            decision=(RECORDS / f"{draw}.decision").read_bytes(),
+            state=None,
+        )
+        call_command("verify_round", round_.number)
+        assert "it matches" in capsys.readouterr().out
+
+
+def test_what_a_policy_remembers_follows_its_accounts_as_they_come_and_go(lab: World) -> None:
+    people = lab.people
+    Cluster.objects.update(policy="counting", policy_options={"by": 2})
+    astro, bio = (people.astro.pk, None), (people.bio.pk, None)
+    bob, charlie = (people.astro.pk, people.bob.pk), (people.bio.pk, people.charlie.pk)
+    lab.submit(people.charlie, people.bio)
+    lab.quantum()
+    lab.carry_out()
+    quantum_later(lab)
+    known = of(remembered(lab), "known")
+    assert known[charlie] == known[bio] == pytest.approx(120, rel=0.05)
+    lab.submit(people.bob, people.astro)  # sorts before the others
+    lab.fill()
+    lab.carry_out()
+    quantum_later(lab)
+    known, got = of(remembered(lab), "known"), of(remembered(lab), "got")
+    assert known[charlie] == pytest.approx(240, rel=0.05)
+    assert known[bob] == known[astro] == pytest.approx(120, rel=0.05)
+    assert got[bio][0] == got[charlie][0] == pytest.approx(120, rel=0.05)
+    assert got[astro][0] == pytest.approx(60, rel=0.1)
+
+
+def test_what_someone_held_who_has_left_since_is_still_counted_above(lab: World) -> None:
+    people = lab.people
+    Cluster.objects.update(policy="counting", policy_options={})
+    lab.submit(people.charlie, people.bio)
+    leaves = lab.submit(people.bob, people.astro, gpus=2)
+    lab.quantum()
+    lab.carry_out()
+    for lease in lab.holding(Lease.State.RUNNING):
+        lab.age(lease, 60)
+    lab.pass_time(60)
+    cancel_job(actor=people.bob, job=leaves)
+    lab.carry_out()
+    lab.quantum()
+    memory = remembered(lab)
+    assert of(memory, "got")[people.astro.pk, None][0] == pytest.approx(120, rel=0.1)
+    lab.quantum()
+    assert (people.astro.pk, None) not in remembered(lab).accounts
+    assert not ShareBalance.objects.filter(user=people.bob).exclude(share=0, owed=0).exists()
+
+
+def test_corrections_reach_the_policy_once(lab: World) -> None:
+    people = lab.people
+    Cluster.objects.update(policy="counting", policy_options={})
+    lab.submit(people.charlie, people.bio)
+    lab.quantum()
+    ShareBalance.objects.filter(user=people.charlie).update(corrected=-500.0)
+    for _ in range(2):
+        lab.pass_time(10)
+        lab.quantum()
+        assert of(remembered(lab), "got")[people.bio.pk, None][0] == pytest.approx(500, abs=30)
+    assert not ShareBalance.objects.exclude(corrected=0).exists()
+
+
+def test_another_policy_begins_with_what_accounts_are_owed(lab: World) -> None:
+    lab.submit(lab.people.bob, lab.people.astro)
+    Cluster.objects.update(policy="counting")
+    lab.quantum()
+    ShareBalance.objects.update(owed=77.0)
+    Cluster.objects.update(policy="gandiva_fair")
+    round_ = lab.quantum()
+    row = situation_of_record(round_).state["owed"][-1]
+    assert row.tolist() == [pytest.approx(77, abs=30)]
+    assert PolicyState.objects.get().policy == "gandiva_fair"
+
+
+def test_forecasts_see_what_the_policy_remembers(lab: World) -> None:
+    lab.submit(lab.people.bob, lab.people.astro)
+    Cluster.objects.update(policy="counting", policy_options={"by": 2})
+    lab.quantum()
+    lab.pass_time(60)
+    lab.quantum()
+    cluster = Cluster.objects.get()
+    view, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
+    known = situation_now(cluster, view, legend).state["known"]
+    assert known.tolist() == pytest.approx([120] * len(known), rel=0.05)
+
+
+def test_a_plan_that_breaks_a_rule_is_logged_and_nothing_of_it_is_committed(
+    lab: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = lab.submit(lab.people.bob, lab.people.astro)
+
+    def twice(self: Counting, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
+        plan = self._inner.decide({"owed": state["owed"]}, view, random)
+        return replace(plan, place_node=plan.place_node + 5)
+
+    monkeypatch.setattr(Counting, "decide", twice)
+    Cluster.objects.update(policy="counting")
+    with pytest.raises(InvalidPlan, match="node that does not exist"):
+        lab.quantum()
+    assert "what round 1 decided is refused" in caplog.text
+    assert not Round.objects.exists()
+    assert not Lease.objects.filter(job=job).exists()
+    run_due_rounds()
+    assert "a round was refused: InvalidPlan" in Cluster.objects.get().failure
