@@ -19,6 +19,21 @@ class Replay:
     fates: Sequence[Fate]
     decisions: int
 
+    @property
+    def moves(self) -> int:
+        """How often gangs went on at once on other GPUs."""
+        return sum(fate.moves for fate in self.fates)
+
+    @property
+    def switches(self) -> int:
+        """How often gangs were stopped before their end, to go on later or elsewhere."""
+        return sum(fate.preemptions for fate in self.fates)
+
+    @property
+    def lost(self) -> float:
+        """GPU-seconds that gangs held while they started, resumed or moved."""
+        return math.fsum(fate.lost for fate in self.fates)
+
     def mean_completion(self, jobs: Sequence[SimJob]) -> float:
         """Seconds from arrival to end, on average; of those that ended."""
         took = [
@@ -51,8 +66,10 @@ class _Run:
 
 
 class Engine:
-    """One replay. `switch_cost` is for how many seconds a gang holds its GPUs at each start before it goes on.
+    """One replay. `switch_cost` is for how many seconds a gang holds its GPUs before it goes on where it was stopped.
 
+    `start_cost` is the same for its first start, `move_cost` where it goes on at once on other GPUs; both are as
+    the switch cost unless given.
     `changes` say from when on, in order of time, the same nodes have other numbers of GPUs. Gangs on a node that has
     too few left are stopped, those that began last first, and lose no progress.
     """
@@ -64,10 +81,14 @@ class Engine:
         scheduler: Scheduler,
         *,
         switch_cost: float = 0.0,
+        start_cost: float | None = None,
+        move_cost: float | None = None,
         changes: Sequence[tuple[float, Machines]] = (),
     ) -> None:
         self.machines, self.jobs, self.now = machines, jobs, 0.0
         self._scheduler, self._switch_cost = scheduler, switch_cost
+        self._start_cost = switch_cost if start_cost is None else start_cost
+        self._move_cost = switch_cost if move_cost is None else move_cost
         self._fates = [Fate() for _ in jobs]
         self._left = [job.work for job in jobs]  # of those that wait
         self._active: dict[int, None] = {}  # in order of arrival
@@ -113,6 +134,7 @@ class Engine:
             self.now = until
         for job, run in self._runs.items():
             self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
+            self._fates[job].lost += self._lost(job, run)
         return Replay(self._fates, decisions)
 
     def _next_end(self) -> float:
@@ -146,21 +168,25 @@ class Engine:
 
     def _apply(self, places: Mapping[int, Place]) -> None:
         """Stops first, so that GPUs are free for those that start."""
-        for job in [job for job, run in self._runs.items() if places.get(job) != run.place]:
+        leave = [job for job, run in self._runs.items() if places.get(job) != run.place]
+        for job in leave:
             self._interrupt(job)
+        moved = set(leave)
         for job, place in places.items():
             if job not in self._runs:
-                self._start(job, place)
+                self._start(job, place, moves=job in moved)
         self._check()
 
-    def _start(self, job: int, place: Place) -> None:
+    def _start(self, job: int, place: Place, *, moves: bool) -> None:
         speed = self.jobs[job].speeds[place.generation]
         if job not in self._active or speed <= 0:
             raise ValueError(f"job {job} cannot run on generation {place.generation} now")
         fate = self._fates[job]
+        cost = self._move_cost if moves else self._switch_cost
         if fate.first_start is None:
-            fate.first_start = self.now
-        ready = self.now + self._switch_cost
+            fate.first_start, cost = self.now, self._start_cost
+        fate.moves += moves
+        ready = self.now + cost
         run = _Run(place, since=self.now, ready=ready, speed=speed, remaining=self._left[job])
         self._runs[job] = run
         heapq.heappush(self._ends, (run.end, next(self._turns), job, run))
@@ -172,8 +198,13 @@ class Engine:
 
     def _stop(self, job: int) -> None:
         run = self._runs.pop(job)
+        self._fates[job].lost += self._lost(job, run)
         if self.now > run.since:
             self._fates[job].spans.append(Span(job, run.place, run.since, self.now))
+
+    def _lost(self, job: int, run: _Run) -> float:
+        """GPU-seconds of this turn that went by before the gang went on."""
+        return self.jobs[job].gpus * (min(run.ready, self.now) - run.since)
 
     def _check(self) -> None:
         """No scheduler gives more GPUs than there are."""

@@ -24,20 +24,6 @@ class Tickets:
     trades: tuple[bool, ...]
 
 
-# GPU-seconds; what sums of what was owed, earned and received are rounded by is far less.
-NOISE = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a decision depends on, beside what never changes."""
-
-    active: list[int]
-    running: dict[int, Place]
-    state: PolicyState
-    is_quantum: bool
-
-
 class LiveScheduler:
     """Rounds as a cluster has them: one that may take GPUs away when the quantum is over, others that only fill.
 
@@ -53,7 +39,9 @@ class LiveScheduler:
         *,
         seed: int = 0,
         policy: Policy | None = None,
+        asks_idly: bool = True,
     ) -> None:
+        """Without `asks_idly` no round is played for its quantum alone while all jobs run, which is quicker."""
         self._settings, self._seed, self._policy = settings, seed, policy or policy_of(settings)
         shape = (len(tickets.parent), machines.generations)
         self._accounts = Accounts(
@@ -68,11 +56,12 @@ class LiveScheduler:
         self._state: PolicyState | None = None
         # Of the jobs that are there, as long as they are the same: what does not change from round to round.
         self._known: tuple[list[int], Jobs] | None = None
-        self._answered: tuple[_Asked, dict[int, Place]] | None = None
         self._held: dict[int, Place] = {}  # since the last decision
         self._since: dict[int, float] = {}  # of those that run, when they got their GPUs
         self._last_place: dict[int, Place] = {}
         self._last, self._last_quantum = 0.0, -np.inf
+        self._asks_idly = asks_idly
+        self._asked = 0  # how often, as each round has a seed of its own
         self._use(machines)
 
     def _use(self, machines: Machines) -> None:
@@ -80,7 +69,7 @@ class LiveScheduler:
         capacity = np.array(machines.node_gpus, dtype=np.int64)
         kinds = np.array(machines.node_generation, dtype=np.int64)
         self._machines, self._cluster = machines, Cluster(generations, kinds, capacity, capacity)
-        self._known = self._answered = None
+        self._known = None
 
     def decide(self, state: State) -> Mapping[int, Place]:
         if state.machines is not self._machines:
@@ -92,34 +81,19 @@ class LiveScheduler:
             self._last_quantum = state.now
         running = state.running
         view = self._view(state, active, running, may_preempt=is_quantum)
-        remembered = self._remembered(state, view)
-        asked = _Asked(active, dict(running), remembered, is_quantum)
-        if self._answered is not None and self._is_same(self._answered[0], asked):
-            self._remember(state.now, running, self._answered[1])
-            return self._answered[1]
-        plan = self._last_plan = Situation(self._policy, view, remembered).decide(self._seed)
+        now = Situation(self._policy, view, self._remembered(state, view))
+        plan = self._last_plan = now.decide(self._seed + self._asked)
+        self._asked += 1
         places = {}
         for p, job in enumerate(plan.run.tolist()):
             nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
             places[active[job]] = Place(int(plan.generation[p]), tuple(nodes.tolist()))
         self._remember(state.now, running, places)
-        self._answered = asked, places
         return places
 
-    def _is_same(self, before: _Asked, now: _Asked) -> bool:
-        """Whether the policy would see what it saw; for how long gangs have held their GPUs must not matter."""
-        return (
-            self._settings.residence == 0
-            and not self._settings.trading
-            and before.is_quantum == now.is_quantum
-            and before.active == now.active
-            and before.running == now.running
-            and all(bool(np.all(np.abs(before.state[name] - now.state[name]) <= NOISE)) for name in now.state)
-        )
-
     def ask_again(self, state: State) -> float | None:
-        """At the end of the quantum, as long as somebody waits."""
-        if len(self._held) == len(state.active):
+        """At the end of the quantum, as live rounds are, as long as anybody is there."""
+        if not state.active or (not self._asks_idly and len(self._held) == len(state.active)):
             return None
         return max(self._last_quantum + self._settings.quantum, state.now)
 

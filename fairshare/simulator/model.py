@@ -78,7 +78,9 @@ class Fate:
 
     first_start: float | None = None
     finish: float | None = None
-    preemptions: int = 0
+    preemptions: int = 0  # how often it was stopped before its end, to go on later or elsewhere
+    moves: int = 0  # how often of these it went on at once elsewhere
+    lost: float = 0.0  # GPU-seconds that it held before it went on
     spans: list[Span] = field(default_factory=list)
 
     def held(self, gpus: int) -> float:

@@ -226,6 +226,7 @@ def replay(past: Past, jobs: Sequence[PastJob], owned: Owned, tickets: Sequence[
         for job in jobs
     ]
     (_, machines), *changes = owned
-    scheduler = LiveScheduler(machines, users, settings)
+    # What the tenant would have had is to be known, not whether the policy moves gangs in vain.
+    scheduler = LiveScheduler(machines, users, settings, asks_idly=False)
     engine = Engine(machines, simulated, scheduler, switch_cost=rules.switch_cost, changes=changes)
     return list(engine.run(past.ends).fates)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairshare.model import NOWHERE, Settings
+from fairshare.policies import policy_of
 from fairshare.simulator.engine import Engine, Replay
 from fairshare.simulator.live import LiveScheduler, Tickets
 from fairshare.simulator.model import Fate, Machines, Place, Scheduler, SimJob, State
@@ -217,16 +218,44 @@ def test_gpu_time_follows_the_tickets_while_both_teams_want_more() -> None:
     assert held[1] == pytest.approx(36_000, abs=120)
 
 
-def test_a_team_alone_is_asked_no_more_often_than_something_happens() -> None:
+def test_the_policy_is_asked_at_each_quantum_while_anybody_is_there_and_moves_nothing_that_fits() -> None:
+    """Each job arrives, is looked at every minute for a quarter of an hour, and ends with the last minute."""
     jobs = [SimJob(i * 1000.0, 900.0, gpus_per_worker=4) for i in range(10)]
-    assert live(FOUR, jobs, ALONE).decisions == 20
+    replay = live(FOUR, jobs, ALONE)
+    assert replay.decisions == 10 * 16
+    assert (replay.switches, replay.moves, replay.lost) == (0, 0, 0.0)
+
+
+class Scripted:
+    """Says at each moment what it was told to."""
+
+    def __init__(self, script: Mapping[float, Mapping[int, Place]]) -> None:
+        self._script = script
+
+    def decide(self, state: State) -> Mapping[int, Place]:
+        now = max((at for at in self._script if at <= state.now), default=0.0)
+        return {job: place for job, place in self._script[now].items() if job in state.active}
+
+    def ask_again(self, state: State) -> float | None:
+        return min((at for at in self._script if at > state.now), default=None)
+
+
+def test_starts_switches_and_moves_cost_what_they_are_said_to() -> None:
+    """It starts (7 s), moves (5 s), is stopped and goes on (3 s), on two GPUs."""
+    here, there = Place(0, (0,)), Place(0, (1,))
+    script: dict[float, dict[int, Place]] = {0.0: {0: here}, 20.0: {0: there}, 40.0: {}, 60.0: {0: there}}
+    machines, jobs = Machines((0, 0), (4, 4)), [SimJob(0.0, 40.0, gpus_per_worker=2)]
+    engine = Engine(machines, jobs, Scripted(script), switch_cost=3.0, start_cost=7.0, move_cost=5.0)
+    replay = engine.run()
+    assert (replay.switches, replay.moves, replay.lost) == (2, 1, 2 * (7 + 5 + 3))
+    assert replay.fates[0].finish == 60 + 3 + 40 - (20 - 7) - (20 - 5)
 
 
 class Forgetful(LiveScheduler):
-    """Divides anew at each decision."""
+    """Looks at its jobs anew, with a policy that kept nothing, at each decision."""
 
     def decide(self, state: State) -> Mapping[int, Place]:
-        self._known = self._answered = None
+        self._known, self._policy = None, policy_of(self._settings)
         return super().decide(state)
 
 
