@@ -1,0 +1,303 @@
+"""Pools of GPUs divided among accounts side by side: weighted max-min of totals over several generations, exact.
+
+Each account has classes of jobs, and each class its choice of generations, so that who gets how much is a flow
+from accounts over classes to generations. All accounts rise together, by their tickets, until a set of generations
+is full that some of them cannot avoid; those stop, and the others go on: the parametric maximum flow of Gallo,
+Grigoriadis and Tarjan (SIAM Journal on Computing 18, 1989), with the level of each bottleneck found by Newton's
+method for cuts. A pool has few generations and many classes, so that the residual graph is kept on generations
+alone, its arcs being what all classes together could move. All pools of a level are worked on at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from fairshare.model import Bools, Floats, Ints
+
+EPSILON = 1e-9  # GPUs; less than this is nothing
+_SPREADS = 6  # passes that bring a first guess near to what pools have
+_HALVINGS = 64  # of an interval, until it is as short as numbers allow
+
+
+@dataclass(slots=True)
+class Flow:
+    """What each of C rows gets of K generations: jobs that are alike, or what such have for sure."""
+
+    gpus: Floats  # (C,) that it can use in all
+    able: Bools  # (C, K)
+    step: Ints  # (C, K) speed; a higher step is faster
+    held: Floats  # (C, K)
+    is_kept: Bools  # (C,) whether it has all that it can use, and keeps it, on one generation or another
+
+    @property
+    def unmet(self) -> Floats:
+        """(C,) GPUs that it could still use."""
+        left: Floats = np.where(self.is_kept, 0.0, np.maximum(self.gpus - across(self.held), 0.0))
+        return left
+
+    @property
+    def more(self) -> Floats:
+        """(C, K) what is not kept."""
+        found: Floats = self.held * ~self.is_kept[:, None]
+        return found
+
+    def of(self, rows: Ints) -> Flow:
+        """A copy of some rows."""
+        return Flow(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    def __add__(self, other: Flow) -> Flow:
+        """The rows of both."""
+        parts = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        return Flow(*(np.concatenate(both) for both in parts))
+
+
+class Pools:
+    """One division: `flow` grows within what its pools have."""
+
+    def __init__(self, flow: Flow, account: Ints, pool: Ints, gpus: Floats) -> None:
+        """`account` (C,) numbers the accounts 0, 1, … and does not fall; likewise `pool` (A,) of each account.
+
+        `gpus` (G, K) is what each of G pools has. Every account has a row, and every pool an account.
+        """
+        self.flow, self.gpus = flow, gpus
+        self._account, self._pool = account, pool
+        self._first_row = np.flatnonzero(np.diff(account, prepend=-1))
+        self._first_account = np.flatnonzero(np.diff(pool, prepend=-1))
+        self._first_row_of_pool = self._first_row[self._first_account]
+        self._pool_of_row = pool[account]
+        self._nothing = EPSILON * (1.0 + gpus.sum(axis=1))  # (G,)
+
+    def by_account(self, values: Floats) -> Floats:
+        """Sums over the rows of each account."""
+        found: Floats = np.add.reduceat(values, self._first_row, axis=0)
+        return found
+
+    def by_pool(self, values: Floats) -> Floats:
+        """Sums over the accounts of each pool."""
+        found: Floats = np.add.reduceat(values, self._first_account, axis=0)
+        return found
+
+    @property
+    def load(self) -> Floats:
+        """(G, K) GPUs of each pool that are given."""
+        found: Floats = np.add.reduceat(self.flow.held, self._first_row_of_pool, axis=0)
+        return found
+
+    def fill(self, tickets: Floats, most: Floats) -> None:
+        """Raise all accounts by `tickets` (A,) as far as each can use it and no further than to `most` (A,) GPUs."""
+        before = self.by_account(self.flow.gpus * self.flow.is_kept)
+        top = np.minimum(self.by_account(self.flow.gpus) - before, np.maximum(most - before, 0.0))
+        rising = top > EPSILON
+        grown = self.by_account(across(self.flow.more))
+        while rising.any():
+            self._grow(np.where(rising, np.maximum(top - grown, 0.0), 0.0))
+            grown = np.where(rising, np.maximum(top, grown), grown)
+            tight = np.zeros_like(rising)
+            while True:
+                full = self._balance()
+                if not full.any():
+                    break
+                less, stuck = self._lower(full, rising, grown, before, tickets, top)
+                grown, tight = grown - less, tight | stuck
+                if less.sum() <= EPSILON:
+                    break
+            rising &= grown < top - EPSILON
+            if rising.any():
+                rising = self._still_rising(rising, tight)
+        self._speed_up()
+
+    def _still_rising(self, rising: Bools, tight: Bools) -> Bools:
+        """Those of `rising` that what is left can reach; of a pool with `tight` accounts some stop in any case."""
+        left = self.gpus - self.load > self._nothing[:, None]
+        reach = _closed(np.swapaxes(self._arcs(), 1, 2), left)
+        ways = across((self.flow.able & reach[self._pool_of_row]).astype(np.float64))
+        ways[self.flow.unmet <= EPSILON] = 0.0
+        goes_on = rising & (self.by_account(ways) > 0)
+        stops = self.by_pool((rising & ~goes_on).astype(np.float64)) > 0
+        return goes_on & (stops[self._pool] | ~tight)
+
+    def _grow(self, wanted: Floats) -> None:
+        """Give each account `wanted` (A,) more GPUs, its rows by what they lack, in proportion to what is left."""
+        flow, where = self.flow, self._pool_of_row
+        lack = flow.unmet
+        all_lack = self.by_account(lack)
+        part = np.divide(wanted, all_lack, out=np.zeros_like(wanted), where=all_lack > 0)
+        gets = lack * np.minimum(part, 1.0)[self._account]
+        left = np.maximum(self.gpus - self.load, 0.0) + self._nothing[:, None]
+        pull = left.copy()
+        for _ in range(_SPREADS):
+            weight = flow.able * pull[where]
+            spread = weight * (gets / across(weight))[:, None]
+            pull *= np.clip(
+                left / (self.by_pool(self.by_account(spread)) + self._nothing[:, None]), 1e-3, 1e3
+            )
+            pull /= pull.max(axis=1, keepdims=True)
+            pull = np.maximum(pull, 1e-30)
+        flow.held += spread
+
+    def _balance(self) -> Bools:
+        """Move what overloads a generation to others of its pool, as far as there is a way.
+
+        Returns (G, K) the generations that are reached from an overloaded one, all of them full: what pools are
+        asked for too much, and where.
+        """
+        while True:
+            spare = self.gpus - self.load
+            over = spare < -self._nothing[:, None]
+            if not over.any():
+                return np.zeros(over.shape, dtype=bool)
+            arcs = self._arcs()
+            steps = _distance(arcs, spare > self._nothing[:, None])
+            may_go = over & (steps < _FAR)
+            if not may_go.any() or not self._push(steps, may_go):
+                return _closed(arcs, over)
+
+    def _push(self, steps: Ints, over: Bools) -> bool:
+        """One pass of moves down the `steps` (G, K) to what is free; returns whether anything moved."""
+        moved = False
+        generations = steps.shape[1]
+        for distance in range(int(steps[over].max()), 0, -1):
+            for k in range(generations):
+                if not (steps[:, k] == distance).any():
+                    continue
+                for to in range(generations):
+                    on_way = (steps[:, k] == distance) & (steps[:, to] == distance - 1)
+                    if not on_way.any():
+                        continue
+                    spare = self.gpus - self.load
+                    want = np.where(on_way, np.maximum(-spare[:, k], 0.0), 0.0)
+                    if distance == 1:
+                        want = np.minimum(want, np.maximum(spare[:, to], 0.0))
+                    want[want <= self._nothing / 4] = 0.0
+                    if want.any():
+                        moved |= bool((self._move(k, to, want) > 0).any())
+        return moved
+
+    def _move(self, k: int, to: int, want: Floats, *, faster: bool = False) -> Floats:
+        """Move `want` (G,) GPUs or what there is of them from one generation to another; returns how much.
+
+        A row moves what it holds; or an account has one give up some of what is not kept for another that lacks.
+        With `faster` only what gains by it moves.
+        """
+        flow, where = self.flow, self._pool_of_row
+        movable = flow.held[:, k] * flow.able[:, to]
+        if faster:
+            movable *= flow.step[:, to] > flow.step[:, k]
+        moved = movable * _part(want, self.by_pool(self.by_account(movable)))[where]
+        flow.held[:, k] -= moved
+        flow.held[:, to] += moved
+        total = self.by_pool(self.by_account(moved))
+        want = np.maximum(want - total, 0.0)
+        if faster or not (want > self._nothing / 4).any():
+            return total
+        lacks, gives = flow.unmet * flow.able[:, to], flow.held[:, k] * ~flow.is_kept
+        drop, room = self.by_account(gives), self.by_account(lacks)
+        swap = np.minimum(drop, room)
+        swap *= _part(want, self.by_pool(swap))[self._pool]
+        flow.held[:, k] -= gives * _part(swap, drop)[self._account]
+        flow.held[:, to] += lacks * _part(swap, room)[self._account]
+        return total + self.by_pool(swap)
+
+    def _arcs(self) -> Bools:
+        """(G, K, K) whether some of a pool's generation could move to another."""
+        flow, first = self.flow, self._first_row_of_pool
+        count = flow.able.shape[1]
+        able = flow.able.astype(np.float64)
+        drop, room = self.by_account(flow.more), self.by_account(able * flow.unmet[:, None])
+        found = np.empty((len(self.gpus), count, count))
+        for pool, (begin, end) in enumerate(pairwise([*first.tolist(), len(able)])):
+            found[pool] = flow.held[begin:end].T @ able[begin:end]
+        for k in range(count):
+            found[:, k] += self.by_pool(np.minimum(drop[:, k : k + 1], room))
+        arcs: Bools = found > self._nothing[:, None, None]
+        arcs[:, np.arange(count), np.arange(count)] = False
+        return arcs
+
+    def _lower(  # noqa: PLR0917 - what is known of accounts, in the order of the formula
+        self, full: Bools, rising: Bools, grown: Floats, before: Floats, tickets: Floats, top: Floats
+    ) -> tuple[Floats, Bools]:
+        """Newton's step: lower the level of pools until what is in the `full` (G, K) generations fits there.
+
+        Returns how much less each account has then, and which are bound by that.
+        """
+        flow = self.flow
+        inside = full[self._pool_of_row]
+        there = self.by_account(across(flow.more * inside)) * rising
+        over = np.where(full, self.load - self.gpus, 0.0).sum(axis=1)
+        over = np.minimum(over, self.by_pool(there))  # what is rounded away cannot be freed
+
+        def after(level: Floats) -> Floats:
+            rise = np.clip(level[self._pool] * tickets - before, 0.0, top)
+            return np.where(rising, np.minimum(rise, grown), grown)
+
+        def freed(level: Floats) -> Floats:
+            return self.by_pool(np.minimum(there, grown - after(level)))
+
+        low: Floats = np.zeros(len(over))
+        high = np.maximum.reduceat((before + top) / tickets, self._first_account)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            enough = freed(middle) >= over * (1 - 1e-12)
+            if ((middle == low) | (middle == high)).all():
+                break
+            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        is_full = np.asarray(full.any(axis=1))
+        concerned = is_full[self._pool]
+        less = np.where(concerned, grown - after(low), 0.0)
+        inside_less = np.minimum(there, less)
+        goes = np.where(inside, _part(inside_less, there)[self._account][:, None], 0.0)
+        flow.held -= flow.more * goes
+        outside = self.by_account(across(flow.more * ~inside))
+        goes = np.where(inside, 0.0, _part(less - inside_less, outside)[self._account][:, None])
+        flow.held -= flow.more * goes
+        return less, concerned & rising & (there > EPSILON)
+
+    def _speed_up(self) -> None:
+        """Who runs faster on GPUs that nobody wants goes there."""
+        for to in range(self.gpus.shape[1]):
+            for k in range(self.gpus.shape[1]):
+                left = np.maximum(self.gpus[:, to] - self.load[:, to], 0.0)
+                left[left <= self._nothing] = 0.0
+                if k != to and left.any():
+                    self._move(k, to, left, faster=True)
+
+
+def across(values: Floats) -> Floats:
+    """Sums over generations; of few columns a product is much faster than a sum."""
+    found: Floats = values @ np.ones(values.shape[1])
+    return found
+
+
+_FAR = np.iinfo(np.int64).max
+
+
+def _part(amount: Floats, of: Floats) -> Floats:
+    """`amount` / `of`, at most 1; 0 of nothing."""
+    found: Floats = np.minimum(np.divide(amount, of, out=np.zeros_like(of), where=of > 0), 1.0)
+    return found
+
+
+def _closed(arcs: Bools, start: Bools) -> Bools:
+    """(G, K) `start` and all that is reached from it by `arcs` (G, K, K)."""
+    reached = start.copy()
+    for _ in range(start.shape[1]):
+        further: Bools = reached | (reached[:, :, None] & arcs).any(axis=1)
+        if (further == reached).all():
+            break
+        reached = further
+    return reached
+
+
+def _distance(arcs: Bools, goal: Bools) -> Ints:
+    """(G, K) how many arcs it takes from each generation to one of the `goal`; _FAR if there is no way."""
+    steps = np.where(goal, 0, _FAR)
+    for distance in range(1, goal.shape[1]):
+        near = steps == distance - 1
+        found = (steps == _FAR) & (arcs & near[:, None, :]).any(axis=2)
+        if not found.any():
+            break
+        steps[found] = distance
+    return steps

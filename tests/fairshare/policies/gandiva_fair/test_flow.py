@@ -1,0 +1,143 @@
+"""Pools are divided as a linear program would: the lowest total per ticket as high as can be, then the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from fairshare.model import Floats, Ints
+from fairshare.policies.gandiva_fair.flow import Flow, Pools
+
+
+class Economy:
+    """One pool of K generations, some accounts with classes, and what classes have for sure."""
+
+    def __init__(self, seed: int) -> None:
+        chance = np.random.default_rng(seed)
+        self.generations = int(chance.integers(1, 5))
+        self.pool = chance.integers(1, 9, self.generations).astype(float)
+        accounts = int(chance.integers(1, 6))
+        self.tickets = chance.choice([1.0, 2.0, 3.5], accounts)
+        self.account: Ints = np.sort(np.concatenate([np.arange(accounts), chance.integers(0, accounts, 4)]))
+        count = len(self.account)
+        self.able = chance.random((count, self.generations)) < 0.5
+        self.able[np.arange(count), chance.integers(0, self.generations, count)] = True
+        self.step = np.where(self.able, chance.choice([0, 0, -5, -20], self.able.shape), 1)
+        self.gpus = chance.integers(1, 12, count).astype(float)
+        self.most = np.where(chance.random(accounts) < 0.8, np.inf, chance.integers(1, 6, accounts))
+        self.kept = self._some_kept(chance)
+
+    def _some_kept(self, chance: np.random.Generator) -> Floats:
+        """A part of what fits, small enough for everything that binds."""
+        kept = chance.random(self.able.shape) * self.able
+        kept *= np.minimum(1.0, self.gpus / kept.sum(axis=1))[:, None]
+        kept *= min(1.0, float((self.pool / np.maximum(kept.sum(axis=0), 1e-9)).min()))
+        totals = np.bincount(self.account, kept.sum(axis=1), len(self.tickets))
+        kept *= np.minimum(1.0, self.most / np.maximum(totals, 1e-9))[self.account][:, None]
+        return kept * chance.choice([0.0, 0.5, 0.9])
+
+    def filled(self) -> tuple[Flow, Ints]:
+        """Classes in rows: what each has for sure on each generation, and what it could use besides."""
+        row, k = np.nonzero(self.kept > 0)
+        able = self.able[row] & (self.step[row] >= self.step[row, k][:, None])
+        at = np.arange(self.generations) == k[:, None]
+        sure = Flow(self.kept[row, k], able, self.step[row], at * self.kept[row], np.ones(len(row), bool))
+        rest = self.gpus - self.kept.sum(axis=1)
+        both = sure + Flow(rest, self.able, self.step, np.zeros(self.able.shape), np.zeros(len(rest), bool))
+        order = np.argsort(np.concatenate([self.account[row], self.account]), kind="stable")
+        flow, account = both.of(order), np.concatenate([self.account[row], self.account])[order]
+        pools = Pools(flow, account, np.zeros(len(self.tickets), dtype=np.int64), self.pool[None, :])
+        pools.fill(self.tickets, self.most)
+        return flow, account
+
+    def totals(self, flow: Flow, account: Ints) -> Floats:
+        return np.bincount(account, flow.held.sum(axis=1), len(self.tickets))
+
+    def constraints(self) -> tuple[list[Floats], list[float]]:
+        """Rows of a linear program over what classes hold and a level, and what each may be at most."""
+        rows: list[Floats] = []
+        bounds: list[float] = []
+
+        def at_most(where: object, bound: float, sign: float = 1.0) -> None:
+            row = np.zeros(self.able.shape)
+            row[where] = sign
+            rows.append(np.append(row.ravel(), 0.0))
+            bounds.append(bound)
+
+        for i, kept in enumerate(self.kept):
+            at_most(i, self.gpus[i])
+            for step in set(self.step[i, self.able[i]].tolist()):
+                fast = self.able[i] & (self.step[i] >= step)
+                at_most((i, fast), -kept[fast].sum(), -1.0)
+        for k in range(self.generations):
+            at_most((slice(None), k), self.pool[k])
+        for a in np.flatnonzero(np.isfinite(self.most)).tolist():
+            at_most(self.account == a, self.most[a])
+        return rows, bounds
+
+    def best_totals(self) -> Floats:
+        """By a chain of linear programs; an account stops where its level cannot be raised alone."""
+        rows, bounds = self.constraints()
+        generations, size, accounts = self.generations, self.able.size, len(self.tickets)
+        member = self.account == np.arange(accounts)[:, None]
+        kept = np.bincount(self.account, self.kept.sum(axis=1), accounts)
+        box = [(0, None if may else 0) for may in self.able.ravel()] + [(None, None)]
+        total = np.full(accounts, np.nan)
+
+        def solve(level_of: set[int], objective: Floats) -> tuple[float, Floats]:
+            more, limits = list(rows), list(bounds)
+            for a in range(accounts):
+                row = np.append(
+                    np.repeat(-member[a][:, None].astype(float), generations, axis=1).ravel(), 0.0
+                )
+                floor = total[a] if np.isfinite(total[a]) else kept[a]
+                more.append(row)
+                limits.append(-floor + 1e-9)
+                if a in level_of:
+                    rising = row.copy()
+                    rising[-1] = self.tickets[a]
+                    more.append(rising)
+                    limits.append(0.0)
+            found = linprog(objective, np.array(more), limits, bounds=box, method="highs")
+            assert found.success, found.message
+            return float(found.fun), found.x[:size].reshape(self.able.shape)
+
+        up = np.append(np.zeros(size), -1.0)
+        while np.isnan(total).any():
+            open_ = {a for a in range(accounts) if np.isnan(total[a])}
+            # Who has more for sure than the level would give is not what holds the level down.
+            below = set(open_)
+            while True:
+                level = -solve(below, up)[0]
+                above = {a for a in below if kept[a] > level * self.tickets[a] + 1e-7}
+                if not above:
+                    break
+                below -= above
+                if not below:
+                    break
+            if not below:
+                level = min(kept[a] / self.tickets[a] for a in open_)
+                below = {a for a in open_ if kept[a] / self.tickets[a] <= level + 1e-9}
+            stuck = []
+            floors = total.copy()
+            for a in below:
+                total[:] = floors
+                for other in below - {a}:
+                    total[other] = max(kept[other], level * self.tickets[other]) - 1e-8
+                own = np.append(
+                    np.repeat(-member[a][:, None].astype(float), generations, axis=1).ravel(), 0.0
+                )
+                if -solve(set(), own)[0] <= max(kept[a], level * self.tickets[a]) + 1e-6:
+                    stuck.append(a)
+            total[:] = floors
+            assert stuck
+            for a in stuck:
+                total[a] = max(kept[a], level * self.tickets[a])
+        return total
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_totals_are_those_of_a_chain_of_linear_programs(seed: int) -> None:
+    economy = Economy(seed)
+    assert economy.totals(*economy.filled()) == pytest.approx(economy.best_totals(), abs=1e-5)

@@ -1,0 +1,104 @@
+"""Who gets how much of which generation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.model import Snapshot
+from fairshare.policies.gandiva_fair.shares import Shares, share_out
+from fairshare.reasons import may_run
+from fairshare.tree import Tree
+from tests.fairshare.build import Account, Job, snapshot, snapshots
+
+EXAMPLES = settings(max_examples=80, deadline=None)
+
+
+def shares(view: Snapshot) -> Shares:
+    tree = Tree.of(view.accounts.parent)
+    return share_out(view, tree, view.jobs.sharing(may_run(view, tree)[0]))
+
+
+def is_about(rows: list[list[float]]) -> object:
+    return pytest.approx(np.array(rows), abs=1e-6)
+
+
+def test_who_can_go_elsewhere_leaves_a_generation_to_who_cannot():
+    view = snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))])
+    assert shares(view).share == is_about([[1, 0], [0, 1]])
+
+
+def test_totals_are_compared_over_all_generations():
+    jobs = [*(Job(0) for _ in range(10)), Job(1, accepts=(1,))]
+    view = snapshot([(0, 9), (1, 1)], [Account(), Account()], jobs)
+    assert shares(view).share == is_about([[9, 0], [0, 1]])
+
+
+def test_nobody_is_locked_out_of_the_generation_that_its_tickets_earn():
+    jobs = [Job(0, gpus=8, rate={0: 1.0, 1: 4.0}), Job(1, gpus=8, accepts=(1,))]
+    found = shares(snapshot([(0, 8), (1, 8)], [Account(100), Account(1)], jobs))
+    fast, rest = 800 / 101, 8 / 101
+    assert found.guaranteed == is_about([[rest, fast], [0, rest]])
+    assert found.share == is_about([[rest, fast], [0, rest]])
+
+
+def test_what_one_of_a_team_leaves_goes_to_the_team_first():
+    accounts = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
+    jobs = [Job(2), *(Job(t) for t in (3, 4) for _ in range(12))]
+    found = shares(snapshot([(0, 8)], accounts, jobs))
+    assert found.guaranteed[:, 0] == pytest.approx([4, 4, 1, 2, 4])
+    assert found.share[:, 0] == pytest.approx([4, 4, 1, 3, 4])
+
+
+def test_caps_are_kept_and_what_they_leave_is_others():
+    jobs = [Job(t) for t in range(3) for _ in range(9)]
+    found = shares(snapshot([(0, 8)], [Account(1), Account(2, cap_total=2), Account(4)], jobs))
+    assert found.share[:, 0] == pytest.approx([1.2, 2, 4.8])
+    found = shares(snapshot([(0, 4), (1, 4)], [Account(1), Account(2, cap={0: 0}), Account(4)], jobs))
+    assert found.share[1] == pytest.approx([0, 8 * 2 / 7])
+
+
+def test_a_job_without_measurements_counts_as_equally_fast_everywhere():
+    found = shares(snapshot([(0, 4), (1, 4)], [Account(), Account()], [Job(0), Job(1, gpus=4)]))
+    assert found.share.sum(axis=1) == pytest.approx([1, 4])
+
+
+@EXAMPLES
+@given(snapshots())
+def test_nobody_gets_more_than_there_is_or_than_it_can_use(view):
+    found, tree = shares(view), Tree.of(view.accounts.parent)
+    capacity = np.bincount(view.cluster.node_generation, view.cluster.capacity)
+    able = view.jobs.sharing(may_run(view, tree)[0])
+    size = (view.jobs.workers * view.jobs.gpus).astype(float)
+    wants = np.zeros_like(found.share)
+    np.add.at(wants, view.jobs.account, able * size[:, None])
+    assert (found.share >= -1e-9).all()
+    assert (found.share[tree.roots].sum(axis=0) <= capacity + 1e-6).all()
+    assert (found.share <= tree.sums(wants) + 1e-6).all()
+    assert (found.share <= view.accounts.cap + 1e-6).all()
+    assert (found.share.sum(axis=1) <= view.accounts.cap_total + 1e-6).all()
+
+
+@EXAMPLES
+@given(snapshots())
+def test_every_account_gets_at_least_what_it_is_guaranteed(view):
+    found, tree = shares(view), Tree.of(view.accounts.parent)
+    assert (found.guaranteed <= found.entitled + 1e-6).all()
+    assert (found.guaranteed.sum(axis=1) <= found.share.sum(axis=1) + 1e-6).all()
+    for account, children in enumerate(tree.children):
+        if len(children):
+            assert found.share[children].sum(axis=0) == pytest.approx(found.share[account], abs=1e-6)
+            below = found.guaranteed[children].sum()
+            assert below <= found.guaranteed[account].sum() + 1e-6
+
+
+@EXAMPLES
+@given(snapshots(), st.integers(2, 9))
+def test_only_ratios_of_tickets_matter(view, factor):
+    before = shares(view)
+    view.accounts.tickets[:] *= factor
+    after = shares(view)
+    assert after.entitled == pytest.approx(before.entitled, abs=1e-6)
+    assert after.share.sum(axis=1) == pytest.approx(before.share.sum(axis=1), abs=1e-5)
