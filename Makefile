@@ -28,8 +28,9 @@ test: bootstrap ## everything that must pass
 test-fast: bootstrap ## without the browser, the cluster and the long runs
 	@exec $(python) -m pytest -n 2 --dist loadscope -m "not browser and not slow and not cluster" $(tests)
 
-soak: bootstrap ## a thousand jobs on 500 nodes, then a thousand runs of random faults; hours of both cores
+soak: bootstrap ## promises in thousands of economies, a thousand jobs on 500 nodes, a thousand runs of random faults; hours
 	@$(python) -m tests.cluster.binaries
+	@PROMISES_ECONOMIES=$${ECONOMIES:-5000} $(python) -m pytest -q tests/fairshare/promises/test_promises.py
 	@SCALE=$${SCALE:-1} $(python) -m pytest -s tests/cluster/test_scale.py
 	@RUNS=$${RUNS:-1000} exec $(python) -m pytest -s tests/cluster/test_random_faults.py
 

@@ -1,0 +1,39 @@
+"""`python -m fairshare check --seed N`: plays random economies and judges what a policy promises."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+
+from fairshare.check.judge import judged, smallest
+from fairshare.check.policies import DEFAULT, POLICIES
+from fairshare.check.promises import PROMISES
+
+
+def main() -> int:
+    """Print the first broken promise as a small case and return 1, or a table of the promises and return 0."""
+    parser = argparse.ArgumentParser(prog="python -m fairshare")
+    check = parser.add_subparsers(required=True).add_parser(
+        "check", help="judge a policy over random economies"
+    )
+    check.add_argument("--seed", type=int, required=True, help="which random economies")
+    check.add_argument("--economies", type=int, default=100, help="how many (default: 100)")
+    check.add_argument("--policy", choices=list(POLICIES), default=DEFAULT.name)
+    names = [promise.name for promise in PROMISES]
+    check.add_argument("--promise", choices=names, action="append", help="judge only these (default: all)")
+    check.add_argument("--all", action="store_true", help="print the table even if promises are broken")
+    asked = parser.parse_args()
+    policy = POLICIES[asked.policy]
+    promises = [promise for promise in PROMISES if not asked.promise or promise.name in asked.promise]
+    tallies, breaches = judged(policy, asked.seed, asked.economies, promises)
+    found = list(breaches) if asked.all else list(islice(breaches, 1))
+    if found and not asked.all:
+        print(smallest(found[0], policy))
+        return 1
+    print(f"{policy.name}, seed {asked.seed}, {asked.economies} economies")
+    print("\n".join(map(str, tallies)))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,220 @@
+"""A whole history to be scheduled: hardware, accounts, and jobs that come and go. It prints as a small case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Accounts, Bools, Cluster, Floats, Ints, Jobs, Settings, Snapshot
+
+INF = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A node of the ticket tree."""
+
+    tickets: float = 1.0
+    parent: int = NOWHERE
+    trades: bool = False
+    cap: Mapping[int, float] = field(default_factory=dict)  # most GPUs of a generation at once
+    cap_total: float = INF
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A gang that wants to run from round `comes` until before round `goes`."""
+
+    account: int
+    workers: int = 1
+    gpus: int = 1
+    accepts: tuple[int, ...] | None = None  # None: any generation
+    rate: Mapping[int, float] = field(default_factory=dict)
+    priority: int = 0
+    comes: int = 0
+    goes: int | None = None  # None: it stays to the end
+
+    @property
+    def size(self) -> int:
+        """GPUs of the gang."""
+        return self.workers * self.gpus
+
+
+@dataclass(frozen=True)
+class Economy:
+    """What a policy has to schedule for `rounds` quanta. Jobs are in the order in which their owners want them."""
+
+    nodes: tuple[tuple[int, int], ...]  # generation and GPUs of each
+    accounts: tuple[Account, ...]
+    jobs: tuple[Job, ...]
+    settings: Settings = field(default_factory=Settings)
+    rounds: int = 40
+
+    @property
+    def generations(self) -> int:
+        return max((k for k, _ in self.nodes), default=-1) + 1
+
+    @cached_property
+    def children(self) -> dict[int, list[int]]:
+        """The accounts below each account; below NOWHERE the roots."""
+        found: dict[int, list[int]] = {}
+        for t, account in enumerate(self.accounts):
+            found.setdefault(account.parent, []).append(t)
+        return found
+
+    @cached_property
+    def paths(self) -> list[list[int]]:
+        """Each account with all above it, itself first."""
+        found: list[list[int]] = []
+        for t, account in enumerate(self.accounts):
+            found.append([t, *(found[account.parent] if account.parent != NOWHERE else [])])
+        return found
+
+    @cached_property
+    def capacity(self) -> Floats:
+        """(K,) GPUs of each generation."""
+        total = np.zeros(self.generations)
+        for k, gpus in self.nodes:
+            total[k] += gpus
+        return total
+
+    @cached_property
+    def able(self) -> Bools:
+        """(J, K) where each job could run if it were alone."""
+        found = np.zeros((len(self.jobs), self.generations), dtype=bool)
+        for j, job in enumerate(self.jobs):
+            for k in range(self.generations) if job.accepts is None else job.accepts:
+                slots = sum(gpus // job.gpus for at, gpus in self.nodes if at == k)
+                found[j, k] = slots >= job.workers and all(
+                    job.size <= min(self.accounts[t].cap.get(k, INF), self.accounts[t].cap_total)
+                    for t in self.paths[job.account]
+                )
+        return found
+
+    @cached_property
+    def speed(self) -> Floats:
+        """(J, K) rate over the best known one of where the job may run; 1 where unknown, 0 where it may not."""
+        found = self.able.astype(np.float64)
+        for j, job in enumerate(self.jobs):
+            known = {k: rate for k, rate in job.rate.items() if self.able[j, k]}
+            for k, rate in known.items():
+                found[j, k] = rate / max(known.values())
+        return found
+
+    def active(self, number: int) -> tuple[int, ...]:
+        """The jobs that want to run in a round."""
+        return tuple(
+            j
+            for j, job in enumerate(self.jobs)
+            if job.comes <= number and (job.goes is None or number < job.goes)
+        )
+
+    @property
+    def is_still(self) -> bool:
+        """Whether all jobs are there from the first round to the last."""
+        return all(job.comes == 0 and job.goes is None for job in self.jobs)
+
+    @cached_property
+    def _accounts(self) -> Accounts:
+        shape = (len(self.accounts), self.generations)
+        cap = np.full(shape, INF)
+        for t, account in enumerate(self.accounts):
+            for k, most in account.cap.items():
+                cap[t, k] = most
+        return Accounts(
+            parent=np.array([account.parent for account in self.accounts], dtype=np.int64),
+            tickets=np.array([account.tickets for account in self.accounts], dtype=np.float64),
+            trades=np.array([account.trades for account in self.accounts], dtype=bool),
+            owed=np.zeros(shape),
+            cap=cap,
+            cap_total=np.array([account.cap_total for account in self.accounts], dtype=np.float64),
+        )
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        gpus = np.array([gpus for _, gpus in self.nodes], dtype=np.int64)
+        kinds = np.array([k for k, _ in self.nodes], dtype=np.int64)
+        return Cluster(tuple(f"G{k}" for k in range(self.generations)), kinds, gpus, gpus)
+
+    def snapshot(
+        self,
+        active: Sequence[int],
+        running: Mapping[int, tuple[int, ...]],
+        last: Mapping[int, tuple[int, ...]],
+        resident: Mapping[int, float],
+    ) -> Snapshot:
+        """What a policy sees: `running` and `last` give the node of each worker, now and when it last ran."""
+        jobs = [self.jobs[j] for j in active]
+        rate = np.full((len(jobs), self.generations), np.nan)
+        accepts = np.zeros(rate.shape, dtype=bool)
+        for i, job in enumerate(jobs):
+            accepts[i, list(range(self.generations) if job.accepts is None else job.accepts)] = True
+            for k, value in job.rate.items():
+                rate[i, k] = value
+        places = [running.get(j, last.get(j, ())) for j in active]
+        on = [self.nodes[running[j][0]][0] if j in running else NOWHERE for j in active]
+
+        def ints(values: Sequence[int]) -> Ints:
+            return np.array(values, dtype=np.int64)
+
+        seen = Jobs(
+            account=ints([job.account for job in jobs]),
+            workers=ints([job.workers for job in jobs]),
+            gpus=ints([job.gpus for job in jobs]),
+            accepts=accepts,
+            rate=rate,
+            priority=ints([job.priority for job in jobs]),
+            running_on=ints(on),
+            resident=np.array([resident.get(j, 0.0) for j in active], dtype=np.float64),
+            blocked=np.zeros(len(jobs), dtype=np.int64),
+            place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
+            place_node=ints([node for place in places for node in place]),
+        )
+        return Snapshot(self._cluster, self._accounts, seen, self.settings)
+
+    def __str__(self) -> str:
+        """The case in the words of tests/fairshare/build.py, with `comes` and `goes` of jobs beside."""
+        lines = [
+            f"S({list(self.nodes)},",
+            f"  [{_several('A', self.accounts)}],",
+            f"  [{_several('J', self.jobs)}],",
+        ]
+        chosen = _chosen(self.settings)
+        lines.append(f"  {', '.join([*chosen, f'rounds={self.rounds}'])})")
+        return "\n".join(lines)
+
+
+def _chosen(thing: Any) -> list[str]:
+    """The fields that differ from their defaults, as keyword arguments."""
+    found = []
+    for one in fields(thing):
+        value = getattr(thing, one.name)
+        usual = one.default_factory() if one.default_factory is not MISSING else one.default
+        if usual is MISSING:
+            found.append(repr(value))
+        elif value != usual:
+            found.append(f"{one.name}={value!r}")
+    return found
+
+
+def _several(letter: str, things: Sequence[Any]) -> str:
+    said = [f"{letter}({', '.join(_chosen(thing))})" for thing in things]
+    parts = [(text, len(list(same))) for text, same in groupby(said)]
+    return ", ".join(text if count == 1 else f"*[{text}] * {count}" for text, count in parts)
+
+
+def economy(
+    nodes: Sequence[tuple[int, int]],
+    accounts: Sequence[Account],
+    jobs: Sequence[Job],
+    *,
+    rounds: int = 40,
+    **settings: Any,
+) -> Economy:
+    """An economy said in one line, as it prints: S([(0, 8)], [A(), A()], [J(0), J(1, gpus=8)], rounds=100)."""
+    return Economy(tuple(nodes), tuple(accounts), tuple(jobs), Settings(**settings), rounds)

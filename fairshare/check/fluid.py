@@ -1,0 +1,60 @@
+"""How far whole gangs must lag behind their shares: a stride by users on hardware that can be divided at will.
+
+The GPUs of a generation are one pool without nodes, nobody pays for switches, and each quantum the user that is
+most behind by its share puts its next gang that still fits. What such a scheduler lags is the yardstick for one
+that has to place gangs on nodes (Waldspurger and Weihl 1995 give the stride; Gandiva_fair, EuroSys '20, §3, gangs).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.check.economy import Economy
+from fairshare.model import Floats
+
+
+def earned(share: Floats, received: Floats) -> Floats:
+    """(T,) what shares are worth in a round in which leaves `received` (T,): nobody is due time that nobody had."""
+    total = share.sum()
+    return share * min(1.0, received.sum() / total) if total > 0 else share * 0.0
+
+
+def fluid_lag(economy: Economy, shares: list[Floats]) -> tuple[Floats, int]:
+    """(R, T) GPU-quanta received beyond what was due, when leaves are due `shares` (T,), and the largest gang run."""
+    ahead, found, largest = np.zeros(len(economy.accounts)), [], 0
+    for number, share in enumerate(shares):
+        runs = _round(economy, economy.active(number), share, ahead)
+        received = np.zeros(len(share))
+        for j in runs:
+            received[economy.jobs[j].account] += economy.jobs[j].size
+            largest = max(largest, economy.jobs[j].size)
+        ahead = np.where(share > 0, ahead + received - earned(share, received), 0.0)
+        found.append(ahead)
+    return np.array(found), largest
+
+
+def _round(economy: Economy, active: tuple[int, ...], share: Floats, ahead: Floats) -> list[int]:
+    """The jobs that run."""
+    free = economy.capacity.copy()
+    received, runs = np.zeros(len(share)), []
+    queues: dict[int, list[int]] = {}
+    for j in sorted(active, key=lambda j: -economy.jobs[j].priority):
+        if share[economy.jobs[j].account] > 0:
+            queues.setdefault(economy.jobs[j].account, []).append(j)
+    while queues:
+        leaf = min(queues, key=lambda t: ((ahead[t] + received[t]) / share[t], t))
+        for j in queues[leaf]:
+            size = economy.jobs[j].size
+            room = np.where(economy.able[j] & (free >= size), 1 + free, 0.0) * economy.speed[j]
+            if room.any():
+                free[int(room.argmax())] -= size
+                received[leaf] += size
+                runs.append(j)
+                queues[leaf].remove(j)
+                break
+        else:
+            del queues[leaf]
+            continue
+        if not queues[leaf]:
+            del queues[leaf]
+    return runs

@@ -1,0 +1,107 @@
+"""Judges a policy over many random economies, and sums up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fairshare.check.economy import Economy
+from fairshare.check.generate import random_economy
+from fairshare.check.play import Invalid, Policy
+from fairshare.check.played import Played
+from fairshare.check.promises import PROMISES, Promise, Verdict
+from fairshare.check.shrink import shrink
+
+VALID = "0"  # that decisions can be carried out at all
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A promise that an economy breaks."""
+
+    name: str
+    title: str
+    why: str
+    economy: Economy
+
+    def __str__(self) -> str:
+        return f"promise {self.name} ({self.title}) is broken\n{self.why}\n\n{self.economy}"
+
+
+@dataclass
+class Tally:
+    """What many economies say about one promise."""
+
+    promise: Promise
+    judged: int = 0
+    broken: int = 0
+    figures: list[float] = field(default_factory=list)
+
+    def add(self, verdict: Verdict) -> None:
+        self.judged += 1
+        self.broken += verdict.broken is not None
+        if verdict.figure is not None:
+            self.figures.append(verdict.figure)
+
+    def __str__(self) -> str:
+        promise = self.promise
+        said = f"{promise.name:>3}  {promise.title:<70} {self.broken:>5} of {self.judged:>5} broken"
+        if self.figures:
+            said += f"; {promise.measure}: {min(self.figures):.3g} to {max(self.figures):.3g}"
+        return said
+
+
+def judge(
+    economy: Economy, policy: Policy, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
+) -> Iterator[tuple[Promise, Verdict]]:
+    """What the economy says about each of the promises that it puts to the test. Raises Invalid."""
+    played = Played.of(economy, policy, seed)
+    for promise in promises:
+        verdict = promise.judge(played)
+        if verdict is not None:
+            yield promise, verdict
+
+
+def breach(
+    economy: Economy, policy: Policy, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
+) -> Breach | None:
+    """The first promise that the economy breaks."""
+    try:
+        for promise, verdict in judge(economy, policy, promises, seed=seed):
+            if verdict.broken:
+                return Breach(promise.name, promise.title, verdict.broken, economy)
+    except Invalid as invalid:
+        return Breach(VALID, "a decision can be carried out", str(invalid), economy)
+    return None
+
+
+def smallest(found: Breach, policy: Policy, *, seed: int = 0) -> Breach:
+    """A breach of the same promise in a small economy."""
+    promises = [promise for promise in PROMISES if promise.name == found.name]
+
+    def broken(economy: Economy) -> Breach | None:
+        other = breach(economy, policy, promises, seed=seed)
+        return other if other is not None and other.name == found.name else None
+
+    small = shrink(found.economy, lambda economy: broken(economy) is not None)
+    return broken(small) or found
+
+
+def judged(
+    policy: Policy, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
+) -> tuple[list[Tally], Iterator[Breach]]:
+    """Tallies of the promises, which fill while one goes through the breaches of so many random economies."""
+    tallies = {promise.name: Tally(promise) for promise in promises}
+
+    def breaches() -> Iterator[Breach]:
+        for number in range(economies):
+            economy = random_economy(seed, number)
+            try:
+                for promise, verdict in judge(economy, policy, promises, seed=number):
+                    tallies[promise.name].add(verdict)
+                    if verdict.broken:
+                        yield Breach(promise.name, promise.title, verdict.broken, economy)
+            except Invalid as invalid:
+                yield Breach(VALID, "a decision can be carried out", str(invalid), economy)
+
+    return list(tallies.values()), breaches()

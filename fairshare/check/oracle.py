@@ -1,0 +1,280 @@
+"""What is due to whom while a set of jobs is there, found by linear programs and not by a policy's way.
+
+An account's *private cluster* is what its tickets earn of every generation among the accounts that have jobs.
+Its *guarantee* is the best use that its jobs can make of that, by their own speeds. Its *share* is the guarantee
+and, beyond it, GPU time over all generations that is max-min by tickets, level by level of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import linprog
+
+from fairshare.check.economy import INF, Economy
+from fairshare.model import NOWHERE, Floats
+
+ROUNDING = 1e-6  # GPUs; linear programs are solved to about a tenth of this
+TOLERANCE = 1e-4  # GPUs by which a share may miss the exact one
+
+
+class Oracle:
+    """What is due in an economy while the jobs `active` are there."""
+
+    def __init__(self, economy: Economy, active: Iterable[int]) -> None:
+        self.economy = economy
+        self.active = [j for j in active if economy.able[j].any()]
+        sizes: dict[tuple[int, tuple[float, ...]], float] = {}
+        for j in self.active:
+            key = (economy.jobs[j].account, tuple(economy.speed[j].tolist()))
+            sizes[key] = sizes.get(key, 0.0) + economy.jobs[j].size
+        self._class_size = list(sizes.values())
+        self._class_path = [set(economy.paths[leaf]) for leaf, _ in sizes]
+        self._class_leaf = [leaf for leaf, _ in sizes]
+        self._speed = np.array([speed for _, speed in sizes]).reshape(len(sizes), economy.generations)
+        # One variable for each class and generation where it may run.
+        self._cell = np.argwhere(self._speed > 0)
+        self._value = self._speed[self._speed > 0]
+        below = np.zeros((len(economy.accounts), len(self._cell)))
+        for i, (c, _) in enumerate(self._cell.tolist()):
+            below[list(self._class_path[c]), i] = 1.0
+        self._below = below
+        self._on = (self._cell[:, 1] == np.arange(economy.generations)[:, None]).astype(np.float64)
+        self._of_class = (self._cell[:, 0] == np.arange(len(sizes))[:, None]).astype(np.float64)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every job is as fast wherever it may run."""
+        return bool(np.all(self._value == 1.0))
+
+    @cached_property
+    def leaves(self) -> list[int]:
+        """The accounts with jobs that can run."""
+        return sorted(set(self._class_leaf))
+
+    @cached_property
+    def present(self) -> set[int]:
+        """The accounts with such jobs below them, and themselves."""
+        return set().union(*self._class_path) if self._class_path else set()
+
+    @cached_property
+    def entitled(self) -> Floats:
+        """(T, K) the private clusters."""
+        found = np.zeros((len(self.economy.accounts), self.economy.generations))
+
+        def hand_down(parent: int, amount: Floats) -> None:
+            children = [t for t in self.economy.children.get(parent, []) if t in self.present]
+            tickets = sum(self.economy.accounts[t].tickets for t in children)
+            for t in children:
+                found[t] = amount * self.economy.accounts[t].tickets / tickets
+                hand_down(t, found[t])
+
+        hand_down(NOWHERE, self.economy.capacity)
+        return found
+
+    def _limits(self, limit: Floats) -> tuple[list[Floats], list[float]]:
+        """Rows of `row @ x <= bound`: hardware `limit` (K,), demand, and the limits of accounts."""
+        rows, bounds = [*self._on, *self._of_class], [*limit.tolist(), *self._class_size]
+        for t, account in enumerate(self.economy.accounts):
+            if account.cap_total < INF:
+                rows.append(self._below[t])
+                bounds.append(account.cap_total)
+            for k, most in account.cap.items():
+                rows.append(self._below[t] * self._on[k])
+                bounds.append(most)
+        return rows, bounds
+
+    def _best(
+        self, gain: Floats, rows: list[Floats], bounds: list[float], most: Floats | None = None
+    ) -> Floats | None:
+        """The x >= 0, at most `most`, with the largest gain @ x; None where there is none."""
+        upper = np.full(len(gain), np.inf) if most is None else most
+        found = linprog(
+            -gain, A_ub=np.array(rows), b_ub=np.array(bounds), bounds=np.stack([upper * 0, upper], axis=1)
+            if most is not None else (0, None), method="highs",
+        )  # fmt: skip
+        return None if found.x is None else np.asarray(found.x, dtype=np.float64)
+
+    @cached_property
+    def guarantee(self) -> tuple[Floats, Floats, Floats]:
+        """(T,) each: progress of the private cluster in GPUs of full speed, and the fewest and most GPUs for it."""
+        count = len(self.economy.accounts)
+        progress, fewest, most = np.zeros(count), np.zeros(count), np.zeros(count)
+        for t in sorted(self.present):
+            rows, bounds = self._limits(self.entitled[t])
+            mine = self._below[t]
+            inside = np.where(mine > 0, np.inf, 0.0)
+            upper = np.minimum(inside, self.economy.capacity.sum())
+            best = self._best(self._value * mine, rows, bounds, upper)
+            assert best is not None  # noqa: S101 - nothing is a solution
+            progress[t] = self._value @ best
+            fewest[t] = most[t] = best.sum()
+            if not self.plain:
+                rows, bounds = [*rows, -self._value * mine], [*bounds, ROUNDING - progress[t]]
+                least, largest = (self._best(sign * mine, rows, bounds, upper) for sign in (-1.0, 1.0))
+                fewest[t] = fewest[t] if least is None else least.sum()
+                most[t] = most[t] if largest is None else largest.sum()
+        if not self.plain:  # what suits a whole team best may not suit each of its users
+            for t in range(count - 1, -1, -1):
+                children = [fewest[child] for child in self.economy.children.get(t, [])]
+                fewest[t] = min(fewest[t], sum(children)) if children else fewest[t]
+        return progress, fewest, most
+
+    def _floors(self) -> tuple[list[Floats], list[float]]:
+        """Rows that keep every leaf's progress, and every inner account's where all speeds are alike."""
+        progress = self.guarantee[0]
+        kept = sorted(self.present) if self.plain else self.leaves
+        rows = [-self._value * self._below[t] for t in kept]
+        return rows, [ROUNDING - progress[t] for t in kept]
+
+    def unfair(self, share: Floats) -> tuple[str | None, float]:
+        """Why `share` (T, K) is not max-min, and by how many GPUs it misses; None and 0 where it is."""
+        total = share.sum(axis=1)
+        rows, bounds = self._limits(self.economy.capacity)
+        floors, least = self._floors()
+        rows, bounds = rows + floors, bounds + least
+        if not self.present:
+            return None, 0.0
+        depth = [len(path) for path in self.economy.paths]
+        worst: tuple[str | None, float] = (None, 0.0)
+        for parent, group in sorted(self.economy.children.items()):
+            members = [t for t in group if t in self.present]
+            level = {t: total[t] / self.economy.accounts[t].tickets for t in members}
+            for t in members:
+                # Whoever has no more by tickets keeps what it has, and so do all of upper levels and other families.
+                keeps = [o for o in members if o == t or level[o] <= level[t] + ROUNDING]
+                keeps += [o for o in self.present if o not in members and depth[o] <= depth[t]]
+                wanted = [-self._below[o] for o in keeps]
+                held = [ROUNDING - total[o] for o in keeps]
+                if parent != NOWHERE:
+                    wanted, held = [*wanted, self._below[parent]], [*held, total[parent] + ROUNDING]
+                best = self._best(self._below[t], rows + wanted, bounds + held)
+                if best is None:
+                    return (
+                        f"nobody can have the shares {np.round(total, 3).tolist()} of account {t} and others",
+                        INF,
+                    )
+                gain = float(self._below[t] @ best - total[t])
+                if gain > max(TOLERANCE, worst[1]):
+                    worst = (
+                        f"account {t} has {total[t]:.3f} GPUs; {total[t] + gain:.3f} are possible without taking"
+                        " from any sibling that has less by its tickets",
+                        gain,
+                    )
+        return worst
+
+    @cached_property
+    def share(self) -> Floats:
+        """(T,) GPUs of each account, max-min by tickets: levels rise together until somebody's can rise no more."""
+        fixed = np.full(len(self.economy.accounts), np.nan)
+        rows, bounds = self._limits(self.economy.capacity)
+        floors, least = self._floors()
+        rows, bounds = rows + floors, bounds + least
+        for parent in [NOWHERE, *range(len(self.economy.accounts))]:
+            group = [t for t in self.economy.children.get(parent, []) if t in self.present]
+            if group:
+                self._fix(group, fixed, rows, bounds)
+        found: Floats = np.nan_to_num(fixed)
+        return found
+
+    def _fix(self, group: list[int], fixed: Floats, rows: list[Floats], bounds: list[float]) -> None:
+        """Write the totals of one family into `fixed`, whatever earlier families were given staying as it is."""
+        held = [t for t in range(len(fixed)) if np.isfinite(fixed[t])]
+        rows = rows + [-self._below[t] for t in held]
+        bounds = bounds + [ROUNDING - fixed[t] for t in held]
+        parent = self.economy.accounts[group[0]].parent
+        if parent != NOWHERE:
+            rows, bounds = [*rows, self._below[parent]], [*bounds, fixed[parent] + ROUNDING]
+        open_ = list(group)
+        while open_:
+            column = np.zeros(len(self._value) + 1)
+            column[-1] = 1.0
+            wide = [np.append(row, 0.0) for row in rows]
+            wide += [
+                np.append(-self._below[t], self.economy.accounts[t].tickets if t in open_ else 0.0)
+                for t in group
+            ]
+            limits = bounds + [0.0 if t in open_ else ROUNDING - fixed[t] for t in group]
+            best = self._best(column, wide, limits)
+            if best is None:
+                raise ArithmeticError("the linear program of shares has no solution")
+            level, stuck = best[-1], []
+            for t in open_:
+                have = [level * self.economy.accounts[o].tickets if o in open_ else fixed[o] for o in group]
+                floor = [ROUNDING - amount for amount in have]
+                most = self._best(self._below[t], rows + [-self._below[o] for o in group], bounds + floor)
+                top = level * self.economy.accounts[t].tickets
+                reach = top if most is None else max(float(self._below[t] @ most), top)
+                if reach - top <= 100 * ROUNDING:
+                    stuck.append(t)
+            for t in stuck or open_:
+                fixed[t] = level * self.economy.accounts[t].tickets
+            open_ = [t for t in open_ if not np.isfinite(fixed[t])]
+
+
+def all_fit(economy: Economy, active: Iterable[int], *, most: int = 20_000) -> bool | None:
+    """Whether an assignment exists in which all run; None where the search gave up after `most` steps.
+
+    Jobs that can never run do not count. Largest workers first; nodes of one generation with as much free are
+    alike, and what was found impossible once is not tried again.
+    """
+    jobs = [(j, economy.jobs[j]) for j in active if economy.able[j].any()]
+    for t, account in enumerate(economy.accounts):
+        below = sum(job.size for _, job in jobs if t in economy.paths[job.account])
+        if below > account.cap_total:
+            return False
+        if account.cap:
+            return None
+    if sum(job.size for _, job in jobs) > economy.capacity.sum():
+        return False
+    jobs.sort(key=lambda one: (-one[1].gpus, -one[1].workers, int(economy.able[one[0]].sum())))
+    failed: set[tuple[int, tuple[tuple[int, ...], ...]]] = set()
+    steps = 0
+
+    def place(at: int, free: tuple[tuple[int, ...], ...]) -> bool:
+        nonlocal steps
+        if at == len(jobs):
+            return True
+        if (at, free) in failed:
+            return False
+        steps += 1
+        if steps > most:
+            raise TimeoutError
+        j, job = jobs[at]
+        for k in np.flatnonzero(economy.able[j]).tolist():
+            for left in _ways(free[k], job.workers, job.gpus):
+                if place(at + 1, (*free[:k], left, *free[k + 1 :])):
+                    return True
+        failed.add((at, free))
+        return False
+
+    empty = tuple(
+        tuple(sorted(gpus for at, gpus in economy.nodes if at == k)) for k in range(economy.generations)
+    )
+    try:
+        return place(0, empty)
+    except (TimeoutError, RecursionError):
+        return None
+
+
+def _ways(free: tuple[int, ...], workers: int, gpus: int) -> Iterable[tuple[int, ...]]:
+    """What may be left of `free` when so many workers are placed on it, each different way once."""
+    if workers == 0:
+        yield free
+        return
+    found: set[tuple[int, ...]] = set()
+    # Node, workers still to place, and what is left of the nodes before.
+    stack: list[tuple[int, int, tuple[int, ...]]] = [(0, workers, ())]
+    while stack:
+        node, rest, left = stack.pop()
+        if rest == 0 or node == len(free):
+            if rest == 0:
+                whole = tuple(sorted((*left, *free[node:])))
+                if whole not in found:
+                    found.add(whole)
+                    yield whole
+            continue
+        most = min(rest, free[node] // gpus)
+        stack += [(node + 1, rest - here, (*left, free[node] - here * gpus)) for here in range(most + 1)]

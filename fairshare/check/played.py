@@ -1,0 +1,161 @@
+"""An economy with all that happened in it, and what an outside judge works out about each round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fairshare.check.economy import INF, Economy
+from fairshare.check.fluid import earned, fluid_lag
+from fairshare.check.oracle import Oracle
+from fairshare.check.play import Places, Policy, Round, play
+from fairshare.model import NOWHERE, Floats
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a policy made of an economy."""
+
+    economy: Economy
+    policy: Policy
+    seed: int
+    rounds: list[Round]
+
+    @classmethod
+    def of(cls, economy: Economy, policy: Policy, seed: int = 0) -> Played:
+        return cls(economy, policy, seed, play(economy, policy, seed=seed))
+
+    def without_trading(self) -> Played:
+        """The same economy under the same policy, with nobody trading."""
+        settings = replace(self.economy.settings, trading=False)
+        return Played.of(replace(self.economy, settings=settings), self.policy, self.seed)
+
+    @cached_property
+    def _oracles(self) -> dict[tuple[int, ...], Oracle]:
+        return {active: Oracle(self.economy, active) for active in {one.active for one in self.rounds}}
+
+    def oracle(self, one: Round) -> Oracle:
+        return self._oracles[one.active]
+
+    @cached_property
+    def phases(self) -> list[list[Round]]:
+        """Rounds in a row in which the same jobs were there."""
+        found: list[list[Round]] = []
+        for one in self.rounds:
+            if found and found[-1][0].active == one.active:
+                found[-1].append(one)
+            else:
+                found.append([one])
+        return found
+
+    @cached_property
+    def shares(self) -> list[Floats]:
+        """(T,) what leaves are due in each round by the oracle, in GPUs."""
+        found = []
+        for one in self.rounds:
+            share = np.zeros(len(self.economy.accounts))
+            leaves = self.oracle(one).leaves
+            share[leaves] = self.oracle(one).share[leaves]
+            found.append(share)
+        return found
+
+    @cached_property
+    def used(self) -> list[Floats]:
+        """(T,) the GPUs of each account, with all below it, in each round."""
+        return [used(self.economy, one.after) for one in self.rounds]
+
+    def received(self, number: int) -> Floats:
+        """(T,) the GPUs of leaves in a round."""
+        found = np.zeros(len(self.economy.accounts))
+        for j in self.rounds[number].after:
+            found[self.economy.jobs[j].account] += self.economy.jobs[j].size
+        return found
+
+    @cached_property
+    def lag(self) -> Floats:
+        """(R, T) GPU-quanta that leaves received beyond what they were due, up to each round."""
+        ahead, found = np.zeros(len(self.economy.accounts)), []
+        for one, share in zip(self.rounds, self.shares, strict=True):
+            received = self.received(one.number)
+            ahead = np.where(share > 0, ahead + received - earned(share, received), 0.0)
+            found.append(ahead)
+        return np.array(found)
+
+    @cached_property
+    def fluid(self) -> float:
+        """The most GPU-quanta by which anybody is off in the fluid stride, and at least the largest gang it runs."""
+        lag, largest = fluid_lag(self.economy, self.shares)
+        return max(float(np.abs(lag).max(initial=0.0)), float(largest))
+
+    @cached_property
+    def served(self) -> float:
+        """The part of all shares that was received by anybody; less than 1 where gangs leave gaps."""
+        due = sum(share.sum() for share in self.shares)
+        return min(sum(self.received(one.number).sum() for one in self.rounds) / due, 1.0) if due else 1.0
+
+    @cached_property
+    def credit(self) -> list[Floats]:
+        """(T,) the most GPU-quanta that an account can have saved up of its guarantee before each round.
+
+        Nothing of it is ever cut but by the memory, and absence ends it. A policy may forget more of it: whoever
+        has more than this and its guarantee is above its own by any account.
+        """
+        settings, credit, found = self.economy.settings, np.zeros(len(self.economy.accounts)), []
+        largest = max((job.size for job in self.economy.jobs), default=0)
+        for one, use in zip(self.rounds, self.used, strict=True):
+            found.append(credit)
+            most = self.oracle(one).guarantee[2]
+            cap = settings.memory / settings.quantum * most + 2 * largest
+            credit = np.where(most > 0, np.clip(credit + most - use, 0.0, cap), 0.0)
+        return found
+
+    def progress(self, since: int = 0) -> Floats:
+        """(T,) GPU-quanta of full speed that leaves received from round `since` on."""
+        found = np.zeros(len(self.economy.accounts))
+        for one in self.rounds[since:]:
+            for j, nodes in one.after.items():
+                speed = self.economy.speed[j, self.economy.nodes[nodes[0]][0]]
+                found[self.economy.jobs[j].account] += speed * self.economy.jobs[j].size
+        return found
+
+    def wants_more(self, one: int, other: int) -> bool:
+        """Whether the owner of two jobs of one account wants the first more: by priority, then by age."""
+        jobs = self.economy.jobs
+        return (-jobs[one].priority, one) < (-jobs[other].priority, other)
+
+
+def used(economy: Economy, places: Places) -> Floats:
+    """(T,) the GPUs of each account with all below it."""
+    found = np.zeros(len(economy.accounts))
+    for j in places:
+        found[economy.paths[economy.jobs[j].account]] += economy.jobs[j].size
+    return found
+
+
+def would_fit(economy: Economy, job: int, places: Places) -> bool:
+    """Whether the job finds room beside `places`, with nobody moved, and its account's limits allow it."""
+    free = [gpus for _, gpus in economy.nodes]
+    held = np.zeros((len(economy.accounts), economy.generations))
+    for j, nodes in places.items():
+        for node in nodes:
+            free[node] -= economy.jobs[j].gpus
+        held[economy.paths[economy.jobs[j].account], economy.nodes[nodes[0]][0]] += economy.jobs[j].size
+    wanted = economy.jobs[job]
+    for k in np.flatnonzero(economy.able[job]).tolist():
+        slots = sum(left // wanted.gpus for left, (at, _) in zip(free, economy.nodes, strict=True) if at == k)
+        allowed = all(
+            held[t].sum() + wanted.size <= economy.accounts[t].cap_total
+            and held[t, k] + wanted.size <= economy.accounts[t].cap.get(k, INF)
+            for t in economy.paths[wanted.account]
+        )
+        if allowed and slots >= wanted.workers:
+            return True
+    return False
+
+
+def siblings(economy: Economy, account: int) -> list[int]:
+    """The other accounts of its family."""
+    parent = economy.accounts[account].parent if account != NOWHERE else NOWHERE
+    return [t for t in economy.children[parent] if t != account]

@@ -1,0 +1,492 @@
+"""The promises, each a predicate over what was played, with the reading of it and the tolerance it allows.
+
+Where two promises seem to contradict each other, `reading` tells under which reading both hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2
+
+from fairshare.check.oracle import Oracle, all_fit
+from fairshare.check.play import Places, Round
+from fairshare.check.played import Played, siblings, would_fit
+from fairshare.model import Floats
+
+EPSILON = 1e-6  # GPUs
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one economy says about a promise."""
+
+    broken: str | None = None  # how, in a sentence; None: it held
+    figure: float | None = None  # the worst of what the promise measures
+
+
+UNTESTED = None  # the economy does not put the promise to the test
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Something that a policy promises."""
+
+    name: str
+    title: str
+    reading: str
+    measure: str  # what the figures count
+    judge: Callable[[Played], Verdict | None]
+
+
+def _verdict(broken: list[str], figure: float | None = None) -> Verdict:
+    return Verdict(broken[0] if broken else None, len(broken) if figure is None else figure)
+
+
+# ---- 1 and 14: who is within its guarantee comes before all surplus
+
+
+def _surplus(played: Played, one: Round, account: int) -> list[Places]:
+    """What of an account's gangs is above its guarantee and savings, in each order in which one may count them."""
+    economy = played.economy
+    allowed = played.oracle(one).guarantee[2][account] + played.credit[one.number][account] + EPSILON
+    own = [j for j in one.after if account in economy.paths[economy.jobs[j].account]]
+    pinned = {j for j in own if one.resident.get(j, np.inf) < economy.settings.residence}
+    keys: list[Callable[[int], tuple[float, ...]]] = [
+        lambda j: (economy.jobs[j].priority, -j),
+        lambda j: (economy.jobs[j].size, -j),
+        lambda j: (-economy.jobs[j].size, -j),
+        lambda j: (j in one.before, -j),
+        lambda j: (j not in one.before, -j),
+    ]
+    found = []
+    for key in keys:
+        rest = sum(economy.jobs[j].size for j in own)
+        above: Places = {}
+        for j in sorted(own, key=key):
+            if rest <= allowed:
+                break
+            rest -= economy.jobs[j].size
+            if j not in pinned:
+                above[j] = one.after[j]
+        found.append(above)
+    return found
+
+
+def _kept_out(played: Played, one: Round, job: int) -> str | None:
+    """Who above its guarantee has the GPUs that a waiting job of an account within its guarantee needs."""
+    economy, size = played.economy, played.economy.jobs[job].size
+    fewest, use = played.oracle(one).guarantee[1], played.used[one.number]
+    ways: list[Places] = [{}] * 5
+    above = []
+    for account in economy.paths[economy.jobs[job].account]:
+        if use[account] + size > fewest[account] + EPSILON:
+            break
+        for other in siblings(economy, account):
+            surplus = _surplus(played, one, other)
+            if any(surplus):
+                above.append(other)
+            ways = [have | more for have, more in zip(ways, surplus, strict=True)]
+    if not above or not all(ways):
+        return None
+    left = [{j: nodes for j, nodes in one.after.items() if j not in way} for way in ways]
+    if not all(would_fit(economy, job, rest) for rest in left):
+        return None
+    leaf = economy.jobs[job].account
+    told = ", ".join(
+        f"account {t} has {use[t]:g} GPUs, its guarantee is {played.oracle(one).guarantee[2][t]:.2f} and it can have"
+        f" saved {played.credit[one.number][t]:.2f} GPU-quanta"
+        for t in above
+    )
+    return f"account {leaf} has {use[leaf]:g} of {fewest[leaf]:.2f} guaranteed GPUs, but {told}"
+
+
+def _is_next(played: Played, one: Round, job: int) -> bool:
+    """Whether its account wants no other waiting job more."""
+    leaf = played.economy.jobs[job].account
+    return not any(
+        played.economy.jobs[j].account == leaf and played.economy.able[j].any() and played.wants_more(j, job)
+        for j in one.waiting
+    )
+
+
+def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
+    if played.economy.settings.trading:
+        return UNTESTED
+    broken = []
+    for one in played.rounds:
+        for job in one.waiting:
+            if (job in one.before) == ran and played.economy.able[job].any() and _is_next(played, one, job):
+                why = _kept_out(played, one, job)
+                if why:
+                    broken.append(f"round {one.number}: job {job} {'is stopped' if ran else 'waits'}: {why}")
+    return _verdict(broken)
+
+
+# ---- 2: an account's own order
+
+
+def _own_order(played: Played) -> Verdict | None:
+    economy, broken = played.economy, []
+    for one in played.rounds:
+        for job in one.stopped:
+            leaf = economy.jobs[job].account
+            instead = [
+                j for j in one.started if economy.jobs[j].account == leaf and played.wants_more(job, j)
+            ]
+            rest = {j: nodes for j, nodes in one.after.items() if j not in instead}
+            if instead and would_fit(economy, job, rest):
+                broken.append(f"round {one.number}: job {job} is stopped and {instead} start in its place")
+    return _verdict(broken)
+
+
+# ---- 3: demand that fits
+
+
+def _stays(played: Played) -> Verdict | None:
+    economy = played.economy
+    if economy.settings.trading:
+        return UNTESTED
+    grace = int(np.ceil(economy.settings.residence / economy.settings.quantum))
+    broken, judged, moves = [], False, 0
+    for phase in played.phases:
+        if len(phase) < grace + 2 or all_fit(economy, phase[0].active) is not True:
+            continue
+        judged = True
+        for i, one in enumerate(phase[grace:]):
+            waits = [j for j in one.waiting if economy.able[j].any()]
+            if waits:
+                broken.append(f"round {one.number}: jobs {waits} wait though all fit")
+            if i:
+                moved = one.moved if played.oracle(one).plain else []
+                moves += len(moved) + len(one.stopped)
+                if moved or one.stopped:
+                    broken.append(
+                        f"round {one.number}: {moved} move and {one.stopped} stop though nothing changed"
+                    )
+    return _verdict(broken, float(moves)) if judged else UNTESTED
+
+
+# ---- 4: progress of the private cluster
+
+
+def _not_locked_out(played: Played) -> Verdict | None:
+    economy = played.economy
+    if not economy.is_still or economy.settings.trading or economy.settings.draw == "lottery":
+        return UNTESTED
+    if economy.settings.residence or len(played.rounds) < 40 or not played.oracle(played.rounds[0]).leaves:
+        return UNTESTED
+    oracle = played.oracle(played.rounds[0])
+    due = oracle.guarantee[0] * len(played.rounds) * played.served
+    got = played.progress()
+    broken, worst = [], 1.0
+    for t in oracle.leaves:
+        if due[t] > EPSILON:
+            # A debt of two of the largest gangs is a matter of turns.
+            worst = min(worst, (got[t] + 2 * played.fluid) / due[t])
+            if got[t] < 0.95 * due[t] - 2 * played.fluid:
+                broken.append(
+                    f"account {t} made the progress of {got[t]:.1f} GPU-quanta of full speed in {len(played.rounds)}"
+                    f" rounds; its private cluster would have made {due[t]:.1f}"
+                )
+    return _verdict(broken, worst)
+
+
+# ---- 5: shares
+
+
+def _max_min(played: Played) -> Verdict | None:
+    if played.economy.settings.trading:
+        return UNTESTED
+    broken, worst, judged = [], 0.0, False
+    for phase in played.phases[:3]:
+        oracle = played.oracle(phase[0])
+        if not oracle.plain and any(account.parent >= 0 for account in played.economy.accounts):
+            continue
+        judged = True
+        why, gain = oracle.unfair(phase[0].share)
+        worst = max(worst, gain)
+        if why:
+            broken.append(
+                f"round {phase[0].number}: {why}; shares are {np.round(phase[0].share, 3).tolist()}"
+            )
+    return _verdict(broken, worst) if judged else UNTESTED
+
+
+# ---- 6 and 7: bounded lag, with and without a minimum hold
+
+
+def _saturated(oracle: Oracle) -> bool:
+    """Whether nobody has a surplus: all wanted more than their private clusters, so that shares are guarantees."""
+    progress = oracle.guarantee[0]
+    return oracle.plain and all(
+        abs(progress[t] - oracle.entitled[t].sum()) < EPSILON * 100 for t in oracle.leaves
+    )
+
+
+def _bounded_lag(played: Played) -> Verdict | None:
+    settings = played.economy.settings
+    if settings.trading or settings.draw == "lottery" or settings.residence or len(played.rounds) < 40:
+        return UNTESTED
+    if not all(_saturated(played.oracle(one)) for one in played.rounds if played.oracle(one).leaves):
+        return UNTESTED
+    return _lag(played, 1.25 * played.fluid + 1.0, np.abs(played.lag))
+
+
+def _held_lag(played: Played) -> Verdict | None:
+    settings = played.economy.settings
+    if settings.trading or settings.draw == "lottery" or not settings.residence or len(played.rounds) < 40:
+        return UNTESTED
+    if not all(_saturated(played.oracle(one)) for one in played.rounds if played.oracle(one).leaves):
+        return UNTESTED
+    # While others hold, an account goes on earning what it may not use yet.
+    most = max(float(share.max(initial=0.0)) for share in played.shares)
+    bound = 1.25 * played.fluid + 1.0 + most * np.ceil(settings.residence / settings.quantum)
+    return _lag(played, bound, np.maximum(-played.lag, 0.0))
+
+
+def _lag(played: Played, bound: float, off: Floats) -> Verdict:
+    worst = float(off.max(initial=0.0))
+    if worst <= bound:
+        return Verdict(None, worst / played.fluid if played.fluid else 0.0)
+    number, account = np.unravel_index(int(off.argmax()), off.shape)
+    return Verdict(
+        f"round {number}: account {account} is off its due by {played.lag[number, account]:.1f} GPU-quanta; a fluid"
+        f" stride needs {played.fluid:.1f}, the bound is {bound:.1f}",
+        worst / played.fluid,
+    )
+
+
+# ---- 8: no GPU idles in vain
+
+
+def _busy(played: Played) -> Verdict | None:
+    economy, broken = played.economy, []
+    idle, total = 0.0, economy.capacity.sum()
+    for one in played.rounds:
+        free = total - sum(economy.jobs[j].size for j in one.after)
+        waits = [j for j in one.waiting if economy.able[j].any()]
+        if not free or not waits:
+            continue
+        idle += free
+        for job in waits:
+            if economy.jobs[job].size <= free and would_fit(economy, job, one.after):
+                broken.append(f"round {one.number}: job {job} waits beside free GPUs that hold it")
+                break
+    return _verdict(broken, float(idle / total / len(played.rounds)))
+
+
+def _well_packed(played: Played) -> Verdict | None:
+    """One account that begins another of its own next jobs would have filled a node."""
+    economy, broken = played.economy, []
+    if economy.settings.draw == "lottery":
+        return UNTESTED
+    for one in played.rounds:
+        free = [gpus for _, gpus in economy.nodes]
+        for j, nodes in one.after.items():
+            for node in nodes:
+                free[node] -= economy.jobs[j].gpus
+        for job in one.started:
+            mine = economy.jobs[job]
+            gap = free[one.after[job][0]] if mine.workers == 1 else 0
+            for other in one.waiting if gap else ():
+                its = economy.jobs[other]
+                alike = (its.account, its.priority, its.workers) == (mine.account, mine.priority, 1)
+                if alike and other not in one.before and its.gpus == mine.gpus + gap:
+                    rest = {j: nodes for j, nodes in one.after.items() if j != job}
+                    if would_fit(economy, other, rest):
+                        broken.append(
+                            f"round {one.number}: job {job} starts on node {one.after[job][0]} and leaves {gap} GPUs"
+                            f" idle, which job {other} of the same account would fill"
+                        )
+                        break
+    return _verdict(broken)
+
+
+# ---- 9: the first of an account's own jobs gets its turn
+
+
+def _first_gets_turns(played: Played) -> Verdict | None:
+    economy = played.economy
+    if not economy.is_still or economy.settings.trading or economy.settings.residence:
+        return UNTESTED
+    oracle = played.oracle(played.rounds[0])
+    broken, worst, judged = [], 1.0, False
+    for t in oracle.leaves:
+        own = [j for j in oracle.active if economy.jobs[j].account == t]
+        first = min(own, key=lambda j: (-economy.jobs[j].priority, j))
+        size, guaranteed = economy.jobs[first].size, oracle.guarantee[1][t]
+        ideal = len(played.rounds) * played.served * min(1.0, guaranteed / size)
+        if ideal < 5:
+            continue
+        judged = True
+        turns = sum(first in one.after for one in played.rounds)
+        worst = min(worst, turns / ideal)
+        if turns < 0.75 * ideal - 3:
+            broken.append(
+                f"job {first}, the first of account {t}, ran in {turns} of {len(played.rounds)} rounds; its {size} GPUs"
+                f" of a guarantee of {guaranteed:.2f} are worth {ideal:.1f}"
+            )
+    return _verdict(broken, worst) if judged else UNTESTED
+
+
+# ---- 10: trades
+
+
+def _trades_pay(played: Played) -> Verdict | None:
+    economy = played.economy
+    if not economy.settings.trading or not economy.is_still or len(played.rounds) < 60:
+        return UNTESTED
+    without = played.without_trading().progress(since=10)
+    traded = played.progress(since=10)
+    largest = max(job.size for job in economy.jobs)
+    broken, worst = [], 1.0
+    for t in played.oracle(played.rounds[0]).leaves:
+        ratio = (traded[t] + 2 * largest) / without[t] if without[t] else 1.0
+        worst = min(worst, ratio)
+        if ratio < 0.98:
+            broken.append(
+                f"account {t} makes the progress of {traded[t]:.1f} GPU-quanta of full speed with trading, and of"
+                f" {without[t]:.1f} without"
+            )
+    return _verdict(broken, worst)
+
+
+# ---- 15: lotteries
+
+
+def _fair_chances(played: Played) -> Verdict | None:
+    economy = played.economy
+    if economy.settings.draw != "lottery" or economy.nodes != ((0, 1),):
+        return UNTESTED
+    oracle = played.oracle(played.rounds[0])
+    leaves, draws = oracle.leaves, 400
+    if len(leaves) < 2 or not economy.is_still:
+        return UNTESTED
+    snapshot = economy.snapshot(economy.active(0), {}, {}, {})
+    wins = np.zeros(len(economy.accounts))
+    for seed in range(draws):
+        decision = played.policy.decide(snapshot, None, 1000 * played.seed + seed)
+        wins[snapshot.jobs.account[decision.run]] += 1
+        if seed < 3:
+            again = played.policy.decide(snapshot, None, 1000 * played.seed + seed)
+            if again.run.tolist() != decision.run.tolist():
+                return Verdict(
+                    f"seed {seed} draws {decision.run.tolist()} once and {again.run.tolist()} again"
+                )
+    expected = draws * oracle.entitled[leaves, 0]
+    distance = float(((wins[leaves] - expected) ** 2 / expected).sum())
+    chance = float(chi2.sf(distance, len(leaves) - 1))
+    if chance < 1e-6:  # one in a million among all economies that are judged
+        return Verdict(
+            f"wins {wins[leaves].tolist()} where {expected.tolist()} were due: chance {chance:.1e}", chance
+        )
+    return Verdict(None, chance)
+
+
+PROMISES = (
+    Promise(
+        "1",
+        "Nobody within its guarantee is stopped for surplus",
+        "Guarantee: the best use of the private cluster. Above its own is who has more than guarantee and all that it"
+        " can have saved up, whichever of its gangs one counts first. What an account saves for its next gang is not at"
+        " the same time for those behind it (9).",
+        "stops",
+        lambda played: _within_guarantee(played, ran=True),
+    ),
+    Promise(
+        "2",
+        "No job is stopped for one that its account wants less",
+        "Stopped for: it would fit, within all limits, if those of its account that started in that round and are"
+        " wanted less had not. A smaller one that fills what another account's turn leaves is no such case.",
+        "stops",
+        _own_order,
+    ),
+    Promise(
+        "3",
+        "Demand that fits runs, and stays",
+        "After one round and the minimum hold of what ran before all run. Where all jobs are as fast wherever they may"
+        " run, nothing moves or stops; where some are faster, turns on the fast generation may move them (4), but"
+        " nobody stops.",
+        "moves",
+        _stays,
+    ),
+    Promise(
+        "4",
+        "Nobody is locked out of a generation",
+        "Each leaf makes 95 % of its private cluster's progress by its own speeds, less two gangs that turns may cost,"
+        " in proportion to what whole gangs let anybody have.",
+        "part of private progress",
+        _not_locked_out,
+    ),
+    Promise(
+        "5",
+        "Shares are max-min over what each can use",
+        "No account can have more without taking from one of its family that has no more by tickets, guarantees kept;"
+        " to 1e-4 GPUs. Trees of jobs with own speeds are not judged: what suits a team best may not suit its users.",
+        "GPUs missed",
+        _max_min,
+    ),
+    Promise(
+        "6",
+        "Lag is bounded",
+        "Where all want more than their private clusters: received minus due within 1.25 of the fluid stride's, or of"
+        " the largest gang, and one GPU-quantum. Elsewhere surplus is lent and never a debt (1).",
+        "of fluid lag",
+        _bounded_lag,
+    ),
+    Promise(
+        "7",
+        "A minimum hold starves nobody",
+        "As 6 for who waits, and as many quanta of the largest share as a hold lasts.",
+        "of fluid lag",
+        _held_lag,
+    ),
+    Promise(
+        "8a",
+        "No GPU idles while a waiting job that may use it fits",
+        "As nobody is moved, and within limits.",
+        "idle part",
+        _busy,
+    ),
+    Promise(
+        "8b",
+        "Own next jobs fill nodes",
+        "Of the jobs of one account and priority that may start, none starts that leaves GPUs of a node idle which"
+        " another would fill exactly. Who runs is not stopped for that (2).",
+        "gaps",
+        _well_packed,
+    ),
+    Promise(
+        "9",
+        "The job that its account wants most gets its turn",
+        "At least three quarters of the rounds that the guarantee is worth, less three, in proportion to what whole"
+        " gangs let anybody have.",
+        "part of its turns",
+        _first_gets_turns,
+    ),
+    Promise(
+        "10",
+        "Trades pay in progress",
+        "Played with and without trading: nobody makes less than 98 %, less two gangs.",
+        "of progress without",
+        _trades_pay,
+    ),
+    Promise(
+        "14",
+        "Debts are paid at once",
+        "Who waits for its next gang within its guarantee gets it in the very round, unless somebody above its own is"
+        " within the minimum hold.",
+        "waits",
+        lambda played: _within_guarantee(played, ran=False),
+    ),
+    Promise(
+        "15",
+        "A lottery's chances follow tickets, and a seed draws the same again",
+        "Chi-square over 400 draws of one GPU; less likely than one in a million is broken.",
+        "chance",
+        _fair_chances,
+    ),
+)

@@ -1,0 +1,99 @@
+"""Economies in which version 1 of gandiva_fair breaks a promise: what every later version has to hold."""
+
+from __future__ import annotations
+
+from fairshare.check.economy import Account, Economy, Job, economy
+
+A, J, S = Account, Job, economy
+FAST = {0: 1.0, 1: 4.0}
+
+# The name of each case begins with the promise that version 1 breaks in it.
+CASES: dict[str, Economy] = {
+    "1 two teams, one with two gangs of a node": S(
+        [(0, 4)] * 2, [A(), A()], [J(0, gpus=4), J(0, gpus=4), J(1)], trading=False, rounds=100
+    ),
+    "1 two teams on eight nodes": S(
+        [(0, 8)] * 8, [A(), A()], [*[J(0, gpus=8)] * 9, J(1)], trading=False, rounds=60
+    ),
+    "1 in a tree": S(
+        [(0, 4)] * 2,
+        [A(), A(), A(parent=0), A(parent=0), A(parent=1)],
+        [J(2, gpus=4), J(3, gpus=4), J(4)],
+        trading=False,
+        rounds=60,
+    ),
+    "2 a limit of one GPU over two generations": S(
+        [(0, 1), (1, 1)],
+        [A(cap_total=1), A()],
+        [J(0, priority=10), J(0), J(1), J(1)],
+        trading=False,
+        rounds=60,
+    ),
+    "3 three gangs on two generations": S(
+        [(0, 8), (1, 8)], [A(), A(), A()], [J(0, gpus=4), J(1, gpus=4), J(2, gpus=4)], trading=False, rounds=60
+    ),
+    "4 the fast generation, hundred tickets to one": S(
+        [(0, 8), (1, 8)],
+        [A(100), A(1)],
+        [J(0, gpus=8, rate=FAST), J(1, gpus=8, accepts=(1,), rate={1: 1.0})],
+        trading=False,
+        rounds=200,
+    ),
+    "5 one job that may go anywhere, one that may not": S(
+        [(0, 1), (1, 1)], [A(), A()], [J(0), J(1, accepts=(1,))], trading=False, rounds=4
+    ),
+    "5 nine GPUs and one": S(
+        [(0, 9), (1, 1)], [A(), A()], [J(0, workers=10), *[J(0)] * 10, J(1, accepts=(1,))], trading=False, rounds=4
+    ),
+    "4 own jobs of different speed": S(
+        [(0, 4), (1, 4)],
+        [A()],
+        [*[J(0, rate={0: 1.0, 1: 1.0})] * 4, *[J(0, rate={0: 1.0, 1: 9.0})] * 4],
+        trading=False,
+        rounds=60,
+    ),
+    "6 an account with few tickets comes late": S(
+        [(0, 8), (1, 8)],
+        [A(8), A(1)],
+        [*[J(0)] * 16, *[J(1, gpus=2, comes=29)] * 2],
+        trading=False,
+        rounds=60,
+    ),
+    "6 odd gangs": S(
+        [(0, 8), (0, 8), (1, 8)],
+        [A(), A()],
+        [*[J(0)] * 2, *[J(0, workers=5)] * 2, J(1, gpus=5), J(1, gpus=4), J(1, gpus=5)],
+        trading=False,
+        rounds=40,
+    ),
+    "7 a gang of the whole cluster and a minimum hold": S(
+        [(0, 8)] * 8,
+        [A() for _ in range(8)],
+        [*[J(t) for t in range(7) for _ in range(64)], J(7, workers=8, gpus=8)],
+        trading=False,
+        residence=120.0,
+        rounds=120,
+    ),
+    "8b threes and fives on a node of eight": S(
+        [(0, 8)], [A(), A()], [*[J(0, gpus=3), J(0, gpus=5)] * 2, *[J(1, gpus=3), J(1, gpus=5)] * 2],
+        trading=False,
+        rounds=60,
+    ),
+    "10 teams whose own jobs differ in speed": S(
+        [(0, 4), (1, 4)],
+        [A(trades=True), A(trades=True)],
+        [
+            *[J(0, rate={0: 1.0, 1: 1.0})] * 4,
+            *[J(0, rate={0: 1.0, 1: 9.0})] * 4,
+            *[J(1, rate={0: 1.0, 1: 2.0})] * 8,
+        ],
+        rounds=100,
+    ),
+    "14 two gangs of five beside two of four": S(
+        [(0, 8), (1, 4), (2, 8)],
+        [A(), A()],
+        [*[J(0, workers=5)] * 2, *[J(1, workers=2, gpus=2)] * 2],
+        trading=False,
+        rounds=1,
+    ),
+}  # fmt: skip

@@ -1,0 +1,40 @@
+"""The default policy holds what it promises, and the judge sees where version 1 does not.
+
+Everything here asks `fairshare.check.policies` for the default policy and for what that promises: another
+default is judged by all its promises without a change here. `make soak` goes through many more economies.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fairshare.check.generate import random_economy
+from fairshare.check.judge import breach, smallest
+from fairshare.check.play import GANDIVA_FAIR_1
+from fairshare.check.policies import DEFAULT, promised
+from fairshare.check.promises import PROMISES
+from tests.fairshare.promises.cases import CASES
+
+SEED = int(os.environ.get("PROMISES_SEED", "1"))
+ECONOMIES = int(os.environ.get("PROMISES_ECONOMIES", "60"))
+
+
+@pytest.mark.parametrize("number", range(ECONOMIES))
+def test_a_random_economy_breaks_no_promise_of_the_default_policy(number):
+    found = breach(random_economy(SEED, number), DEFAULT, promised(DEFAULT), seed=number)
+    assert found is None, str(smallest(found, DEFAULT, seed=number))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_known_case_breaks_no_promise_of_the_default_policy(name):
+    found = breach(CASES[name], DEFAULT, promised(DEFAULT))
+    assert found is None, str(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_version_1_is_seen_to_break_the_promise_that_a_case_is_about(name):
+    about = name.split()[0]
+    found = breach(CASES[name], GANDIVA_FAIR_1, [promise for promise in PROMISES if promise.name == about])
+    assert found is not None
