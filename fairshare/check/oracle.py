@@ -214,11 +214,14 @@ class Oracle:
             open_ = [t for t in open_ if not np.isfinite(fixed[t])]
 
 
-def all_fit(economy: Economy, active: Iterable[int], *, most: int = 20_000) -> bool | None:
+def all_fit(
+    economy: Economy, active: Iterable[int], *, least: Floats | None = None, most: int = 20_000
+) -> bool | None:
     """Whether an assignment exists in which all run; None where the search gave up after `most` steps.
 
-    Jobs that can never run do not count. Largest workers first; nodes of one generation with as much free are
-    alike, and what was found impossible once is not tried again.
+    With `least` (T,) every leaf has to make that progress in it, in GPUs of full speed. Jobs that can never run do
+    not count. Largest workers first; nodes of one generation with as much free are alike, and what was found
+    impossible once is not tried again.
     """
     jobs = [(j, economy.jobs[j]) for j in active if economy.able[j].any()]
     for t, account in enumerate(economy.accounts):
@@ -231,22 +234,25 @@ def all_fit(economy: Economy, active: Iterable[int], *, most: int = 20_000) -> b
         return False
     jobs.sort(key=lambda one: (-one[1].gpus, -one[1].workers, int(economy.able[one[0]].sum())))
     failed: set[tuple[int, tuple[tuple[int, ...], ...]]] = set()
-    steps = 0
+    steps, progress = 0, np.zeros(len(economy.accounts))
 
     def place(at: int, free: tuple[tuple[int, ...], ...]) -> bool:
         nonlocal steps
         if at == len(jobs):
-            return True
-        if (at, free) in failed:
+            return least is None or bool(np.all(progress >= least - TOLERANCE))
+        if least is None and (at, free) in failed:
             return False
         steps += 1
         if steps > most:
             raise TimeoutError
         j, job = jobs[at]
-        for k in np.flatnonzero(economy.able[j]).tolist():
+        for k in sorted(np.flatnonzero(economy.able[j]).tolist(), key=lambda k: -economy.speed[j, k]):
+            gain = economy.speed[j, k] * job.size
+            progress[job.account] += gain
             for left in _ways(free[k], job.workers, job.gpus):
                 if place(at + 1, (*free[:k], left, *free[k + 1 :])):
                     return True
+            progress[job.account] -= gain
         failed.add((at, free))
         return False
 

@@ -103,7 +103,10 @@ def play(economy: Economy, policy: Policy, *, seed: int = 0) -> list[Round]:
         active = economy.active(number)
         before = {j: running[j] for j in active if j in running}
         snapshot = economy.snapshot(active, before, last, resident)
-        decision = policy.decide(snapshot, state, seed + number)
+        try:
+            decision = policy.decide(snapshot, state, seed + number)
+        except Exception as error:
+            raise Invalid(number, f"the policy fails with {error!r}") from error
         after: Places = {}
         for p, job in enumerate(decision.run.tolist()):
             nodes = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]

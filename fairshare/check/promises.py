@@ -152,7 +152,10 @@ def _stays(played: Played) -> Verdict | None:
     grace = int(np.ceil(economy.settings.residence / economy.settings.quantum))
     broken, judged, moves = [], False, 0
     for phase in played.phases:
-        if len(phase) < grace + 2 or all_fit(economy, phase[0].active) is not True:
+        oracle = played.oracle(phase[0])
+        is_leaf = np.isin(np.arange(len(economy.accounts)), oracle.leaves)
+        least = None if oracle.plain else np.where(is_leaf, oracle.guarantee[0], 0.0)
+        if len(phase) < grace + 2 or all_fit(economy, phase[0].active, least=least) is not True:
             continue
         judged = True
         for i, one in enumerate(phase[grace:]):
@@ -278,6 +281,14 @@ def _busy(played: Played) -> Verdict | None:
     return _verdict(broken, float(idle / total / len(played.rounds)))
 
 
+def _equal_claim(played: Played, one: Round, leaf: int, more: int) -> bool:
+    """Whether what a leaf has is within its guarantee with `more` GPUs too, or above it in any case."""
+    oracle, use = played.oracle(one), played.used[one.number]
+    path = played.economy.paths[leaf]
+    within = all(use[t] + more <= oracle.guarantee[1][t] + EPSILON for t in path)
+    return within or any(use[t] > oracle.guarantee[2][t] + played.credit[one.number][t] for t in path)
+
+
 def _well_packed(played: Played) -> Verdict | None:
     """One account that begins another of its own next jobs would have filled a node."""
     economy, broken = played.economy, []
@@ -294,7 +305,8 @@ def _well_packed(played: Played) -> Verdict | None:
             for other in one.waiting if gap else ():
                 its = economy.jobs[other]
                 alike = (its.account, its.priority, its.workers) == (mine.account, mine.priority, 1)
-                if alike and other not in one.before and its.gpus == mine.gpus + gap:
+                fills = alike and other not in one.before and its.gpus == mine.gpus + gap
+                if fills and _equal_claim(played, one, mine.account, gap):
                     rest = {j: nodes for j, nodes in one.after.items() if j != job}
                     if would_fit(economy, other, rest):
                         broken.append(
@@ -407,9 +419,9 @@ PROMISES = (
     Promise(
         "3",
         "Demand that fits runs, and stays",
-        "After one round and the minimum hold of what ran before all run. Where all jobs are as fast wherever they may"
-        " run, nothing moves or stops; where some are faster, turns on the fast generation may move them (4), but"
-        " nobody stops.",
+        "Fits: an assignment exists in which all run, and every account makes the progress of its private cluster (4)."
+        " After one round and the minimum hold of what ran before all run, and nothing stops. Nothing moves either"
+        " where all jobs are as fast wherever they may run.",
         "moves",
         _stays,
     ),
@@ -455,7 +467,8 @@ PROMISES = (
         "8b",
         "Own next jobs fill nodes",
         "Of the jobs of one account and priority that may start, none starts that leaves GPUs of a node idle which"
-        " another would fill exactly. Who runs is not stopped for that (2).",
+        " another would fill exactly, where both are within the guarantee or both are surplus. Who runs is not stopped"
+        " for that (2).",
         "gaps",
         _well_packed,
     ),

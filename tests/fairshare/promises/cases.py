@@ -75,9 +75,7 @@ CASES: dict[str, Economy] = {
         rounds=120,
     ),
     "8b threes and fives on a node of eight": S(
-        [(0, 8)], [A(), A()], [*[J(0, gpus=3), J(0, gpus=5)] * 2, *[J(1, gpus=3), J(1, gpus=5)] * 2],
-        trading=False,
-        rounds=60,
+        [(0, 8)], [A()], [*[J(0, gpus=3)] * 2, *[J(0, gpus=5)] * 2], trading=False, rounds=20
     ),
     "10 teams whose own jobs differ in speed": S(
         [(0, 4), (1, 4)],
