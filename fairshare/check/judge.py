@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fairshare.check.economy import Economy
 from fairshare.check.generate import random_economy
-from fairshare.check.play import Invalid, Policy
+from fairshare.check.play import Invalid, Judged
 from fairshare.check.played import Played
 from fairshare.check.promises import PROMISES, Promise, Verdict
 from fairshare.check.shrink import shrink
@@ -52,7 +52,7 @@ class Tally:
 
 
 def judge(
-    economy: Economy, policy: Policy, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
+    economy: Economy, policy: Judged, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Iterator[tuple[Promise, Verdict]]:
     """What the economy says about each of the promises that it puts to the test. Raises Invalid."""
     played = Played.of(economy, policy, seed)
@@ -63,7 +63,7 @@ def judge(
 
 
 def breach(
-    economy: Economy, policy: Policy, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
+    economy: Economy, policy: Judged, promises: Sequence[Promise] = PROMISES, *, seed: int = 0
 ) -> Breach | None:
     """The first promise that the economy breaks."""
     try:
@@ -75,7 +75,7 @@ def breach(
     return None
 
 
-def smallest(found: Breach, policy: Policy, *, seed: int = 0) -> Breach:
+def smallest(found: Breach, policy: Judged, *, seed: int = 0) -> Breach:
     """A breach of the same promise in a small economy."""
     promises = [promise for promise in PROMISES if promise.name == found.name]
 
@@ -88,7 +88,7 @@ def smallest(found: Breach, policy: Policy, *, seed: int = 0) -> Breach:
 
 
 def judged(
-    policy: Policy, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
+    policy: Judged, seed: int, economies: int, promises: Sequence[Promise] = PROMISES
 ) -> tuple[list[Tally], Iterator[Breach]]:
     """Tallies of the promises, which fill while one goes through the breaches of so many random economies."""
     tallies = {promise.name: Tally(promise) for promise in promises}

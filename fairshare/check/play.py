@@ -3,50 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from fairshare.balance import settle
 from fairshare.check.economy import Economy
-from fairshare.forecast import received_gpus
-from fairshare.model import Decision, Floats, Snapshot
-from fairshare.policy import decide
+from fairshare.driver import Situation
+from fairshare.model import Floats, Settings
+from fairshare.policies.base import Policy
 
 Places = dict[int, tuple[int, ...]]  # the node of each worker of the jobs that run
 
 
 @dataclass(frozen=True)
-class Policy:
-    """A policy as the judge drives it. The state is whatever it likes; None before the first round."""
+class Judged:
+    """A policy as the judge plays it: by name, and made anew for the settings of each economy."""
 
     name: str
-    decide: Callable[[Snapshot, Any, int], Decision]
-    # From the state, what was seen, what was decided and carried out, and how many seconds that lasted.
-    observe: Callable[[Any, Snapshot, Decision, float], Any]
-
-
-def _with_owed(snapshot: Snapshot, owed: Floats | None) -> Snapshot:
-    if owed is None:
-        return snapshot
-    return replace(snapshot, accounts=replace(snapshot.accounts, owed=owed))
-
-
-def _decide_1(snapshot: Snapshot, owed: Floats | None, seed: int) -> Decision:
-    return decide(_with_owed(snapshot, owed), seed, explained=False)
-
-
-def _observe_1(owed: Floats | None, snapshot: Snapshot, decision: Decision, lasted: float) -> Floats:
-    active = np.zeros(len(snapshot.accounts.parent), dtype=bool)
-    active[snapshot.jobs.account] = True
-    before = snapshot.accounts.owed if owed is None else owed
-    received = received_gpus(snapshot, decision, shared=True) * lasted
-    return settle(before, decision.share, received, lasted, snapshot.settings.memory, active)
-
-
-GANDIVA_FAIR_1 = Policy("gandiva_fair 1", _decide_1, _observe_1)
+    make: Callable[[Settings], Policy]
 
 
 @dataclass(frozen=True)
@@ -92,34 +67,35 @@ class Invalid(Exception):
         return f"round {self.number}: {self.why}"
 
 
-def play(economy: Economy, policy: Policy, *, seed: int = 0) -> list[Round]:
-    """All rounds of an economy. Raises Invalid where a decision breaks capacity, gangs or limits."""
-    state: Any = None
+def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
+    """All rounds of an economy. Raises Invalid where the policy fails, or decides what cannot be carried out."""
+    policy = judged.make(economy.settings)
+    now: Situation | None = None
     running: Places = {}
     last: Places = {}
     resident: dict[int, float] = {}
-    rounds, quantum = [], economy.settings.quantum
+    rounds = []
     for number in range(economy.rounds):
         active = economy.active(number)
         before = {j: running[j] for j in active if j in running}
-        snapshot = economy.snapshot(active, before, last, resident)
+        view = economy.snapshot(active, before, last, resident)
         try:
-            decision = policy.decide(snapshot, state, seed + number)
+            now = Situation.first(policy, view) if now is None else Situation(policy, view, now.state)
+            plan = now.decide(seed + number)
+            now = now.after(plan)
         except Exception as error:
             raise Invalid(number, f"the policy fails with {error!r}") from error
         after: Places = {}
-        for p, job in enumerate(decision.run.tolist()):
-            nodes = decision.place_node[decision.place_start[p] : decision.place_start[p + 1]]
+        for p, job in enumerate(plan.run.tolist()):
+            nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
             after[active[job]] = tuple(nodes.tolist())
         why = invalid(economy, after)
         if why:
             raise Invalid(number, why)
-        rounds.append(
-            Round(number, active, before, after, {j: resident[j] for j in before}, np.array(decision.share))
-        )
-        state = policy.observe(state, snapshot, decision, quantum)
+        share = np.array(plan.share)
+        rounds.append(Round(number, active, before, after, {j: resident[j] for j in before}, share))
         stays = {j for j in after if before.get(j) == after[j]}
-        resident = {j: (resident[j] if j in stays else 0.0) + quantum for j in after}
+        resident = {j: (resident[j] if j in stays else 0.0) + economy.settings.quantum for j in after}
         running, last = after, last | after
     return rounds
 

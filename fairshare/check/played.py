@@ -10,7 +10,7 @@ import numpy as np
 from fairshare.check.economy import INF, Economy
 from fairshare.check.fluid import earned, fluid_lag
 from fairshare.check.oracle import Oracle
-from fairshare.check.play import Places, Policy, Round, play
+from fairshare.check.play import Judged, Places, Round, play
 from fairshare.model import NOWHERE, Floats
 
 
@@ -19,18 +19,18 @@ class Played:
     """What a policy made of an economy."""
 
     economy: Economy
-    policy: Policy
+    judged: Judged
     seed: int
     rounds: list[Round]
 
     @classmethod
-    def of(cls, economy: Economy, policy: Policy, seed: int = 0) -> Played:
-        return cls(economy, policy, seed, play(economy, policy, seed=seed))
+    def of(cls, economy: Economy, judged: Judged, seed: int = 0) -> Played:
+        return cls(economy, judged, seed, play(economy, judged, seed=seed))
 
     def without_trading(self) -> Played:
         """The same economy under the same policy, with nobody trading."""
         settings = replace(self.economy.settings, trading=False)
-        return Played.of(replace(self.economy, settings=settings), self.policy, self.seed)
+        return Played.of(replace(self.economy, settings=settings), self.judged, self.seed)
 
     @cached_property
     def _oracles(self) -> dict[tuple[int, ...], Oracle]:

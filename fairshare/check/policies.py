@@ -1,18 +1,27 @@
-"""The policies that can be judged, by name, and what each of them promises."""
+"""The policies that can be judged, by name and version, and what each of them promises."""
 
 from __future__ import annotations
 
-from fairshare.check.play import GANDIVA_FAIR_1, Policy
+from functools import partial
+
+from fairshare import policies
+from fairshare.check.play import Judged
 from fairshare.check.promises import PROMISES, Promise
+from fairshare.policies import policy_of
 
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in (GANDIVA_FAIR_1,)}
+POLICIES: dict[str, Judged] = {
+    f"{name}:{version}": Judged(f"{name}:{version}", partial(policy_of, name=name, version=version))
+    for name in policies.names()
+    for version in policies.versions(name)
+}
+VERSION_1 = POLICIES["gandiva_fair:1"]
 # The one that clusters use unless they choose another.
-DEFAULT = GANDIVA_FAIR_1
+DEFAULT = POLICIES[f"{policies.DEFAULT}:{policies.versions(policies.DEFAULT)[-1]}"]
 # What a policy promises where that is less than everything.
-_LESS = {GANDIVA_FAIR_1.name: ("8a", "15")}
+_LESS = {VERSION_1.name: ("8a", "15")}
 
 
-def promised(policy: Policy) -> tuple[Promise, ...]:
+def promised(policy: Judged) -> tuple[Promise, ...]:
     """The promises that the policy is bound by."""
     names = _LESS.get(policy.name)
     return tuple(promise for promise in PROMISES if names is None or promise.name in names)

@@ -14,6 +14,7 @@ from scipy.stats import chi2
 from fairshare.check.oracle import Oracle, all_fit
 from fairshare.check.play import Places, Round
 from fairshare.check.played import Played, siblings, would_fit
+from fairshare.driver import Situation
 from fairshare.model import Floats
 
 EPSILON = 1e-6  # GPUs
@@ -377,13 +378,14 @@ def _fair_chances(played: Played) -> Verdict | None:
     leaves, draws = oracle.leaves, 400
     if len(leaves) < 2 or not economy.is_still:
         return UNTESTED
-    snapshot = economy.snapshot(economy.active(0), {}, {}, {})
+    view = economy.snapshot(economy.active(0), {}, {}, {})
+    first = Situation.first(played.judged.make(economy.settings), view)
     wins = np.zeros(len(economy.accounts))
     for seed in range(draws):
-        decision = played.policy.decide(snapshot, None, 1000 * played.seed + seed)
-        wins[snapshot.jobs.account[decision.run]] += 1
+        decision = first.decide(1000 * played.seed + seed)
+        wins[view.jobs.account[decision.run]] += 1
         if seed < 3:
-            again = played.policy.decide(snapshot, None, 1000 * played.seed + seed)
+            again = first.decide(1000 * played.seed + seed)
             if again.run.tolist() != decision.run.tolist():
                 return Verdict(
                     f"seed {seed} draws {decision.run.tolist()} once and {again.run.tolist()} again"

@@ -26,14 +26,19 @@ def names() -> list[str]:
     return sorted({name for name, _ in _BY_VERSION}, key=lambda name: (name != DEFAULT, name))
 
 
+def versions(name: str) -> list[int]:
+    """The versions of a policy, the newest last."""
+    return sorted(number for known, number in _BY_VERSION if known == name)
+
+
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
     """A version of a policy, or its newest; raises UnknownPolicy."""
-    versions = sorted(number for known, number in _BY_VERSION if known == name)
-    if not versions:
+    known = versions(name)
+    if not known:
         raise UnknownPolicy(f"{name!r} is not a policy; there are {', '.join(names())}")
-    if version is not None and version not in versions:
-        raise UnknownPolicy(f"{name} has no version {version}; it has {', '.join(map(str, versions))}")
-    return _BY_VERSION[name, versions[-1] if version is None else version]
+    if version is not None and version not in known:
+        raise UnknownPolicy(f"{name} has no version {version}; it has {', '.join(map(str, known))}")
+    return _BY_VERSION[name, known[-1] if version is None else version]
 
 
 def policy_named(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -12,13 +14,15 @@ from fairshare.check.fluid import fluid_lag
 from fairshare.check.generate import FLAVOURS, random_economy
 from fairshare.check.judge import breach, judged, smallest
 from fairshare.check.oracle import Oracle, all_fit
-from fairshare.check.play import GANDIVA_FAIR_1, Policy, play
+from fairshare.check.play import Judged, play
+from fairshare.check.policies import VERSION_1
 from fairshare.check.promises import PROMISES
-from fairshare.forecast import after_quantum
-from fairshare.model import Decision, Settings, Snapshot
-from fairshare.policy import decide
+from fairshare.driver import Situation
+from fairshare.model import Decision, Reason, Settings, Snapshot
+from fairshare.policies.base import Policy, State
 
 A, J, S = Account, Job, economy
+T = TypeVar("T")
 BY_NAME = {promise.name: promise for promise in PROMISES}
 
 
@@ -124,27 +128,45 @@ def test_the_same_seed_gives_the_same_economies():
 def test_the_driver_plays_as_the_forecast_does(number):
     given = replace(random_economy(2, number * 10), rounds=8)
     still = replace(given, jobs=tuple(replace(job, comes=0, goes=None) for job in given.jobs))
-    seen = still.snapshot(still.active(0), {}, {}, {})
-    for one in play(still, GANDIVA_FAIR_1, seed=3):
-        decision = decide(seen, 3 + one.number)
-        assert sorted(one.after) == decision.run.tolist()
-        seen = after_quantum(seen, decision)
+    view = still.snapshot(still.active(0), {}, {}, {})
+    now = Situation.first(VERSION_1.make(still.settings), view)
+    for one in play(still, VERSION_1, seed=3):
+        plan = now.decide(3 + one.number)
+        assert sorted(one.after) == plan.run.tolist()
+        now = now.after(plan)
 
 
-def but(change: object) -> Policy:
-    """Version 1 with every decision passed through `change`."""
+class Changed:
+    """Version 1 with every view passed through one function and every decision through another."""
 
-    def decided(snapshot: Snapshot, state: object, seed: int) -> Decision:
-        return change(GANDIVA_FAIR_1.decide(snapshot, state, seed))  # type: ignore[operator]
+    def __init__(
+        self, inner: Policy, see: Callable[[Snapshot], Snapshot], say: Callable[[Decision], Decision]
+    ) -> None:
+        self.inner, self.see, self.say = inner, see, say
+        self.start, self.observe = inner.start, inner.observe
 
-    return Policy("broken", decided, GANDIVA_FAIR_1.observe)
+    def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
+        return self.say(self.inner.decide(state, self.see(view), random))
+
+
+def same(thing: T) -> T:
+    return thing
+
+
+def changed(
+    *, see: Callable[[Snapshot], Snapshot] = same, say: Callable[[Decision], Decision] = same
+) -> Judged:
+    return Judged("changed", lambda settings: Changed(VERSION_1.make(settings), see, say))
 
 
 def without_the_last(decision: Decision) -> Decision:
     if not len(decision.run):
         return decision
+    reason = decision.reason.copy()
+    reason[decision.run[-1]] = Reason.SHARE_IN_USE
     return replace(
         decision,
+        reason=reason,
         run=decision.run[:-1],
         generation=decision.generation[:-1],
         place_start=decision.place_start[:-1],
@@ -158,26 +180,25 @@ def all_on_the_first_node(decision: Decision) -> Decision:
 
 def test_a_gpu_that_idles_in_vain_is_seen():
     given = S([(0, 2)], [A()], [J(0), J(0)], rounds=2)
-    found = breach(given, but(without_the_last), [BY_NAME["8a"]])
+    found = breach(given, changed(say=without_the_last), [BY_NAME["8a"]])
     assert found is not None
     assert found.name == "8a"
 
 
 def test_a_decision_that_nobody_could_carry_out_is_seen():
     given = S([(0, 1), (0, 1)], [A()], [J(0), J(0)], rounds=2)
-    found = breach(given, but(all_on_the_first_node))
+    found = breach(given, changed(say=all_on_the_first_node))
     assert found is not None
     assert found.name == "0"
 
 
 def test_a_lottery_that_forgets_tickets_is_seen():
-    def alike(snapshot: Snapshot, state: object, seed: int) -> Decision:
-        accounts = replace(snapshot.accounts, tickets=np.ones_like(snapshot.accounts.tickets))
-        return GANDIVA_FAIR_1.decide(replace(snapshot, accounts=accounts), None, seed)
+    def alike(view: Snapshot) -> Snapshot:
+        return replace(view, accounts=replace(view.accounts, tickets=np.ones_like(view.accounts.tickets)))
 
     given = S([(0, 1)], [A(1), A(3)], [J(0), J(1)], draw="lottery", trading=False, rounds=1)
-    assert breach(given, GANDIVA_FAIR_1, [BY_NAME["15"]]) is None
-    assert breach(given, Policy("alike", alike, GANDIVA_FAIR_1.observe), [BY_NAME["15"]]) is not None
+    assert breach(given, VERSION_1, [BY_NAME["15"]]) is None
+    assert breach(given, changed(see=alike), [BY_NAME["15"]]) is not None
 
 
 def test_a_breach_shrinks_to_a_small_case_of_the_same_promise():
@@ -188,9 +209,9 @@ def test_a_breach_shrinks_to_a_small_case_of_the_same_promise():
         trading=False,
         rounds=60,
     )
-    found = breach(given, GANDIVA_FAIR_1, [BY_NAME["1"]])
+    found = breach(given, VERSION_1, [BY_NAME["1"]])
     assert found is not None
-    small = smallest(found, GANDIVA_FAIR_1)
+    small = smallest(found, VERSION_1)
     assert small.name == "1"
     assert len(small.economy.jobs) < len(given.jobs)
     assert len(small.economy.accounts) == 2
@@ -198,7 +219,7 @@ def test_a_breach_shrinks_to_a_small_case_of_the_same_promise():
 
 
 def test_tallies_count_what_economies_say():
-    tallies, breaches = judged(GANDIVA_FAIR_1, 1, 3)
+    tallies, breaches = judged(VERSION_1, 1, 3)
     broken = [one.name for one in breaches]
     assert [(tally.promise.name, tally.broken) for tally in tallies if tally.broken] == [
         (name, broken.count(name)) for name in BY_NAME if name in broken

@@ -12,8 +12,7 @@ import pytest
 
 from fairshare.check.generate import random_economy
 from fairshare.check.judge import breach, smallest
-from fairshare.check.play import GANDIVA_FAIR_1
-from fairshare.check.policies import DEFAULT, promised
+from fairshare.check.policies import DEFAULT, VERSION_1, promised
 from fairshare.check.promises import PROMISES
 from tests.fairshare.promises.cases import CASES
 
@@ -36,5 +35,5 @@ def test_a_known_case_breaks_no_promise_of_the_default_policy(name):
 @pytest.mark.parametrize("name", CASES)
 def test_version_1_is_seen_to_break_the_promise_that_a_case_is_about(name):
     about = name.split()[0]
-    found = breach(CASES[name], GANDIVA_FAIR_1, [promise for promise in PROMISES if promise.name == about])
+    found = breach(CASES[name], VERSION_1, [promise for promise in PROMISES if promise.name == about])
     assert found is not None
