@@ -11,32 +11,44 @@ NODE_GPUS = 8
 GENERATIONS = ("P100", "V100", "A100")
 USERS_PER_TEAM = 4
 TEAMS_PER_DEPARTMENT = 5
-SPEED = np.array([1.0, 2.0, 4.0])  # of a typical job
 # Workers and GPUs of a worker, and how often: 1, 2, 4, 8 and 16 GPUs.
 SHAPES = ((1, 1, 0.50), (1, 2, 0.15), (1, 4, 0.12), (1, 8, 0.13), (4, 1, 0.05), (2, 8, 0.05))
+Shapes = tuple[tuple[int, int, float], ...]
 
 
 def synthetic_snapshot(
-    gpus: int, jobs_per_gpu: float, tenants: int, seed: int, *, settings: Settings | None = None
+    gpus: int,
+    jobs_per_gpu: float,
+    tenants: int,
+    seed: int,
+    *,
+    settings: Settings | None = None,
+    generations: tuple[str, ...] = GENERATIONS,
+    shapes: Shapes = SHAPES,
+    levels: tuple[int, ...] | None = None,
 ) -> Snapshot:
     """A cluster of about `gpus` GPUs with `tenants` teams of users in departments, and a long queue.
 
-    A tenth of the jobs that fit runs. Half of the jobs were measured on what they may use.
+    A tenth of the jobs that fit runs. Half of the jobs were measured on what they may use. With `levels` the
+    ticket tree has so many accounts below each account of each level instead, and the leaves are the users.
     """
     chance = np.random.Generator(np.random.PCG64(seed))
-    nodes = max(gpus // NODE_GPUS, len(GENERATIONS))
+    kinds = len(generations)
+    nodes = max(gpus // NODE_GPUS, kinds)
     cluster = Cluster(
-        generations=GENERATIONS,
-        node_generation=np.sort(np.arange(nodes) % len(GENERATIONS)),
+        generations=generations,
+        node_generation=np.sort(np.arange(nodes) % kinds),
         capacity=np.full(nodes, NODE_GPUS, dtype=np.int64),
         installed=np.full(nodes, NODE_GPUS, dtype=np.int64),
     )
-    accounts, leaves = _accounts(tenants, chance)
-    jobs = _jobs(int(gpus * jobs_per_gpu), leaves, cluster, chance)
+    accounts, leaves = (
+        _accounts(tenants, kinds, chance) if levels is None else _regular(levels, kinds, chance)
+    )
+    jobs = _jobs(int(gpus * jobs_per_gpu), leaves, cluster, chance, shapes)
     return Snapshot(cluster, accounts, jobs, settings or Settings())
 
 
-def _accounts(tenants: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
+def _accounts(tenants: int, kinds: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
     departments = -(-tenants // TEAMS_PER_DEPARTMENT)
     team = departments + np.arange(tenants)
     user = departments + tenants + np.arange(tenants * USERS_PER_TEAM)
@@ -48,8 +60,8 @@ def _accounts(tenants: int, chance: np.random.Generator) -> tuple[Accounts, Ints
         ]
     )
     size = len(parent)
-    owed = np.zeros((size, len(GENERATIONS)))
-    owed[user] = chance.normal(0.0, 600.0, (len(user), len(GENERATIONS)))
+    owed = np.zeros((size, kinds))
+    owed[user] = chance.normal(0.0, 600.0, (len(user), kinds))
     cap_total = np.full(size, np.inf)
     cap_total[team[:: TEAMS_PER_DEPARTMENT * 2]] = NODE_GPUS * 4
     accounts = Accounts(
@@ -57,17 +69,38 @@ def _accounts(tenants: int, chance: np.random.Generator) -> tuple[Accounts, Ints
         tickets=chance.integers(1, 5, size).astype(np.float64),
         trades=np.isin(np.arange(size), team),
         owed=owed,
-        cap=np.full((size, len(GENERATIONS)), np.inf),
+        cap=np.full((size, kinds), np.inf),
         cap_total=cap_total,
     )
     return accounts, user
 
 
-def _jobs(count: int, leaves: Ints, cluster: Cluster, chance: np.random.Generator) -> Jobs:
-    kinds = len(GENERATIONS)
-    shape = chance.choice(len(SHAPES), count, p=[often for _, _, often in SHAPES])
-    workers = np.array([one for one, _, _ in SHAPES], dtype=np.int64)[shape]
-    gpus = np.array([one for _, one, _ in SHAPES], dtype=np.int64)[shape]
+def _regular(levels: tuple[int, ...], kinds: int, chance: np.random.Generator) -> tuple[Accounts, Ints]:
+    """Accounts with `levels[d]` others below each of depth d, and the deepest of them; those one above trade."""
+    parents, above = [], np.array([NOWHERE])
+    for below in levels:
+        parents.append(np.repeat(above, below))
+        begin = sum(map(len, parents)) - len(parents[-1])
+        above = begin + np.arange(len(parents[-1]))
+    parent = np.concatenate(parents).astype(np.int64)
+    size = len(parent)
+    party = np.unique(parent[above]) if len(levels) > 1 else above
+    accounts = Accounts(
+        parent=parent,
+        tickets=chance.integers(1, 5, size).astype(np.float64),
+        trades=np.isin(np.arange(size), party),
+        owed=np.zeros((size, kinds)),
+        cap=np.full((size, kinds), np.inf),
+        cap_total=np.full(size, np.inf),
+    )
+    return accounts, above
+
+
+def _jobs(count: int, leaves: Ints, cluster: Cluster, chance: np.random.Generator, shapes: Shapes) -> Jobs:
+    kinds = len(cluster.generations)
+    shape = chance.choice(len(shapes), count, p=[often for _, _, often in shapes])
+    workers = np.array([one for one, _, _ in shapes], dtype=np.int64)[shape]
+    gpus = np.array([one for _, one, _ in shapes], dtype=np.int64)[shape]
     accepts = chance.random((count, kinds)) < 0.7
     accepts[~accepts.any(axis=1)] = True
     account = chance.choice(leaves, count).astype(np.int64)
@@ -91,7 +124,8 @@ def _rates(account: Ints, accepts: Bools, chance: np.random.Generator) -> Floats
     """Each account's jobs gain from newer generations to a degree of its own."""
     count = len(account)
     gain = chance.uniform(0.2, 1.5, int(account.max(initial=0)) + 1)[account][:, None]
-    rates = SPEED[None, :] ** gain * chance.lognormal(0.0, 0.1, accepts.shape)
+    speed = 2.0 ** np.arange(accepts.shape[1])  # of a typical job
+    rates = speed[None, :] ** gain * chance.lognormal(0.0, 0.1, accepts.shape)
     return np.where(accepts & (chance.random(count) < 0.5)[:, None], rates, np.nan)
 
 
