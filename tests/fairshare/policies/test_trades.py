@@ -1,0 +1,378 @@
+"""Trades: prices, what nobody loses, how much of the possible gain they make, and the limits that they keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairshare.model import Floats, Snapshot, Trade
+from fairshare.policies.gandiva_fair import trades
+from fairshare.policies.gandiva_fair.margins import Rows, margins, ratios
+from fairshare.policies.gandiva_fair.trades import parties_of, trade
+from fairshare.quotas import with_claims
+from fairshare.trade_limits import TradeLimits
+from fairshare.tree import Tree
+from tests.fairshare.build import INF, Account, Job, snapshot
+from tests.fairshare.policies.teams import (
+    Held,
+    best_total,
+    best_use,
+    by_tickets,
+    first_jobs,
+    teams,
+    traded,
+)
+
+SPREADS = (0.1, 0.3, 0.6)
+INSTANCES = [(seed, count) for seed in range(13) for count in (2, 3, 5)]
+SLACK = 1e-6
+
+
+def alike(*speed_up_of: float, gpus: int = 8, **options: object) -> Snapshot:
+    """Teams whose jobs are all alike, twice as many as there are GPUs on two generations."""
+    return teams([np.tile([1.0, s], (2 * gpus, 1)) for s in speed_up_of], (gpus, gpus), **options)
+
+
+def amounts(done: tuple[Trade, ...]) -> list[tuple[int, int, float, float]]:
+    return [(one.seller, one.buyer, one.fast_gpus, one.price) for one in done]
+
+
+# ---- prices
+
+
+def test_second_prices_of_three_teams() -> None:
+    """The vector of an independent implementation: shares .33 .33 .34, speed-ups 4 6 8."""
+    share, done = traded(alike(4, 6, 8, gpus=100, tickets=[33, 33, 34], pricing="second_price"))
+    assert share / 100 == pytest.approx(np.array([[1, 0.190833], [0, 0.4125], [0, 0.396667]]), abs=1e-6)
+    assert sorted(amounts(done)) == [
+        (0, 1, pytest.approx(8.25), pytest.approx(4.0)),
+        (0, 2, pytest.approx(5.6667, abs=1e-4), pytest.approx(6.0)),
+    ]
+
+
+def test_second_prices_of_four_teams() -> None:
+    share, done = traded(alike(1.22, 2, 4, 6, pricing="second_price"))
+    assert share == pytest.approx(np.array([[6.61, 0], [1.39, 2.5], [0, 3], [0, 2.5]]))
+    assert sorted(amounts(done)) == [
+        (0, 1, pytest.approx(0.5), pytest.approx(1.22)),
+        (0, 2, pytest.approx(1.0), pytest.approx(2.0)),
+        (0, 3, pytest.approx(0.5), pytest.approx(4.0)),
+    ]
+
+
+def test_between_the_buyer_pays_a_little_more_than_the_seller_loses() -> None:
+    share, (one,) = traded(alike(1, 4))
+    assert one.price == pytest.approx(1.05)
+    assert one.seller_speedup < one.price < one.buyer_speedup
+    assert share == pytest.approx(np.array([[8, 4 - 4 / 1.05], [0, 4 + 4 / 1.05]]))
+
+
+def test_between_two_speed_ups_that_are_close_the_price_is_in_the_middle() -> None:
+    _, (one,) = traded(alike(2.0, 2.12))
+    assert one.price == pytest.approx((2.0 * 2.12) ** 0.5)
+
+
+def test_speed_ups_below_one_trade_as_well() -> None:
+    _, (one,) = traded(alike(0.25, 0.8))
+    assert (one.slow, one.fast, one.seller, one.buyer) == (1, 0, 1, 0)
+    assert (one.seller_speedup, one.buyer_speedup) == (pytest.approx(1.25), pytest.approx(4.0))
+
+
+@pytest.mark.parametrize("speed_ups", [(2.0, 2.0), (2.0, 2.05)])
+def test_what_gains_too_little_is_not_traded(speed_ups: tuple[float, ...]) -> None:
+    assert traded(alike(*speed_ups))[1] == ()
+
+
+# ---- whose jobs trade
+
+
+def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
+    """Four jobs that gain nothing and four that are nine times as fast make 40 on four GPUs of each."""
+    own = [Job(0, rate={0: 1.0, 1: 1.0}), Job(0, rate={0: 1.0, 1: 9.0})] * 4
+    one = snapshot([(0, 4), (1, 4)], [Account(trades=True)], own)
+    rows = Rows.of(one.jobs, one.jobs.accepts, np.array([True]), in_order=True)
+    use = np.zeros((8, 2))
+    rows.run(use, np.array([[4.0, 4.0]]), np.array([0]))
+    at = margins(rows, use, np.array([0]), ratios(rows, 0, 1), (0, 1))
+    on_slow = use.sum(axis=1) - at.on_fast
+    assert at.on_fast @ one.jobs.rate[rows.job, 1] + on_slow @ one.jobs.rate[rows.job, 0] == pytest.approx(40)
+
+
+def test_a_team_trades_for_the_jobs_at_the_margin_and_not_for_their_mean() -> None:
+    """The mean of its speed-ups is 5, but of its jobs that would run half gain nothing by a fast GPU."""
+    first = np.array([[1.0, 1.0], [1.0, 9.0]] * 8)
+    share, (one,) = traded(teams([first, np.tile([1.0, 3.0], (16, 1))], (8, 4)))
+    assert (one.seller, one.buyer) == (1, 0)
+    assert (one.seller_speedup, one.buyer_speedup) == (pytest.approx(3), pytest.approx(9))
+    assert share[0, 1] > 2
+
+
+def test_jobs_that_were_not_measured_do_not_trade() -> None:
+    accounts = [Account(trades=True), Account(trades=False), Account(trades=True)]
+    jobs = [Job(0, rate={0: 1.0, 1: 1.0}) for _ in range(9)]
+    jobs += [Job(1, rate={0: 1.0, 1: 9.0}) for _ in range(9)]
+    jobs += [Job(2, rate={1: 9.0}) for _ in range(9)]
+    assert traded(snapshot([(0, 3), (1, 3)], accounts, jobs))[1] == ()
+
+
+def test_who_has_no_job_that_waits_sells_nothing_for_more_gpus() -> None:
+    """Its jobs would only become slower: nobody could use what it is paid beyond one GPU for one."""
+    few, many = np.tile([1.0, 2.0], (8, 1)), np.tile([1.0, 4.0], (16, 1))
+    assert traded(teams([few, many], (8, 8)))[1] == ()
+
+
+def test_users_of_a_team_give_and_get_alike_when_they_are_alike() -> None:
+    accounts = [
+        Account(trades=True),
+        Account(trades=True),
+        Account(3, parent=0),
+        Account(1, parent=0),
+        Account(parent=1),
+    ]
+    jobs = [Job(t, rate={0: 1.0, 1: 1.0 if t < 4 else 4.0}) for t in (2, 3, 4) for _ in range(20)]
+    share, (one,) = traded(snapshot([(0, 8), (1, 8)], accounts, jobs))
+    assert (one.seller, one.buyer) == (0, 1)
+    assert share[0, 0] == pytest.approx(8)
+    assert share[2] == pytest.approx(share[3] * 3)
+    assert share[2] + share[3] == pytest.approx(share[0])
+
+
+def test_users_of_one_team_exchange_without_a_line_in_the_book() -> None:
+    accounts = [Account(trades=True), Account(parent=0), Account(parent=0)]
+    jobs = [Job(t, rate={0: 1.0, 1: s}) for t, s in ((1, 1.0), (2, 4.0)) for _ in range(20)]
+    share, done = traded(snapshot([(0, 8), (1, 8)], accounts, jobs))
+    assert done == ()
+    assert share[0] == pytest.approx([8, 8])
+    assert share[1, 0] == pytest.approx(8)
+
+
+# ---- nobody loses
+
+
+def random_teams(seed: int, count: int, spread: float, capacity: tuple[int, ...] = (12, 12)) -> list[Floats]:
+    """Twice as many jobs as GPUs; those of a team differ in speed by e^(±spread) from one generation to the next."""
+    chance = np.random.default_rng([seed, count, len(capacity)])
+    step, jobs = np.log(chance.uniform(1, 6, count)) / (len(capacity) - 1), 2 * sum(capacity) // count
+    return [np.exp(np.arange(len(capacity)) * (own + spread * chance.normal(size=(jobs, 1)))) for own in step]
+
+
+def in_order(rates: list[Floats], share: Floats) -> Floats:
+    """(T,) what teams make of their shares when their jobs run in order."""
+    held = zip(rates, share, strict=True)
+    return np.array([best_use(some, own, first_jobs(len(some), own.sum())) for some, own in held])
+
+
+def losers(rates: list[Floats], before: Floats, after: Floats, progress=in_order) -> int:
+    return int((progress(rates, after) < progress(rates, before) * (1 - 1e-6)).sum())
+
+
+def full_speed(rates: list[Floats]) -> list[Floats]:
+    return [some / some.max(axis=1, keepdims=True) for some in rates]
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_nobody_makes_less_progress_in_its_own_order_nor_by_the_best_use_of_its_gpus(spread: float) -> None:
+    gained = 0.0
+    for seed, count in INSTANCES:
+        rates = random_teams(seed, count, spread)
+        one = teams(rates, (12, 12))
+        before, (after, _) = by_tickets(one).share, traded(one)
+        assert losers(rates, before, after) == 0
+        assert losers(full_speed(rates), before, after) == 0
+        assert losers(rates, before, after, progress=uses) == 0
+        gained += in_order(rates, after).sum() / in_order(rates, before).sum() - 1
+    assert gained > 0.01 * len(INSTANCES)
+
+
+def test_a_buyer_that_forgets_the_jobs_that_it_stops_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the test above could not fail."""
+    monkeypatch.setattr(trades._Tails, "worth", lambda self, parts, offer, gains: self._buyers.ratio[offer])
+    lost = 0
+    for seed, count in INSTANCES[:12]:
+        rates = random_teams(seed, count, 0.6)
+        one = teams(rates, (12, 12))
+        lost += losers(rates, by_tickets(one).share, traded(one)[0])
+    assert lost > 0
+
+
+def uses(rates: list[Floats], share: Floats) -> Floats:
+    """(T,) the best use that teams could make of their shares, whichever of their jobs run."""
+    return np.array([best_use(some, own) for some, own in zip(rates, share, strict=True)])
+
+
+def test_with_three_generations_nobody_loses_more_than_a_little() -> None:
+    """Own jobs are matched pair by pair there, which is not quite the best use of three."""
+    for seed, count in INSTANCES[:18]:
+        rates = random_teams(seed, count, 0.3, (4, 8, 4))
+        one = teams(rates, (4, 8, 4))
+        before, (after, _) = by_tickets(one).share, traded(one)
+        assert (in_order(full_speed(rates), after) > 0.97 * in_order(full_speed(rates), before)).all()
+        assert (uses(rates, after) > 0.95 * uses(rates, before)).all()
+
+
+# ---- how much of the possible gain
+
+
+def captured(spread: float, count: int, **options: bool) -> float:
+    got = possible = 0.0
+    for seed in range(13):
+        rates = random_teams(seed, count, spread)
+        one = teams(rates, (12, 12))
+        private = uses(rates, by_tickets(one).share)
+        share, _ = traded(one, **options)
+        assert (uses(rates, share) > private * (1 - 1e-6)).all()
+        got += uses(rates, share).sum() - private.sum()
+        possible += best_total(rates, np.array([12.0, 12.0]), private) - private.sum()
+    return got / possible
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_of_the_gain_that_is_possible_most_is_made_when_a_teams_jobs_are_alike(count: int) -> None:
+    assert captured(0.0, count) > 0.85
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_of_the_gain_by_the_best_use_most_is_made_when_jobs_need_not_run_in_order(spread: float) -> None:
+    assert np.mean([captured(spread, count, in_order=False) for count in (2, 3, 4, 5)]) > 0.85
+
+
+# ---- limits
+
+
+def limited(one: Snapshot, **arrays: object) -> Snapshot:
+    """With limits; those that are not named limit nothing."""
+    shape = one.accounts.owed.shape
+    none = {
+        "deals": np.ones(shape, dtype=bool),
+        "give_most": np.full(shape, INF),
+        "give_part": np.full(shape, INF),
+    }
+    return replace(one, accounts=replace(one.accounts, **none | arrays))
+
+
+@st.composite
+def economies(draw: st.DrawFn) -> Snapshot:
+    """Departments with teams with users that want to trade, most of them with limits of all kinds."""
+    kinds, departments = draw(st.integers(2, 3)), draw(st.integers(1, 2))
+    count = draw(st.integers(2, 4))
+    accounts = [Account() for _ in range(departments)]
+    accounts += [Account(trades=True, parent=draw(st.integers(0, departments - 1))) for _ in range(count)]
+    accounts += [
+        Account(draw(st.sampled_from([1.0, 2.0])), parent=departments + draw(st.integers(0, count - 1)))
+        for _ in range(draw(st.integers(count, 6)))
+    ]
+    leaves = [t for t in range(len(accounts)) if t not in {one.parent for one in accounts}]
+    capacity = tuple(draw(st.sampled_from([4, 8])) for _ in range(kinds))
+    speeds = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 6.0])
+    jobs = [
+        Job(
+            leaf,
+            gpus=draw(st.sampled_from([1, 2])),
+            rate={0: 1.0, **{k: draw(speeds) for k in range(1, kinds)}},
+        )
+        for leaf in leaves
+        for _ in range(6)
+        for _ in range(2)
+    ]
+    one = snapshot([(k, gpus) for k, gpus in enumerate(capacity)], accounts, jobs)
+    shape = one.accounts.owed.shape
+
+    def table(*values: float) -> Floats:
+        found = st.lists(st.sampled_from(values), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1])
+        return np.array(draw(found)).reshape(shape)
+
+    if draw(st.booleans()):
+        one = limited(
+            one,
+            deals=table(1.0, 1.0, 1.0, 0.0).astype(bool),
+            give_most=table(INF, INF, 0.0, 0.3, 1.0),
+            give_part=table(INF, INF, 0.0, 0.1, 0.5),
+        )
+    if draw(st.booleans()):  # caps that what tickets earn keeps within
+        share = by_tickets(one).share
+        cap, total = share * table(1.0, 1.2, INF), share.sum(axis=1) * table(1.0, 1.3, INF)[:, 0]
+        one = replace(one, accounts=replace(one.accounts, cap=cap, cap_total=total))
+    return one
+
+
+def all_may_run(one: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
+    held = by_tickets(one)
+    limits = TradeLimits.of(one.accounts, held.entitled)
+    return trade(one, Tree.of(one.accounts.parent), one.jobs.accepts, held, limits)
+
+
+@settings(max_examples=150, deadline=None)
+@given(economies())
+def test_trades_conserve_gpus_add_up_and_keep_every_limit(one: Snapshot) -> None:
+    accounts, tree, before = one.accounts, Tree.of(one.accounts.parent), by_tickets(one).share
+    share, done = all_may_run(one)
+    assert (share >= 0).all()
+    assert share[tree.roots].sum(axis=0) == pytest.approx(before[tree.roots].sum(axis=0))
+    for parent, below in enumerate(tree.children):
+        if len(below):
+            assert share[parent] == pytest.approx(share[below].sum(axis=0))
+    after = before.copy()
+    gave, touched = np.zeros_like(before), np.zeros(before.shape, dtype=bool)
+    parties, _ = parties_of(tree, accounts.trades)
+    for line in done:
+        assert {line.seller, line.buyer} <= set(parties.tolist())
+        assert line.seller != line.buyer
+        assert line.price == pytest.approx(line.slow_gpus / line.fast_gpus)
+        assert line.seller_speedup < line.price < line.buyer_speedup
+        sides = set(tree.path(line.seller)), set(tree.path(line.buyer))
+        for mine, others, gives, given_, takes, taken in (
+            (sides[0], sides[1], line.fast, line.fast_gpus, line.slow, line.slow_gpus),
+            (sides[1], sides[0], line.slow, line.slow_gpus, line.fast, line.fast_gpus),
+        ):
+            for account in mine - others:
+                after[account, gives] -= given_
+                after[account, takes] += taken
+                gave[account, gives] += given_
+                touched[account, [gives, takes]] = True
+    assert share[parties] == pytest.approx(after[parties], abs=1e-6)
+    if accounts.give_most is not None:
+        assert (gave <= accounts.give_most + SLACK).all()
+        part = np.where(np.isfinite(accounts.give_part), accounts.give_part * before, INF)
+        assert (gave <= part + SLACK).all()
+        assert not (touched & ~accounts.deals).any()
+    capped = with_claims(accounts)
+    assert (share <= np.maximum(capped.cap, before) + SLACK).all()
+    assert (share.sum(axis=1) <= np.maximum(capped.cap_total, before.sum(axis=1)) + SLACK).all()
+
+
+def test_a_seller_and_a_buyer_give_no_more_than_their_limits() -> None:
+    free = alike(1, 4)
+    most = np.full((2, 2), INF)
+    most[0, 1] = 0.5
+    assert traded(limited(free, give_most=most))[1][0].fast_gpus == pytest.approx(0.5)
+    most = np.full((2, 2), INF)
+    most[1, 0] = 1.05
+    assert traded(limited(free, give_most=most))[1][0].fast_gpus == pytest.approx(1.0)
+
+
+def test_a_part_is_of_what_tickets_earn() -> None:
+    part = np.full((2, 2), INF)
+    part[0, 1] = 0.25  # of four GPUs
+    assert traded(limited(alike(1, 4), give_part=part))[1][0].fast_gpus == pytest.approx(1.0)
+
+
+def test_nobody_buys_beyond_its_cap() -> None:
+    free = alike(1, 4)
+    cap = np.full((2, 2), INF)
+    cap[1, 1] = 5.0
+    share, _ = traded(replace(free, accounts=replace(free.accounts, cap=cap)))
+    assert share[1, 1] == pytest.approx(5)
+
+
+def test_a_share_need_not_be_what_tickets_earn() -> None:
+    """The seller holds no fast GPU but those that others leave to it."""
+    one = alike(1, 4)
+    held = Held(np.full((2, 2), 4.0), np.array([[4.0, 1.0], [4.0, 7.0]]))
+    limits = TradeLimits.of(one.accounts, held.entitled)
+    share, (line,) = trade(one, Tree.of(one.accounts.parent), one.jobs.accepts, held, limits)
+    assert line.fast_gpus == pytest.approx(1.0)
+    assert share[0, 1] == pytest.approx(0.0)
