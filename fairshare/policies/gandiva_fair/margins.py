@@ -56,6 +56,11 @@ class Rows:
             units=(speed, plain) if in_order else (plain,),
         )
 
+    def waiting(self, use: Floats) -> Floats:
+        """(R,) GPUs that each job would run on, but does not."""
+        running: Floats = use @ np.ones(use.shape[1])
+        return self.gpus - running
+
     def run(self, use: Floats, held: Floats, leaves: Ints) -> None:
         """Sets in `use` (R, K) the GPUs of each job of some accounts, if these hold `held` (L, K).
 
@@ -148,7 +153,7 @@ def margins(rows: Rows, use: Floats, party: Ints, ratio: Floats, pair: tuple[int
         np.argsort(rows.leaf[some] - ratio[some] / (2 * best), kind="stable")
     ]  # by account, dearest first
     leaf, running = rows.leaf[some], running[some]
-    held = np.bincount(leaf, use[some, fast], len(rows.account))[leaf]
+    held: Floats = np.bincount(leaf, use[some, fast], len(rows.account)).astype(np.float64)[leaf]
     could, does = _fill(leaf, rows.gpus[some], held), _fill(leaf, running, held)
     on_fast = use[:, fast].copy()
     on_fast[some] = does
@@ -166,7 +171,7 @@ def margins(rows: Rows, use: Floats, party: Ints, ratio: Floats, pair: tuple[int
 
 def _next(rows: Rows, use: Floats, generation: int) -> Ints:
     """(L,) the first job of each account that waits and may run on a generation; R where there is none."""
-    waits = np.flatnonzero(rows.able[:, generation] & (rows.gpus - use @ np.ones(use.shape[1]) > LEAST_GPUS))
+    waits = np.flatnonzero(rows.able[:, generation] & (rows.waiting(use) > LEAST_GPUS))
     first = np.full(len(rows.account), len(rows.job), dtype=np.int64)
     first[rows.leaf[waits[::-1]]] = waits[::-1]
     return first

@@ -112,8 +112,10 @@ class _Side:
     def changes(self, leaves: int) -> tuple[Floats, Floats]:
         """(L,) GPUs that each account gave, and those that it got."""
         part = self._gpus / self._total[self._offer]
-        gave, got = (part * np.array(amount)[self._offer] for amount in (self.gave, self.got))
-        return np.bincount(self._leaf, gave, leaves), np.bincount(self._leaf, got, leaves)
+        changes: Floats = np.zeros((2, leaves))
+        for change, amount in zip(changes, (self.gave, self.got), strict=True):
+            np.add.at(change, self._leaf, part * np.array(amount)[self._offer])
+        return changes[0], changes[1]
 
 
 class _Tails:
@@ -268,7 +270,7 @@ class _Book:
     def _match(self, pair: tuple[int, int], sellers: _Side, buyers: _Side, tails: _Tails) -> None:
         slow, fast = pair
         rows, least = self._rows, self._settings.least_gain
-        unused = rows.able[:, slow] * (rows.gpus - self._use @ np.ones(self._use.shape[1]))
+        unused = rows.able[:, slow] * rows.waiting(self._use)
         waiting = np.bincount(rows.leaf, unused, len(rows.account)).tolist()
         stock = np.bincount(rows.leaf, self._use[:, slow], len(rows.account)).tolist()
         second = _seconds(buyers) if self._settings.pricing == "second_price" else None
