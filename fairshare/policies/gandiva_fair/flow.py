@@ -24,12 +24,18 @@ _HALVINGS = 64  # of an interval, until it is as short as numbers allow
 
 @dataclass(slots=True)
 class Flow:
-    """What each of C rows gets of K generations: jobs that are alike, or what such have for sure."""
+    """What each of C rows gets of K generations: jobs that are alike, or what such have for sure.
 
+    A guarantee of jobs that are faster on some generations is a row of its own, which is full and stays so. Of those
+    that are equally fast wherever they may run only the sum over all of a leaf is guaranteed: `base`.
+    """
+
+    leaf: Ints  # (C,) whose jobs they are
     gpus: Floats  # (C,) that it can use in all
     able: Bools  # (C, K)
     step: Ints  # (C, K) speed; a higher step is faster
     held: Floats  # (C, K)
+    base: Floats  # (C, K) what of it counts for the guarantee of the leaf; 0 of rows that are kept whole
     is_kept: Bools  # (C,) whether it has all that it can use, and keeps it, on one generation or another
 
     @property
@@ -40,8 +46,8 @@ class Flow:
 
     @property
     def more(self) -> Floats:
-        """(C, K) what is not kept."""
-        found: Floats = self.held * ~self.is_kept[:, None]
+        """(C, K) what is not guaranteed."""
+        found: Floats = np.maximum(self.held - self.base, 0.0) * ~self.is_kept[:, None]
         return found
 
     def of(self, rows: Ints) -> Flow:
@@ -60,11 +66,17 @@ class Pools:
     def __init__(self, flow: Flow, account: Ints, pool: Ints, gpus: Floats) -> None:
         """`account` (C,) numbers the accounts 0, 1, … and does not fall; likewise `pool` (A,) of each account.
 
+        The rows of a leaf are side by side.
+
         `gpus` (G, K) is what each of G pools has. Every account has a row, and every pool an account.
         """
         self.flow, self.gpus = flow, gpus
         self._account, self._pool = account, pool
         self._first_row = np.flatnonzero(np.diff(account, prepend=-1))
+        new_leaf = np.diff(flow.leaf, prepend=-1) != 0
+        self._leaf, self._first_of_leaf = np.cumsum(new_leaf) - 1, np.flatnonzero(new_leaf)
+        self._pool_of_leaf = pool[account[self._first_of_leaf]]
+        self._leaves_of_pool = np.flatnonzero(np.diff(self._pool_of_leaf, prepend=-1))
         self._first_account = np.flatnonzero(np.diff(pool, prepend=-1))
         self._first_row_of_pool = self._first_row[self._first_account]
         self._pool_of_row = pool[account]
@@ -88,7 +100,7 @@ class Pools:
 
     def fill(self, tickets: Floats, most: Floats) -> None:
         """Raise all accounts by `tickets` (A,) as far as each can use it and no further than to `most` (A,) GPUs."""
-        before = self.by_account(self.flow.gpus * self.flow.is_kept)
+        before = self.by_account(self.flow.gpus * self.flow.is_kept + across(self.flow.base))
         top = np.minimum(self.by_account(self.flow.gpus) - before, np.maximum(most - before, 0.0))
         rising = top > EPSILON
         grown = self.by_account(across(self.flow.more))
@@ -179,39 +191,63 @@ class Pools:
     def _move(self, k: int, to: int, want: Floats, *, faster: bool = False) -> Floats:
         """Move `want` (G,) GPUs or what there is of them from one generation to another; returns how much.
 
-        A row moves what it holds; or an account has one give up some of what is not kept for another that lacks.
-        With `faster` only what gains by it moves.
+        A row moves what it holds; or a leaf has one of its rows give up some of its guarantee for another that lacks,
+        or an account some of the rest. With `faster` only what gains by it moves.
         """
         flow, where = self.flow, self._pool_of_row
         movable = flow.held[:, k] * flow.able[:, to]
         if faster:
             movable *= flow.step[:, to] > flow.step[:, k]
-        moved = movable * _part(want, self.by_pool(self.by_account(movable)))[where]
-        flow.held[:, k] -= moved
-        flow.held[:, to] += moved
-        total = self.by_pool(self.by_account(moved))
-        want = np.maximum(want - total, 0.0)
-        if faster or not (want > self._nothing / 4).any():
+        part = _part(want, self.by_pool(self.by_account(movable)))[where]
+        for amount in (flow.held, flow.base):
+            moved = amount[:, k] * (movable > 0) * part
+            amount[:, k] -= moved
+            amount[:, to] += moved
+        total = self.by_pool(self.by_account(movable * part))
+        if faster:
             return total
-        lacks, gives = flow.unmet * flow.able[:, to], flow.held[:, k] * ~flow.is_kept
-        drop, room = self.by_account(gives), self.by_account(lacks)
+        total += self._swap(k, to, want - total, flow.more[:, k], within_leaves=False)
+        return total + self._swap(k, to, want - total, flow.base[:, k].copy(), within_leaves=True)
+
+    def _swap(self, k: int, to: int, want: Floats, gives: Floats, *, within_leaves: bool) -> Floats:
+        """Let rows give up some of `gives` (C,) of one generation for others that lack on another; returns how much."""
+        want = np.where(want > self._nothing / 4, want, 0.0)
+        if not want.any() or not gives.any():
+            return np.zeros_like(want)
+        flow = self.flow
+        lacks: Floats = flow.unmet * flow.able[:, to]
+        if within_leaves:
+            first, owner, pool = self._first_of_leaf, self._leaf, self._pool_of_leaf
+            lacks = np.where(flow.is_kept, 0.0, lacks)
+        else:
+            first, owner, pool = self._first_row, self._account, self._pool
+        drop, room = np.add.reduceat(gives, first), np.add.reduceat(lacks, first)
         swap = np.minimum(drop, room)
-        swap *= _part(want, self.by_pool(swap))[self._pool]
-        flow.held[:, k] -= gives * _part(swap, drop)[self._account]
-        flow.held[:, to] += lacks * _part(swap, room)[self._account]
-        return total + self.by_pool(swap)
+        total = _count(pool, swap, len(want))
+        swap *= _part(want, total)[pool]
+        less, more = gives * _part(swap, drop)[owner], lacks * _part(swap, room)[owner]
+        for amount in (flow.held, flow.base) if within_leaves else (flow.held,):
+            amount[:, k] -= less
+            amount[:, to] += more
+        return _count(pool, swap, len(want))
 
     def _arcs(self) -> Bools:
         """(G, K, K) whether some of a pool's generation could move to another."""
         flow, first = self.flow, self._first_row_of_pool
         count = flow.able.shape[1]
         able = flow.able.astype(np.float64)
-        drop, room = self.by_account(flow.more), self.by_account(able * flow.unmet[:, None])
+        lacks = able * flow.unmet[:, None]
+        drop, room = self.by_account(flow.more), self.by_account(lacks)
+        base_drop, base_room = (
+            np.add.reduceat(some, self._first_of_leaf, axis=0) for some in (flow.base, lacks)
+        )
         found = np.empty((len(self.gpus), count, count))
         for pool, (begin, end) in enumerate(pairwise([*first.tolist(), len(able)])):
             found[pool] = flow.held[begin:end].T @ able[begin:end]
         for k in range(count):
             found[:, k] += self.by_pool(np.minimum(drop[:, k : k + 1], room))
+            swap = np.minimum(base_drop[:, k : k + 1], base_room)
+            found[:, k] += np.add.reduceat(swap, self._leaves_of_pool, axis=0)
         arcs: Bools = found > self._nothing[:, None, None]
         arcs[:, np.arange(count), np.arange(count)] = False
         return arcs
@@ -225,7 +261,8 @@ class Pools:
         """
         flow = self.flow
         inside = full[self._pool_of_row]
-        there = self.by_account(across(flow.more * inside)) * rising
+        # Where an account has less it can move what is guaranteed, too.
+        there = self.by_account(across(flow.held * inside) * ~flow.is_kept) * rising
         over = np.where(full, self.load - self.gpus, 0.0).sum(axis=1)
         over = np.minimum(over, self.by_pool(there))  # what is rounded away cannot be freed
 
@@ -247,8 +284,9 @@ class Pools:
         is_full = np.asarray(full.any(axis=1))
         concerned = is_full[self._pool]
         less = np.where(concerned, grown - after(low), 0.0)
-        inside_less = np.minimum(there, less)
-        goes = np.where(inside, _part(inside_less, there)[self._account][:, None], 0.0)
+        more = self.by_account(across(flow.more * inside))
+        inside_less = np.minimum(more, less)
+        goes = np.where(inside, _part(inside_less, more)[self._account][:, None], 0.0)
         flow.held -= flow.more * goes
         outside = self.by_account(across(flow.more * ~inside))
         goes = np.where(inside, 0.0, _part(less - inside_less, outside)[self._account][:, None])
@@ -277,6 +315,12 @@ _FAR = np.iinfo(np.int64).max
 def _part(amount: Floats, of: Floats) -> Floats:
     """`amount` / `of`, at most 1; 0 of nothing."""
     found: Floats = np.minimum(np.divide(amount, of, out=np.zeros_like(of), where=of > 0), 1.0)
+    return found
+
+
+def _count(where: Ints, amount: Floats, size: int) -> Floats:
+    """(size,) sums of `amount` by `where` it belongs."""
+    found: Floats = np.bincount(where, amount, size).astype(np.float64)
     return found
 
 

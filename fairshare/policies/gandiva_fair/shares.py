@@ -9,13 +9,13 @@ part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
-from fairshare.policies.gandiva_fair.classes import Classes, classes_of
+from fairshare.policies.gandiva_fair.classes import classes_of
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
@@ -44,14 +44,14 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
         return Shares(entitled, guaranteed, share)
     accounts = within_borrowing(accounts, entitled)
     means = _by_tickets(tree, weight, capacity, accounts)
-    flow, leaf = _within_caps(_flow(classes), classes.leaf, tree, accounts)
-    flow, leaf = _with_leaves(flow, leaf, accounts.cap_total, means, guaranteed)
-    above = _above(tree, leaf)
+    flow, most = _within_caps(_flow(classes.leaf, classes.gpus, classes.able, classes.step), tree, accounts)
+    flow = _with_leaves(flow, most, means, guaranteed)
+    above = _above(tree, flow.leaf)
     for owner in above[::-1]:
-        _guarantee(flow, owner, owner != leaf, accounts.cap_total, means=means, guaranteed=guaranteed)
-    pools, parent = capacity[None, :], np.zeros(len(leaf), dtype=np.int64)
+        _guarantee(flow, owner, most, means, guaranteed)
+    pools, parent = capacity[None, :], np.zeros(len(flow.leaf), dtype=np.int64)
     for owner in above:
-        _divide(flow, owner, parent, accounts, pools=pools, share=share)
+        _divide(flow, owner, parent, accounts.tickets, most, pools=pools, share=share)
         pools, parent = share, owner
     return Shares(entitled, guaranteed, share)
 
@@ -77,14 +77,9 @@ def _by_tickets(tree: Tree, weight: Floats, capacity: Floats, accounts: Accounts
     return found
 
 
-def _flow(classes: Classes) -> Flow:
-    return Flow(
-        classes.gpus.copy(),
-        classes.able,
-        classes.step,
-        np.zeros(classes.able.shape),
-        np.zeros(len(classes.leaf), bool),
-    )
+def _flow(leaf: Ints, gpus: Floats, able: Bools, step: Ints) -> Flow:
+    """Rows that hold nothing yet."""
+    return Flow(leaf, gpus, able, step, np.zeros(able.shape), np.zeros(able.shape), np.zeros(len(leaf), bool))
 
 
 def _above(tree: Tree, leaf: Ints) -> Ints:
@@ -101,99 +96,123 @@ def _above(tree: Tree, leaf: Ints) -> Ints:
     return found
 
 
-def _within_caps(flow: Flow, leaf: Ints, tree: Tree, accounts: Accounts) -> tuple[Flow, Ints]:
-    """The classes below accounts with a cap on some generation, each cut into parts that keep within it."""
-    for owner in _above(tree, leaf)[::-1]:
-        rows = np.flatnonzero(owner != NOWHERE)
-        rows = rows[np.isfinite(accounts.cap[owner[rows]]).any(axis=1)]
+def _within_caps(flow: Flow, tree: Tree, accounts: Accounts) -> tuple[Flow, Floats]:
+    """Rows that keep within caps on single generations, and (T,) the most GPUs that each account can use in all.
+
+    A leaf's row is cut into a part for each capped generation and one for the others. What is below a capped account
+    that is no leaf is cut into such parts of each generation as it would use with its cap alone.
+    """
+    most = np.bincount(flow.leaf, flow.gpus, len(tree.parent)).astype(np.float64)
+    for level in tree.levels[::-1]:
+        most[level] = np.minimum(most[level], accounts.cap_total[level])
+        inner = level[tree.parent[level] != NOWHERE]
+        np.add.at(most, tree.parent[inner], most[inner])
+    capped = np.isfinite(accounts.cap)
+    rows = np.flatnonzero((capped[flow.leaf] & flow.able).any(axis=1))
+    if len(rows):
+        cap = accounts.cap[flow.leaf[rows]]
+        wants = np.zeros(accounts.cap.shape)
+        np.add.at(wants, flow.leaf[rows], flow.gpus[rows, None] * flow.able[rows])
+        wants = wants[flow.leaf[rows]]
+        part = np.minimum(np.divide(cap, wants, out=np.ones_like(cap), where=wants > 0), 1.0)
+        row, k = np.nonzero(flow.able[rows] & capped[flow.leaf[rows]])
+        free = flow.able[rows] & ~capped[flow.leaf[rows]]
+        others = rows[free.any(axis=1)]
+        flow = (
+            flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
+            + _flow(flow.leaf[others], flow.gpus[others], free[free.any(axis=1)], flow.step[others])
+            + _alone(flow.leaf[rows[row]], flow.gpus[rows[row]] * part[row, k], k, flow.able.shape[1])
+        )
+    for owner in _above(tree, flow.leaf)[::-1]:
+        rows = np.flatnonzero((owner != NOWHERE) & (owner != flow.leaf))
+        rows = rows[capped[owner[rows]].any(axis=1)]
         if not len(rows):
             continue
         side = _SideBySide.of(flow, rows, owner)
         demand = side.pools(accounts.cap[side.accounts]).by_account(side.flow.gpus)[:, None]
-        used = side.best_use(
-            np.minimum(accounts.cap[side.accounts], demand), accounts.cap_total[side.accounts]
-        )
+        used = side.best_use(np.minimum(accounts.cap[side.accounts], demand), most[side.accounts])
         row, k = np.nonzero(used.held > EPSILON)
-        able = np.arange(flow.able.shape[1]) == k[:, None]
-        parts = Flow(
-            used.held[row, k], able, np.where(able, 0, 1), np.zeros(able.shape), np.zeros(len(row), bool)
+        whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
+        return _within_caps(
+            whole + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1]),
+            tree,
+            replace(
+                accounts,
+                cap=np.where(np.isin(np.arange(len(capped)), side.accounts)[:, None], np.inf, accounts.cap),
+            ),
         )
-        whole = np.setdiff1d(np.arange(len(leaf)), rows)
-        flow, leaf = flow.of(whole) + parts, np.concatenate([leaf[whole], leaf[side.rows[row]]])
-    return flow, leaf
+    return flow, most
 
 
-def _with_leaves(
-    flow: Flow, leaf: Ints, cap_total: Floats, means: Floats, guaranteed: Floats
-) -> tuple[Flow, Ints]:
-    """Write what leaves make of their means; it becomes rows of its own, which keep to such speeds."""
-    side = _SideBySide.of(flow, np.arange(len(leaf)), leaf)
+def _alone(leaf: Ints, gpus: Floats, k: Ints, generations: int) -> Flow:
+    """Rows that use one generation each."""
+    able = np.arange(generations) == k[:, None]
+    return _flow(leaf, gpus, able, np.where(able, 0, 1))
+
+
+def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) -> Flow:
+    """Write what leaves make of their means, and mark it as theirs."""
+    side = _SideBySide.of(flow, np.arange(len(flow.leaf)), flow.leaf)
     accounts = side.accounts
-    used = side.best_use(means[accounts], cap_total[accounts])
-    held = side.pools(means[accounts]).by_account(used.held)
-    guaranteed[accounts] = held
-    # What is beyond a cap nobody can use, neither here nor above.
-    lack = np.bincount(side.account, used.unmet, len(accounts))
-    room = np.minimum(cap_total[accounts] - held.sum(axis=1), lack)
-    part = np.divide(np.maximum(room, 0.0), lack, out=np.zeros_like(lack), where=lack > 0)
-    parts = [
-        Flow(used.unmet * part[side.account], used.able, used.step, np.zeros_like(used.held), used.is_kept)
-    ]
-    rows = [leaf[side.rows]]
-    left = used.held.copy()
+    used = side.best_use(means[accounts], most[accounts])
+    guaranteed[accounts] = side.pools(means[accounts]).by_account(used.held)
+    unmet = side.cut(most[accounts])
+    alike = (used.step == used.step.max(axis=1, initial=_SLOWEST, where=used.able)[:, None]) | ~used.able
+    flat, steep = np.flatnonzero(alike.all(axis=1)), np.flatnonzero(~alike.all(axis=1))
+    marked = used.of(flat)
+    marked.gpus, marked.base = across(marked.held) + unmet[flat], marked.held.copy()
+    rest = used.of(steep)
+    marked += _flow(rest.leaf, unmet[steep], rest.able, rest.step)
+    left = rest.held
     while left.any():
-        slowest = np.where(left > 0, used.step, _FASTEST).min(axis=1)
+        slowest = np.where(left > 0, rest.step, _FASTEST).min(axis=1)
         now = np.flatnonzero(slowest < _FASTEST)
-        at = used.step[now] == slowest[now, None]
-        able = used.able[now] & (used.step[now] >= slowest[now, None])
-        kept = left[now] * at
-        parts.append(Flow(kept.sum(axis=1), able, used.step[now], kept, np.ones(len(now), bool)))
-        rows.append(leaf[side.rows[now]])
+        kept = left[now] * (rest.step[now] == slowest[now, None])
+        sure = _flow(
+            rest.leaf[now],
+            across(kept),
+            rest.able[now] & (rest.step[now] >= slowest[now, None]),
+            rest.step[now],
+        )
+        sure.held, sure.is_kept = kept, np.ones(len(now), bool)
+        marked += sure
         left[now] -= kept
-    whole = parts[0]
-    for part_ in parts[1:]:
-        whole += part_
-    return whole, np.concatenate(rows)
+    return marked
 
 
-def _guarantee(
-    flow: Flow, owner: Ints, is_above: Bools, cap_total: Floats, *, means: Floats, guaranteed: Floats
-) -> None:
+def _guarantee(flow: Flow, owner: Ints, most: Floats, means: Floats, guaranteed: Floats) -> None:
     """Write what accounts at one depth that are no leaves make, with all below them, of their means.
 
-    `owner` (C,) is the account at that depth above each row, or NOWHERE; `is_above` (C,) whether it is no leaf.
+    `owner` (C,) is the account at that depth above each row, or NOWHERE.
     """
-    rows = np.flatnonzero((owner != NOWHERE) & is_above)
+    rows = np.flatnonzero((owner != NOWHERE) & (owner != flow.leaf))
     if not len(rows):
         return
     side = _SideBySide.of(flow, rows, owner)
     accounts = side.accounts
-    pools = side.pools(means[accounts])
-    lack, has = pools.by_account(side.flow.unmet), pools.by_account(side.flow.gpus * side.flow.is_kept)
-    part = np.divide(
-        np.clip(cap_total[accounts] - has, 0.0, lack), lack, out=np.ones_like(lack), where=lack > 0
+    side.flow.gpus = np.where(
+        side.flow.is_kept, side.flow.gpus, across(side.flow.held) + side.cut(most[accounts])
     )
-    side.flow.gpus *= np.where(side.flow.is_kept, 1.0, part[side.account])
     flow.gpus[side.rows] = side.flow.gpus
-    guaranteed[accounts] = pools.by_account(side.best_use(means[accounts], cap_total[accounts]).held)
+    pools = side.pools(means[accounts])
+    guaranteed[accounts] = pools.by_account(side.best_use(means[accounts], most[accounts]).held)
 
 
 def _divide(
-    flow: Flow, owner: Ints, parent: Ints, accounts: Accounts, *, pools: Floats, share: Floats
+    flow: Flow, owner: Ints, parent: Ints, tickets: Floats, most: Floats, *, pools: Floats, share: Floats
 ) -> None:
     """Write the shares of the accounts at one depth: of what each parent has, a row of `pools`.
 
-    `owner` and `parent` (C,) are the accounts at that depth and above it, of each class.
+    `owner` and `parent` (C,) are the accounts at that depth and above it, of each row.
     """
     rows = np.flatnonzero(owner != NOWHERE)
-    rows = rows[np.lexsort([owner[rows], parent[rows]])]
-    flow.held[rows[~flow.is_kept[rows]]] = 0.0
-    side = _SideBySide.of(flow, rows, owner)
+    flow.held[rows] = np.where(flow.is_kept[rows, None], flow.held[rows], flow.base[rows])
+    side = _SideBySide.of(flow, rows, owner, parent)
     _, pool = np.unique(parent[side.rows[side.first]], return_inverse=True)
     found = Pools(side.flow, side.account, pool, pools[np.unique(parent[rows])])
-    found.fill(accounts.tickets[side.accounts], accounts.cap_total[side.accounts])
+    found.fill(tickets[side.accounts], most[side.accounts])
     share[side.accounts] = found.by_account(side.flow.held)
-    flow.held[side.rows] = side.flow.held
+    flow.held[side.rows], flow.base[side.rows] = side.flow.held, side.flow.base
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +226,21 @@ class _SideBySide:
     first: Ints  # (A,) where each account's rows begin
 
     @classmethod
-    def of(cls, flow: Flow, rows: Ints, owner: Ints) -> _SideBySide:
-        """Keeps the order of accounts in `rows` where each account's rows are together."""
-        new = np.flatnonzero(np.diff(owner[rows], prepend=NOWHERE - 1))
-        if len(np.unique(owner[rows])) < len(new):
-            return cls.of(flow, rows[np.argsort(owner[rows], kind="stable")], owner)
-        account = np.zeros(len(rows), dtype=np.int64)
-        account[new[1:]] = 1
-        return cls(rows, flow.of(rows), owner[rows[new]], np.cumsum(account), new)
+    def of(cls, flow: Flow, rows: Ints, owner: Ints, parent: Ints | None = None) -> _SideBySide:
+        """Sorts `rows` by account, with those of one `parent` (C,) side by side where it is given."""
+        keys = [flow.leaf[rows], owner[rows]] + ([] if parent is None else [parent[rows]])
+        rows = rows[np.lexsort(keys)]
+        first = np.flatnonzero(np.diff(owner[rows], prepend=NOWHERE - 1))
+        account = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
+        return cls(rows, flow.of(rows), owner[rows[first]], account, first)
+
+    def cut(self, most: Floats) -> Floats:
+        """(R,) what rows lack, of each account no more than it may have beside what it has: at most `most` (A,)."""
+        unmet, count = self.flow.unmet, len(most)
+        lack, has = (np.bincount(self.account, some, count) for some in (unmet, across(self.flow.held)))
+        part = np.divide(np.clip(most - has, 0.0, lack), lack, out=np.zeros_like(lack), where=lack > 0)
+        found: Floats = unmet * part[self.account]
+        return found
 
     def pools(self, gpus: Floats) -> Pools:
         """Each account with a pool of its own: `gpus` (A, K)."""
@@ -228,10 +254,10 @@ class _SideBySide:
         flow, pools = self.flow, self.pools(gpus)
         while _fastest_first(flow, self.account, pools):
             pass
-        more = pools.by_account(flow.more.sum(axis=1))
-        room = np.maximum(most - pools.by_account(flow.gpus * flow.is_kept), 0.0)
-        part = np.minimum(np.divide(room, more, out=np.ones_like(more), where=more > 0), 1.0)
-        flow.held *= np.where(flow.is_kept, 1.0, part[self.account])[:, None]
+        more = pools.by_account(across(flow.more))
+        sure = pools.by_account(across(flow.held)) - more
+        part = np.divide(np.clip(most - sure, 0.0, more), more, out=np.ones_like(more), where=more > 0)
+        flow.held -= flow.more * (1.0 - part)[self.account][:, None]
         pools.fill(np.ones(len(self.accounts)), most)
         return flow
 

@@ -42,11 +42,19 @@ class Economy:
         row, k = np.nonzero(self.kept > 0)
         able = self.able[row] & (self.step[row] >= self.step[row, k][:, None])
         at = np.arange(self.generations) == k[:, None]
-        sure = Flow(self.kept[row, k], able, self.step[row], at * self.kept[row], np.ones(len(row), bool))
-        rest = self.gpus - self.kept.sum(axis=1)
-        both = sure + Flow(rest, self.able, self.step, np.zeros(self.able.shape), np.zeros(len(rest), bool))
-        order = np.argsort(np.concatenate([self.account[row], self.account]), kind="stable")
-        flow, account = both.of(order), np.concatenate([self.account[row], self.account])[order]
+        account = np.concatenate([self.account[row], self.account])
+        order = np.argsort(account, kind="stable")
+        account = account[order]
+        held = np.concatenate([at * self.kept[row], np.zeros(self.able.shape)])[order]
+        flow = Flow(
+            leaf=account,
+            gpus=np.concatenate([self.kept[row, k], self.gpus - self.kept.sum(axis=1)])[order],
+            able=np.concatenate([able, self.able])[order],
+            step=np.concatenate([self.step[row], self.step])[order],
+            held=held,
+            base=np.zeros_like(held),
+            is_kept=np.repeat([True, False], [len(row), len(self.gpus)])[order],
+        )
         pools = Pools(flow, account, np.zeros(len(self.tickets), dtype=np.int64), self.pool[None, :])
         pools.fill(self.tickets, self.most)
         return flow, account

@@ -102,3 +102,16 @@ def test_only_ratios_of_tickets_matter(view, factor):
     after = shares(view)
     assert after.entitled == pytest.approx(before.entitled, abs=1e-6)
     assert after.share.sum(axis=1) == pytest.approx(before.share.sum(axis=1), abs=1e-5)
+
+
+def test_a_guarantee_is_used_where_it_leaves_others_most_room():
+    jobs = [Job(0, gpus=4, accepts=(1,)), Job(1, accepts=(1,)), Job(1, workers=3, gpus=2)]
+    jobs += [Job(2, gpus=4, accepts=(1,))]
+    view = snapshot([(0, 8), (1, 8)], [Account(), Account(), Account()], jobs)
+    assert shares(view).share == is_about([[0, 4], [6, 0], [0, 4]])
+
+
+def test_a_cap_on_one_generation_leaves_the_choice_of_the_others():
+    jobs = [Job(1, gpus=6, accepts=(3,)), Job(0, workers=5)]
+    view = snapshot([(0, 3), (1, 3), (1, 3), (2, 8), (3, 8)], [Account(cap={2: 4}), Account()], jobs)
+    assert shares(view).share.sum(axis=1) == pytest.approx([5, 6])
