@@ -207,7 +207,7 @@ def _max_min(played: Played) -> Verdict | None:
     broken, worst, judged = [], 0.0, False
     for phase in played.phases[:3]:
         oracle = played.oracle(phase[0])
-        if not oracle.plain and any(account.parent >= 0 for account in played.economy.accounts):
+        if not oracle.plain:
             continue
         judged = True
         why, gain = oracle.unfair(phase[0].share)
@@ -439,7 +439,8 @@ PROMISES = (
         "5",
         "Shares are max-min over what each can use",
         "No account can have more without taking from one of its family that has no more by tickets, guarantees kept;"
-        " to 1e-4 GPUs. Trees of jobs with own speeds are not judged: what suits a team best may not suit its users.",
+        " to 1e-4 GPUs. Where jobs have speeds of their own, which of the fast GPUs an account keeps is judged by its"
+        " progress (4).",
         "GPUs missed",
         _max_min,
     ),
