@@ -165,6 +165,20 @@ class Oracle:
                     )
         return worst
 
+    def best_trade(self, least: Floats) -> Floats:
+        """(T,) the progress of leaves with the largest sum of gains over `least` (T,), where nobody has less."""
+        rows, bounds = self._limits(self.economy.capacity)
+        made = [self._value * self._below[t] for t in self.leaves]
+        worth = sum(
+            (own / least[t] for own, t in zip(made, self.leaves, strict=True)), np.zeros(len(self._value))
+        )
+        kept = [ROUNDING - least[t] for t in self.leaves]
+        best = self._best(worth, rows + [-own for own in made], bounds + kept)
+        if best is None:
+            raise ArithmeticError("nobody can make the progress that was to be kept")
+        found: Floats = self._below @ (self._value * best)
+        return found
+
     @cached_property
     def share(self) -> Floats:
         """(T,) GPUs of each account, max-min by tickets: levels rise together until somebody's can rise no more."""

@@ -176,13 +176,26 @@ def _stays(played: Played) -> Verdict | None:
 # ---- 4: progress of the private cluster
 
 
+def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
+    """The jobs that leaves want most, as many as their private clusters hold."""
+    economy, found = played.economy, []
+    for t in oracle.leaves:
+        left = float(oracle.entitled[t].sum())
+        own = [j for j in oracle.active if economy.jobs[j].account == t]
+        for j in sorted(own, key=lambda j: (-economy.jobs[j].priority, j)):
+            if left > EPSILON:
+                found.append(j)
+            left -= economy.jobs[j].size
+    return found
+
+
 def _not_locked_out(played: Played) -> Verdict | None:
     economy = played.economy
     if not economy.is_still or economy.settings.trading or economy.settings.draw == "lottery":
         return UNTESTED
     if economy.settings.residence or len(played.rounds) < 40 or not played.oracle(played.rounds[0]).leaves:
         return UNTESTED
-    oracle = played.oracle(played.rounds[0])
+    oracle = Oracle(economy, _first_wanted(played, played.oracle(played.rounds[0])))
     due = oracle.guarantee[0] * len(played.rounds) * played.served
     got = played.progress()
     broken, worst = [], 1.0
@@ -430,8 +443,9 @@ PROMISES = (
     Promise(
         "4",
         "Nobody is locked out of a generation",
-        "Each leaf makes 95 % of its private cluster's progress by its own speeds, less two gangs that turns may cost,"
-        " in proportion to what whole gangs let anybody have.",
+        "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private cluster, by their"
+        " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which jobs"
+        " run is a matter of its own order (2, 9), where they run is one of their speeds.",
         "part of private progress",
         _not_locked_out,
     ),
