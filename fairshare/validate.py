@@ -44,7 +44,7 @@ def validate(plan: Decision, view: Snapshot) -> None:
     runs = np.zeros(len(jobs), dtype=bool)
     runs[run] = True
     _only((plan.reason == 0) == runs, np.arange(len(jobs)), "waits without a reason, or runs with one")
-    stays = _stays(plan, jobs)
+    stays = stays_put(plan, jobs)
     # A fill round may let run what a quantum round has to stop.
     may = np.zeros(len(run), dtype=bool) if view.settings.may_preempt else stays[run]
     _only(may | (jobs.blocked[run] == 0), run, "is blocked and runs")
@@ -62,7 +62,7 @@ def _only(holds: Bools, jobs: Ints, problem: str) -> None:
         raise InvalidPlan(f"job {jobs[int(np.argmin(holds))]} {problem}")
 
 
-def _stays(plan: Decision, jobs: Jobs) -> Bools:
+def stays_put(plan: Decision, jobs: Jobs) -> Bools:
     """(J,) the gangs that run on where they run now, each node with as many workers as before."""
     before = np.full(len(jobs), NOWHERE, dtype=np.int64)
     before[plan.run] = plan.generation

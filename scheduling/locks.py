@@ -20,6 +20,7 @@ class Lock(IntEnum):
     REPORTS = 7_107  # the same
     TEAM_UIDS = 7_111  # the same; accounting has the numbers in between
     FORECASTS = 7_112
+    SHADOW = 7_113
 
 
 def lock_schedule(cluster_id: int) -> None:
@@ -45,6 +46,13 @@ def try_lock_forecasts(cluster_id: int) -> bool:
     """Whether this transaction may write when the cluster's jobs start; leaves at once when another one does."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.FORECASTS, cluster_id])
+        return bool(cursor.fetchone()[0])
+
+
+def try_lock_shadow(cluster_id: int) -> bool:
+    """Whether this transaction may ask the policy beside the cluster's own; leaves at once when another one does."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [Lock.SHADOW, cluster_id])
         return bool(cursor.fetchone()[0])
 
 

@@ -89,7 +89,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
         sentence = f"{len(snapshot.jobs) - 1} jobs run or wait; {how}."
         return Preflight("later", (sentence,), None, cost, detail)
     last = len(snapshot.jobs) - 1
-    situation = situation_now(cluster, snapshot, legend)
+    situation = situation_now(cluster, snapshot, legend.axes)
     rounds = rounds_until_start(situation, last, seed=0, most=MOST_ROUNDS)
     found = _forecast(cluster, snapshot.settings.quantum, rounds, cost, detail)
     if found.verdict == "now":

@@ -1,16 +1,16 @@
-"""What changing tickets or a limit would do to shares now, by the policy itself; nothing is stored."""
+"""What changing tickets, a limit or the policy would do to shares now, by the policy itself; nothing is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from accounting.clock import now_from_database
 from accounting.models import Generation, Tenant, User
 from accounting.names import by_name, name_key
 from scheduling.models import Cluster
-from scheduling.situations import policy_of_cluster
-from scheduling.snapshot import Change, before_and_after
+from scheduling.situations import policy_for, policy_of_cluster
+from scheduling.snapshot import Change, before_and_after, read_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,30 @@ class ShareChange:
     @property
     def changes(self) -> bool:
         return any(abs(after - before) > 0.005 for before, after in (self.entitled, self.share))
+
+
+def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
+    """What another policy, or other options, would give every tenant with jobs at this moment."""
+    snapshot, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
+    before, after = policy_of_cluster(cluster), policy_for(cluster, policy, options)
+    (entitled, share), (new_entitled, new_share) = before.shares(snapshot), after.shares(snapshot)
+    teams = {t: tenant for t, (tenant, user) in enumerate(legend.accounts) if user is None}
+    tenants, names = Tenant.objects.in_bulk(teams.values()), Generation.objects.in_bulk(legend.generations)
+    return sorted(
+        (
+            ShareChange(
+                cluster=cluster.name,
+                tenant=tenants[tenant],
+                user=None,
+                generation=names[generation].name,
+                entitled=(float(entitled[t, k]), float(new_entitled[t, k])),
+                share=(float(share[t, k]), float(new_share[t, k])),
+            )
+            for t, tenant in teams.items()
+            for k, generation in enumerate(legend.generations)
+        ),
+        key=_in_order,
+    )
 
 
 def preview(change: Change, *, clusters: Iterable[Cluster] | None = None) -> list[ShareChange]:

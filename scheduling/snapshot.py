@@ -24,6 +24,19 @@ DEFAULT_TICKETS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
+class Axes:
+    """What rows and columns of (T, K) arrays mean, by primary key."""
+
+    accounts: list[tuple[int, int | None]]  # (tenant, user); a team itself has no user
+    generations: list[int]
+
+    @classmethod
+    def stored(cls, legend: Mapping[str, Any]) -> Self:
+        """Those of a stored legend."""
+        return cls([(tenant, user) for tenant, user in legend["accounts"]], legend["generations"])
+
+
+@dataclass(frozen=True, slots=True)
 class Legend:
     """What the indices of a snapshot's arrays mean, by primary key."""
 
@@ -34,6 +47,10 @@ class Legend:
     # Of each job, as stored so far; not part of what the indices mean, hence not of the record.
     reasons: fs.Ints
     limits: RoundLimits  # likewise
+
+    @property
+    def axes(self) -> Axes:
+        return Axes(self.accounts, self.generations)
 
     def to_json(self) -> dict[str, Any]:
         return {

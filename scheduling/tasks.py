@@ -26,7 +26,7 @@ from scheduling.actions.replicas import services_to_step
 from scheduling.actions.sessions import sessions_to_step
 from scheduling.models import Cluster
 from scheduling.outlooks import budgets_in_one_moment
-from scheduling.wake import wake_forecasts
+from scheduling.wake import wake_forecasts, wake_shadow
 
 logger = logging.getLogger(__name__)
 # Well below the time after which a task is taken for hung.
@@ -54,12 +54,20 @@ def _run_round(cluster_id: int) -> None:
         return
     if decided:
         wake_forecasts(cluster_id)
+        if decided.cluster.shadow:
+            wake_shadow(cluster_id)
 
 
 @shared_task
 def forecast_starts(cluster_id: int) -> None:
     """Tells when what waits is expected to start, from where the last round left the cluster."""
     actions.forecast_starts(cluster_id=cluster_id)
+
+
+@shared_task
+def ask_shadow(cluster_id: int) -> None:
+    """Asks the policy beside the cluster's own what it would have decided in the last rounds."""
+    actions.ask_shadow(cluster_id=cluster_id)
 
 
 @shared_task

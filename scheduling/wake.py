@@ -62,6 +62,11 @@ def wake_forecasts(cluster_id: int) -> None:
     _after_commit("scheduling.tasks.forecast_starts", cluster_id)
 
 
+def wake_shadow(cluster_id: int) -> None:
+    """Asks the policy beside the cluster's own what it would have decided."""
+    _after_commit("scheduling.tasks.ask_shadow", cluster_id)
+
+
 def wake_operations(cluster_id: int) -> None:
     """Asks a worker to do what the outbox holds."""
     _after_commit("scheduling.tasks.run_operations", cluster_id)

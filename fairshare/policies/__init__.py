@@ -31,6 +31,11 @@ def versions(name: str) -> list[int]:
     return sorted(number for known, number in _BY_VERSION if known == name)
 
 
+def all_versions() -> list[tuple[str, int]]:
+    """Every version of every policy, the newest of each first."""
+    return sorted(_BY_VERSION, key=lambda one: (one[0] != DEFAULT, one[0], -one[1]))
+
+
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
     """A version of a policy, or its newest; raises UnknownPolicy."""
     known = versions(name)

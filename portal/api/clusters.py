@@ -10,11 +10,18 @@ from ninja import Router
 from ninja.responses import Status
 
 from accounting.names import by_name
+from fairshare import policies
+from fairshare.policies.base import options_of
 from portal.api import schemas
 from portal.api.auth import require_permission
+from portal.api.limits import in_api
 from scheduling import actions
+from scheduling.actions.clusters import check_options
+from scheduling.comparison import compare
 from scheduling.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, Node
+from scheduling.preview import preview_policy
+from scheduling.situations import OWN_SETTINGS, options_as_json, policy_of_cluster
 
 router = Router(tags=["Administration"])
 
@@ -79,6 +86,90 @@ def detach(request: HttpRequest, name: str) -> dict[str, Any]:
     require_permission(request, "cluster.attach")
     actions.detach_cluster(actor=request.auth, cluster=_found(request, name))
     return _show(_found(request, name))
+
+
+@router.get("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
+def policy(request: HttpRequest, name: str) -> dict[str, Any]:
+    """The policy that decides who runs next there, its options, and the one beside it. For operators."""
+    return _policy(_found(request, name))
+
+
+@router.put("/clusters/{name}/policy", response=schemas.Policy, url_name="cluster_policy")
+def set_policy(request: HttpRequest, name: str, given: schemas.NewPolicy) -> dict[str, Any]:
+    """Has a policy decide with options from the next round on, and another one beside it. For admins."""
+    require_permission(request, "cluster.update")
+    shadow = [given.shadow.name, given.shadow.version] if given.shadow else None
+    cluster = actions.update_cluster(
+        actor=request.auth,
+        cluster=_found(request, name),
+        policy=given.name,
+        policy_options=given.options,
+        shadow=shadow,
+    )
+    return _policy(cluster)
+
+
+@router.post(
+    "/clusters/{name}/policy/preview", response=list[schemas.ShareChange], url_name="cluster_policy_preview"
+)
+def preview(request: HttpRequest, name: str, given: schemas.PolicyChoice) -> list[dict[str, Any]]:
+    """What a policy with options would do to shares at this moment; nothing is saved. For admins."""
+    require_permission(request, "cluster.update")
+    check_options(given.name, given.options)
+    return [in_api(row) for row in preview_policy(_found(request, name), given.name, given.options)]
+
+
+@router.get(
+    "/clusters/{name}/policy/comparison", response=schemas.Comparison, url_name="cluster_policy_comparison"
+)
+def comparison(request: HttpRequest, name: str) -> dict[str, Any]:
+    """What the policy and the one beside it decided on the same views in the last day. For operators."""
+    found = compare(_found(request, name))
+    return {
+        "policy": found.real_name,
+        "shadow": found.shadow_name,
+        "rounds": found.rounds,
+        "since": found.since,
+        "figures": [{"name": one.name, "policy": one.real, "shadow": one.shadow} for one in found.figures],
+        "shares": [
+            {
+                "team": one.tenant.slug,
+                "generation": one.generation,
+                "policy": one.real,
+                "shadow": one.shadow,
+            }
+            for one in found.shares
+        ],
+    }
+
+
+def _policy(cluster: Cluster) -> dict[str, Any]:
+    now = policy_of_cluster(cluster)
+    shadow = cluster.shadow
+    return {
+        "name": now.name,
+        "version": now.version,
+        "options": options_as_json(now),
+        "shadow": {"name": shadow[0], "version": shadow[1]} if shadow else None,
+        "choices": [
+            {
+                "name": name,
+                "options": [
+                    {
+                        "name": one.name,
+                        "default": one.default,
+                        "description": one.doc,
+                        "choices": list(one.choices),
+                        "least": one.least,
+                        "most": one.most,
+                    }
+                    for one in options_of(policies.policy_type(name))
+                    if one.name not in OWN_SETTINGS
+                ],
+            }
+            for name in policies.names()
+        ],
+    }
 
 
 NODE = "/clusters/{name}/nodes/{path:node}"

@@ -19,7 +19,7 @@ from accounting.permissions import tenants_where
 from portal.administration.limit_fields import ShownLimit, limits_of
 from portal.api import schemas
 from portal.api.auth import require_permission
-from scheduling.preview import preview
+from scheduling.preview import ShareChange, preview
 from scheduling.snapshot import Change
 
 router = Router(tags=["Administration"])
@@ -85,19 +85,20 @@ def preview_tickets(request: HttpRequest, new: schemas.NewTickets) -> list[dict[
 
 
 def _changes(change: Change) -> list[dict[str, Any]]:
-    return [
-        {
-            "cluster": row.cluster,
-            "team": row.tenant.slug,
-            "user": row.user.get_username() if row.user else None,
-            "generation": row.generation,
-            "entitled_before": row.entitled[0],
-            "entitled_after": row.entitled[1],
-            "share_before": row.share[0],
-            "share_after": row.share[1],
-        }
-        for row in preview(change)
-    ]
+    return [in_api(row) for row in preview(change)]
+
+
+def in_api(row: ShareChange) -> dict[str, Any]:
+    return {
+        "cluster": row.cluster,
+        "team": row.tenant.slug,
+        "user": row.user.get_username() if row.user else None,
+        "generation": row.generation,
+        "entitled_before": row.entitled[0],
+        "entitled_after": row.entitled[1],
+        "share_before": row.share[0],
+        "share_after": row.share[1],
+    }
 
 
 def which_of(new: schemas.LimitTerms) -> Which:

@@ -1201,6 +1201,73 @@ class ShareChange(Schema):
     share_after: float
 
 
+class PolicyChoice(Schema):
+    name: Line
+    options: dict[str, Flag | float | Line] = Field(
+        default_factory=dict,
+        description="Those that are not as by default; `choices` of the policy lists them.",
+    )
+
+
+class PolicyVersion(Schema):
+    name: Line
+    version: int = Field(ge=1, le=32_767)
+
+
+class NewPolicy(PolicyChoice):
+    shadow: PolicyVersion | None = Field(
+        None, description="Asked on the same views after each round, without effect; null: none is."
+    )
+
+
+class PolicyOption(Schema):
+    name: str
+    default: bool | float | str
+    description: str
+    choices: list[str] = Field(description="What is accepted, where it is a word.")
+    least: float | None
+    most: float | None
+
+
+class PolicyOptions(Schema):
+    name: str
+    options: list[PolicyOption]
+
+
+class Policy(Schema):
+    """Decides who runs next on a cluster. Its options have draw and trading, too, which are settings of the cluster."""
+
+    name: str
+    version: int
+    options: dict[str, bool | float | str]
+    shadow: PolicyVersion | None
+    choices: list[PolicyOptions] = Field(description="The policies there are.")
+
+
+class ComparedFigure(Schema):
+    name: str
+    policy: float
+    shadow: float
+
+
+class ComparedShare(Schema):
+    """GPUs on average."""
+
+    team: str
+    generation: str
+    policy: float
+    shadow: float
+
+
+class Comparison(Schema):
+    policy: str
+    shadow: str
+    rounds: int
+    since: datetime | None
+    figures: list[ComparedFigure]
+    shares: list[ComparedShare]
+
+
 class NewBudget(Schema):
     team: Line
     amount: Amount

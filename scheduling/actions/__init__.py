@@ -49,6 +49,7 @@ from scheduling.actions.schedules import (
 from scheduling.actions.secrets import create_secret, delete_secret, replace_secret
 from scheduling.actions.services import change_service, create_service, remove_service, roll_back_service
 from scheduling.actions.sessions import keep_session, note_use, start_session, step_session, stop_session
+from scheduling.actions.shadow import ask_shadow
 from scheduling.actions.share_hours import sum_share_hours
 from scheduling.actions.submitting import NotAllSubmitted, check_spec, submit_job, submit_jobs
 from scheduling.actions.trade_limits import Allowance, set_trade_limits
@@ -61,6 +62,7 @@ __all__ = [
     "announce_service",
     "apply_observations",
     "approve_request",
+    "ask_shadow",
     "attach_cluster",
     "bill_running",
     "cancel_job",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -15,14 +15,20 @@ from accounting.errors import Refused
 from accounting.models import Generation, User
 from accounting.permissions import require
 from accounting.wording import fixed
+from fairshare import policies
+from fairshare.policies.base import InvalidOption, read_options
 from scheduling import live
 from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Node
+from scheduling.situations import OWN_SETTINGS
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
     "draw": lambda value: value in Cluster.Draw.values,
     "slicing": lambda value: value in Cluster.Slicing.values,
     "trading": lambda value: isinstance(value, bool),
+    "policy": lambda value: value in policies.names(),
+    "policy_options": lambda value: isinstance(value, dict),
+    "shadow": lambda value: value is None or tuple(value) in policies.all_versions(),
     "quantum_seconds": lambda value: 1 <= value <= 86_400,
     "residence_seconds": lambda value: 0 <= value <= 86_400,
     "overhead_limit": lambda value: 0 < value <= 1,
@@ -35,6 +41,9 @@ ACCEPTED = {
     "draw": "stride or lottery",
     "slicing": "checkpoint or freeze",
     "trading": "on or off",
+    "policy": "the name of a policy",
+    "policy_options": "names and values of the policy's options",
+    "shadow": "a version of a policy, or none",
     "quantum_seconds": f"1 to {fixed(86_400)} seconds",
     "residence_seconds": f"0 to {fixed(86_400)} seconds",
     "overhead_limit": "more than 0 and at most 1",
@@ -73,12 +82,28 @@ def update_cluster(*, actor: User | None, cluster: Cluster, **changes: Any) -> C
             raise Refused(f"Accepted: {ACCEPTED[name]}.", field=name)
     lock_schedule(cluster.pk)
     cluster = Cluster.objects.get(pk=cluster.pk)
+    if "policy" in changes:  # options are a policy's own
+        changes.setdefault("policy_options", {})
+    if "policy_options" in changes:
+        check_options(changes.get("policy", cluster.policy), changes["policy_options"])
     before = {name: getattr(cluster, name) for name in changes}
     for name, value in changes.items():
         setattr(cluster, name, value)
     cluster.save(update_fields=list(changes))
     audit.record(actor=actor, verb="cluster.update", target=cluster, before=before, after=changes)
     return cluster
+
+
+def check_options(policy: str, options: Mapping[str, object]) -> None:
+    """Raises Refused, with the option's name as the field, where the policy does not accept the options."""
+    for name in OWN_SETTINGS & options.keys():
+        raise Refused(f"{name} is a setting of the cluster, not an option of its policy.", field=name)
+    try:
+        read_options(policies.policy_type(policy), options)
+    except policies.UnknownPolicy as error:
+        raise Refused(f"{error}.", field="policy") from None
+    except InvalidOption as error:
+        raise Refused(f"{error}.", field=error.option) from None
 
 
 @transaction.atomic(durable=True)

@@ -64,7 +64,7 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     }
     quantum = timedelta(seconds=snapshot.settings.quantum)
     switch = timedelta(seconds=cluster.switch_seconds)
-    situation = situation_now(cluster, snapshot, legend)
+    situation = situation_now(cluster, snapshot, legend.axes)
     rounds = first_rounds(situation, places, seed=0, most=MOST_ROUNDS) if places else {}
     return [
         JobForecast(

@@ -22,6 +22,7 @@ from scheduling.models import (
     RoundRecord,
     ScheduleRun,
     ServiceEvent,
+    ShadowRound,
     SharingAnalysis,
 )
 
@@ -49,6 +50,7 @@ def prune(*, records: timedelta, turns: timedelta) -> int:
     old_runs = ScheduleRun.objects.filter(models.Exists(later), at__lt=now - turns, job=None)
     return (
         _delete(RoundRecord.objects.filter(round__at__lt=now - records))
+        + _delete(ShadowRound.objects.filter(round__at__lt=now - records))
         + _delete(old_orders)
         + _delete(old_turns)
         + _delete(old_runs)

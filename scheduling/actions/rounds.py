@@ -35,6 +35,7 @@ from scheduling.models import Cluster, HeldGpu, Job, JobEvent, Lease, Node, Roun
 from scheduling.situations import (
     Lasted,
     Memory,
+    happened_as_bytes,
     options_as_json,
     remember,
     situation_of_record,
@@ -122,7 +123,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
     snapshot, legend = read_snapshot(
         cluster, now=now, may_preempt=kind == Round.Kind.QUANTUM, lock=True, also=also
     )
-    situation = situation_of_round(cluster, snapshot, legend, memory=memory, lasted=lasted)
+    situation, happened = situation_of_round(cluster, snapshot, legend.axes, memory=memory, lasted=lasted)
     read_ms = stopwatch.lap_ms()
     # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
     seed = secrets.randbits(63)
@@ -162,17 +163,18 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         stopped=stopped,
         read_ms=read_ms,
         decide_ms=decide_ms,
-        shares=describe_shares(snapshot, decision, legend),
+        shares=describe_shares(snapshot, decision, legend.axes),
     )
     RoundRecord.objects.create(
         round=round_,
         snapshot=codec.encode(snapshot),
         state=codec.encode_state(situation.state),
+        happened=happened_as_bytes(happened),
         decision=codec.encode(decision),
         legend=legend.to_json(),
     )
     _record_trades(round_, decision, legend, now)
-    remember(cluster, situation, decision, legend)
+    remember(cluster, situation, decision, legend.axes)
     save_shares(cluster, situation, decision, legend, corrected=lasted is not None)
     return round_
 

@@ -21,7 +21,7 @@ from fairshare.driver import Situation
 from scheduling.models import Cluster, Lease, Round, ShareBalance, ShareInterval, Trade
 from scheduling.share_hours import write_hours_again
 from scheduling.situations import Lasted, forget
-from scheduling.snapshot import Legend
+from scheduling.snapshot import Axes, Legend
 
 MICROSECOND = Decimal("0.000001")
 # A lease of which nothing was heard for so long is not taken to hold its GPUs until its end is known.
@@ -41,7 +41,7 @@ class ShareRate(TypedDict):
     sold: float
 
 
-def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Legend) -> list[Any]:
+def describe_shares(snapshot: fs.Snapshot, decision: fs.Decision, legend: Axes) -> list[Any]:
     """The rates of every tenant with jobs of its own, for Round.shares.
 
     Each counts what its own members have; what tenants below it have is theirs. Of what tenants leave of
@@ -81,7 +81,7 @@ def _part_in_use(left: fs.Floats, borrowed: fs.Floats) -> fs.Floats:
     return np.minimum(part, 1.0)  # both are sums of rounded numbers
 
 
-def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Legend) -> fs.Floats:
+def _own(amount: fs.Floats, snapshot: fs.Snapshot, legend: Axes) -> fs.Floats:
     """(T, K) the `amount` of each tenant without what the tenants below it have of it."""
     own = amount.copy()
     for t, (_, user) in enumerate(legend.accounts):

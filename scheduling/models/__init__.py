@@ -8,7 +8,15 @@ from scheduling.models.jobs import Job, JobEvent, JobSpeed
 from scheduling.models.labels import JobLabel, LabelKey
 from scheduling.models.leases import HeldGpu, Lease, PreemptibleTime
 from scheduling.models.outbox import Operation
-from scheduling.models.rounds import PolicyState, Round, RoundRecord, ShareBalance, ShareInterval, Trade
+from scheduling.models.rounds import (
+    PolicyState,
+    Round,
+    RoundRecord,
+    ShadowRound,
+    ShareBalance,
+    ShareInterval,
+    Trade,
+)
 from scheduling.models.schedules import Schedule, ScheduleRun
 from scheduling.models.secrets import JobSecret, Secret
 from scheduling.models.services import Service, ServiceEvent, ServiceRevision
@@ -51,6 +59,7 @@ __all__ = [
     "ServiceEvent",
     "ServiceRevision",
     "Session",
+    "ShadowRound",
     "ShareBalance",
     "ShareBook",
     "ShareHour",

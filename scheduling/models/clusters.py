@@ -50,6 +50,8 @@ class Cluster(models.Model):
     # The policy's name, and those of its options that are set here beside `draw` and `trading`.
     policy = models.CharField(max_length=40, default=DEFAULT, db_default=DEFAULT)
     policy_options = models.JSONField(default=dict, blank=True, db_default={})
+    # [name, version] of the policy that is asked beside, without effect; null: none is.
+    shadow = models.JSONField(null=True, blank=True)
     quantum_seconds = models.FloatField(default=60)
     residence_seconds = models.FloatField(default=0)
     # The quantum is stretched so that switching costs at most this part of it.

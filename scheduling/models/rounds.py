@@ -55,9 +55,31 @@ class RoundRecord(models.Model):
     snapshot = models.BinaryField()
     # What the policy remembered when it was asked; null: no more than what accounts of the snapshot are owed.
     state = models.BinaryField(null=True)
+    # What it had been told for that: `seconds`, `received` and `corrected` of fairshare's Happened; null: nothing.
+    happened = models.BinaryField(null=True)
     decision = models.BinaryField()
     # Meaning of the indices: ids of nodes, generations, accounts (tenant id, user id or null) and jobs.
     legend = models.JSONField()
+
+
+class ShadowRound(models.Model):
+    """What another policy would have decided where a round did; it had no effect."""
+
+    round = models.OneToOneField(Round, on_delete=models.CASCADE, primary_key=True, related_name="shadow")
+    policy = models.CharField(max_length=40)
+    version = models.PositiveSmallIntegerField()
+    options = models.JSONField()
+    decide_ms = models.FloatField()
+    shares = models.JSONField()  # as Round.shares
+    # What each of the two does of the same view: names and numbers of scheduling.comparison.
+    real_figures = models.JSONField()
+    own_figures = models.JSONField()
+    # As in PolicyState, aligned as the record of the round.
+    state = models.BinaryField()
+    plan = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"{self.policy} {self.version} beside {self.round_id}"
 
 
 class PolicyState(models.Model):

@@ -80,7 +80,7 @@ def remembered(lab: World) -> Memory:
 
 
 def of(memory: Memory, name: str) -> Mapping[Any, Any]:
-    return dict(zip(memory.accounts, memory.state[name].tolist(), strict=True))
+    return dict(zip(memory.axes.accounts, memory.state[name].tolist(), strict=True))
 
 
 def quantum_later(lab: World, seconds: float = 60) -> Round:
@@ -164,7 +164,7 @@ def test_what_someone_held_who_has_left_since_is_still_counted_above(lab: World)
     memory = remembered(lab)
     assert of(memory, "got")[people.astro.pk, None][0] == pytest.approx(120, rel=0.1)
     lab.quantum()
-    assert (people.astro.pk, None) not in remembered(lab).accounts
+    assert (people.astro.pk, None) not in remembered(lab).axes.accounts
     assert not ShareBalance.objects.filter(user=people.bob).exclude(share=0, owed=0).exists()
 
 
@@ -201,7 +201,7 @@ def test_forecasts_see_what_the_policy_remembers(lab: World) -> None:
     lab.quantum()
     cluster = Cluster.objects.get()
     view, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
-    known = situation_now(cluster, view, legend).state["known"]
+    known = situation_now(cluster, view, legend.axes).state["known"]
     assert known.tolist() == pytest.approx([120] * len(known), rel=0.05)
 
 

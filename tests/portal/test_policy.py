@@ -1,0 +1,152 @@
+"""Choosing a cluster's policy, seeing what it would do to shares, and comparing it with a second one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from accounting.models import AuditEvent
+from fairshare import codec, policies
+from scheduling.actions import ask_shadow
+from scheduling.models import Cluster, ShadowRound
+from tests.portal.scene import Scene
+from tests.scheduling.test_policies import Counting
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(policies._BY_VERSION, ("counting", 3), Counting)
+
+
+def address(scene: Scene, *more: str) -> str:
+    return "/".join(["/admin/clusters", str(scene.world.cluster.pk), "policy", *more, ""])
+
+
+def test_an_admin_chooses_the_policy_and_its_options_which_is_audited(scene: Scene, browser_of) -> None:
+    ada = browser_of(scene.people.ada)
+    assert f'href="{address(scene)}"' in ada.get("/admin/settings/").content.decode()
+    page = ada.get(address(scene), {"policy": "counting"}).content.decode()
+    assert re.search(r'name="by"[^>]*value="1"', page)
+    saved = ada.post(address(scene, "change"), {"policy": "counting", "by": "2.5"})
+    assert saved.status_code == 302
+    cluster = Cluster.objects.get(pk=scene.world.cluster.pk)
+    assert (cluster.policy, cluster.policy_options) == ("counting", {"by": 2.5})
+    event = AuditEvent.objects.latest("id")
+    assert (event.verb, event.after) == (
+        "cluster.update",
+        {"policy": "counting", "policy_options": {"by": 2.5}},
+    )
+    assert re.search(r'name="by"[^>]*value="2.5"', ada.get(address(scene)).content.decode())
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"policy": "counting", "by": "-1"}, "by: -1 is not at least 0."),
+        ({"policy": "counting", "by": "much"}, "A number"),
+        ({"policy": "fifo"}, "There is no policy"),
+    ],
+)
+@pytest.mark.parametrize("what", ["change", "preview"])
+def test_what_a_policy_does_not_accept_is_told_beside_its_field(
+    scene: Scene, browser_of, form: dict[str, str], said: str, what: str
+) -> None:
+    answer = browser_of(scene.people.ada).post(address(scene, what), form)
+    assert answer.status_code == 422
+    told = re.search(r'id="refusal" role="alert">([^<]*)<', answer.content.decode())
+    assert told
+    assert said.lower() in told[1].lower()
+    assert Cluster.objects.get(pk=scene.world.cluster.pk).policy == policies.DEFAULT
+
+
+def test_a_preview_shows_shares_before_and_after_and_saves_nothing(
+    scene: Scene, browser_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halved(self: Counting, view: Any) -> Any:
+        return tuple(one / 2 for one in self._inner.shares(view))
+
+    monkeypatch.setattr(Counting, "shares", halved)
+    ada, events = browser_of(scene.people.ada), AuditEvent.objects.count()
+    page = ada.post(address(scene, "preview"), {"policy": "counting", "by": "2"}).content.decode()
+    row = next(row for row in page.split("<tr>") if "Bio" in row and "A100" in row)
+    assert re.search(r'data-label="Entitled">2 → 1<', row), row
+    assert "counting with by 2.0. Nothing is saved yet." in page
+    assert AuditEvent.objects.count() == events
+    form = dict(re.findall(r'type="hidden" name="(policy|by)" value="([^"]*)"', page))
+    assert ada.post(address(scene, "change"), form).status_code == 302
+    assert Cluster.objects.get(pk=scene.world.cluster.pk).policy_options == {"by": 2.0}
+
+
+def test_a_shadow_policy_decides_on_the_same_views_and_both_are_shown_side_by_side(
+    scene: Scene, browser_of
+) -> None:
+    ada, lab = browser_of(scene.people.ada), scene.world
+    assert ask_shadow(cluster_id=lab.cluster.pk) == 0
+    saved = ada.post(address(scene, "shadow"), {"shadow": "counting:3"})
+    assert saved.status_code == 302
+    assert "has not been asked yet" in ada.get(address(scene)).content.decode()
+    for rounds in (1, 1):
+        lab.quantum()
+        assert ask_shadow(cluster_id=lab.cluster.pk) == rounds
+    lab.pass_time(60)
+    for _ in range(2):
+        lab.quantum()
+    assert ask_shadow(cluster_id=lab.cluster.pk) == 2
+    assert ask_shadow(cluster_id=lab.cluster.pk) == 0
+    rows = list(ShadowRound.objects.order_by("round__number"))
+    assert [row.policy for row in rows] == ["counting"] * 4
+    assert rows[-1].own_figures == rows[-1].real_figures  # it decides as gandiva_fair does
+    page = ada.get(address(scene)).content.decode()
+    for text in ("4 rounds since", "Switches an hour", "Jobs waiting", "counting 3"):
+        assert text in page
+    answer = (
+        browser_of(scene.people.olga).get(f"/api/v1/clusters/{lab.cluster.name}/policy/comparison").json()
+    )
+    assert (answer["rounds"], answer["shadow"]) == (4, "counting 3")
+    assert {one["team"] for one in answer["shares"]} == {"astro", "bio"}
+    assert ada.post(address(scene, "shadow"), {"shadow": ""}).status_code == 302
+    assert Cluster.objects.get(pk=lab.cluster.pk).shadow is None
+    assert ada.post(address(scene, "shadow"), {"shadow": "counting:4"}).status_code == 422
+
+
+def test_what_the_shadow_policy_remembers_goes_on_from_round_to_round(scene: Scene) -> None:
+    lab = scene.world
+    Cluster.objects.filter(pk=lab.cluster.pk).update(shadow=["counting", 3])
+    for _ in range(3):
+        lab.quantum()
+        ask_shadow(cluster_id=lab.cluster.pk)
+        lab.pass_time(60)
+    rows = ShadowRound.objects.order_by("round__number")
+    known = [codec.decode_state(bytes(row.state))["known"][0] for row in rows]
+    assert known == pytest.approx([0, 60, 120], abs=5)
+
+
+def test_the_api_sets_previews_and_refuses(scene: Scene, browser_of) -> None:
+    ada, olga = browser_of(scene.people.ada), browser_of(scene.people.olga)
+    url = f"/api/v1/clusters/{scene.world.cluster.name}/policy"
+
+    def put(who, body: Any) -> Any:
+        return who.put(url, json.dumps(body), content_type="application/json")
+
+    body = {"name": "counting", "options": {"by": 2}, "shadow": {"name": "gandiva_fair", "version": 1}}
+    assert put(olga, body).status_code == 404
+    assert put(ada, body).status_code == 200
+    found = olga.get(url).json()
+    assert (found["name"], found["version"], found["options"]) == ("counting", 3, {"by": 2.0})
+    assert found["shadow"] == {"name": "gandiva_fair", "version": 1}
+    assert [one["name"] for one in found["choices"]] == policies.names()
+    for wrong in (
+        {"name": "fifo"},
+        {"name": "counting", "options": {"by": "x"}},
+        {"name": "counting", "options": {"draw": "stride"}},
+        {"name": "counting", "shadow": {"name": "counting", "version": 9}},
+    ):
+        assert put(ada, wrong).status_code in {409, 422}, wrong
+    asked = {"name": "gandiva_fair", "options": {}}
+    rows = ada.post(f"{url}/preview", json.dumps(asked), content_type="application/json").json()
+    assert {row["team"] for row in rows} >= {"astro", "bio"}
