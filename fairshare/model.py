@@ -57,6 +57,8 @@ class Accounts:
     cap_cost: Floats | None = None  # (T,)
     room_cost: Floats | None = None  # (T,)
     claim_cost: Floats | None = None  # (T,)
+    # Whose jobs of one priority take turns by the time that each has had, instead of one after another. None: nobody's.
+    evenly: Bools | None = None  # (T,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class Jobs:
     place_node: Ints  # node of each worker that runs now, or ran last (a preference only)
     # Who takes no part in the sharing, and runs only on GPUs that nobody else wants; None: no job.
     only_idle: Bools | None = None  # (J,)
+    # Services and sessions, which keep the GPUs they got while their account is within its guarantee; None: no job.
+    keeps: Bools | None = None  # (J,)
+    # GPU-seconds that each job has had so far, for accounts whose jobs share evenly; None: not known.
+    attained: Floats | None = None  # (J,)
 
     def sharing(self, able: Bools) -> Bools:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
@@ -98,6 +104,7 @@ class Settings:
     switch_cost: float = 0.0  # seconds of GPU time lost by a stop and a resume
     memory: float = 3600.0  # seconds of entitlement up to which a debt is remembered
     may_preempt: bool = True  # False: only fill free GPUs
+    reclaim: bool = False  # True: nobody within a guarantee is stopped; only surplus is taken back for guarantees
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,10 @@ class Quotas:
             inherited = self._limited[above] if above >= 0 else []
             self._limited[account] = [account, *inherited] if limited[account] else inherited
 
+    def limits_any(self, account: int) -> bool:
+        """Whether the account or one above it has a limit."""
+        return bool(self._limited[account])
+
     def allow(self, account: int, generation: int, gpus: int) -> bool:
         """Whether the account may be given so many more GPUs."""
         cap, cap_total, used = self._accounts.cap, self._accounts.cap_total, self._used

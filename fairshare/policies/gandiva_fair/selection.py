@@ -1,0 +1,589 @@
+"""Who runs where until the next round.
+
+Where all that runs may stay and all that waits finds places beside it, that is the answer. Otherwise gangs are
+picked in turns over all generations at once, first within what is guaranteed, then of what is left over; each
+goes to the generation where its account is owed time and its jobs are fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from fairshare.entitlement import capacity_of, ticket_share
+from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Snapshot
+from fairshare.policies.gandiva_fair.balances import Balances, tier_one
+from fairshare.policies.gandiva_fair.classes import SAME_SPEED, speeds_of
+from fairshare.policies.gandiva_fair.places import Places
+from fairshare.policies.gandiva_fair.shares import Shares
+from fairshare.policies.gandiva_fair.turns import Line, Turns, wanted_order
+from fairshare.quotas import Left, Limits, Quotas
+from fairshare.reasons import explain
+from fairshare.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """The gangs that run until the next round."""
+
+    generation: Ints  # (J,) NOWHERE for those that do not run
+    nodes: dict[int, Ints]  # of each picked job, the node of each worker, rank by rank
+    only_idle: (
+        Ints | None
+    )  # picked jobs that run only because nobody else wants their GPUs; None: there cannot be
+    reason: Ints  # (J,) a Reason, 0 for the picked
+
+
+def select(  # noqa: PLR0917 - what a decision has worked out before, in that order
+    snapshot: Snapshot,
+    tree: Tree,
+    able: Bools,
+    reason: Ints,
+    shares: Shares,
+    balances: Balances,
+    limits: Limits,
+    random: np.random.Generator,
+) -> Picks:
+    """Picks gangs by what accounts are due, and finds nodes for them.
+
+    `able` (J, K) and `reason` (J,) as from may_run; `limits` as from limits_of. Only a lottery, and the division
+    of what nobody wants who takes part, draw from `random`.
+    """
+    selection = _Selection(snapshot, tree, able, shares, balances, limits, random)
+    selection.run()
+    return selection.picks(reason)
+
+
+class _Selection:
+    def __init__(  # noqa: PLR0917 - as select
+        self,
+        snapshot: Snapshot,
+        tree: Tree,
+        able: Bools,
+        shares: Shares,
+        balances: Balances,
+        limits: Limits,
+        random: np.random.Generator,
+    ) -> None:
+        jobs, settings = snapshot.jobs, snapshot.settings
+        self._snapshot, self._jobs, self._settings, self._tree = snapshot, jobs, settings, tree
+        self._able, self._shares, self._balances, self._limits = able, shares, balances, limits
+        self._random = random
+        self._sharing = jobs.sharing(able)
+        self._speed = speeds_of(jobs, able)
+        self._order = wanted_order(jobs, snapshot.accounts, settings)
+        self._size: list[int] = (jobs.workers * jobs.gpus).tolist()
+        self._account: list[int] = jobs.account.tolist()
+        self._running_on: list[int] = jobs.running_on.tolist()
+        self._crowded = self._demand() > capacity_of(snapshot.cluster)
+        self._may_move = settings.may_preempt and not settings.reclaim
+        # GPU-seconds of each generation that are left of what each leaf is due until the next round.
+        self._due: Floats = balances.owed + shares.share * settings.quantum
+        self._start()
+
+    def _start(self) -> None:
+        """Begin with nobody picked."""
+        jobs, limits = self._jobs, self._limits
+        self.quotas = Quotas(self._tree, limits.most)
+        # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
+        self.room = Quotas(self._tree, limits.room) if jobs.only_idle is not None else None
+        self.claims = Quotas(self._tree, limits.claims) if limits.claims else None
+        self._idle_jobs: list[int] | None = None
+        self.generation = np.full(len(jobs), NOWHERE, dtype=np.int64)
+        holds = self._holders()
+        self.places = Places(
+            self._snapshot.cluster, jobs, self._able, self._speed, holds, self._within_guarantee(holds)
+        )
+
+    @property
+    def picked(self) -> Bools:
+        """(J,)"""
+        picked: Bools = self.generation != NOWHERE
+        return picked
+
+    def picks(self, reason: Ints) -> Picks:
+        explained = explain(
+            self._jobs,
+            self._able,
+            reason,
+            self._order,
+            self.picked,
+            free=np.array(self.places.free_gpus, dtype=np.float64),
+            room=self.quotas.left(self._limits.room) if self.room is None else self.room.left(),
+            most=self.quotas.left(),
+            claims=self._left_of_claims(),
+        )
+        leaves_idle = self.claims is not None or self._jobs.only_idle is not None
+        return Picks(
+            self.generation,
+            {job: self.places.nodes[k][nodes] for job, (k, nodes) in self.places.places.items()},
+            np.array(self._idle_jobs or [], dtype=np.int64) if leaves_idle else None,
+            explained,
+        )
+
+    def _left_of_claims(self) -> Left | None:
+        return self.claims.left() if self.claims else None
+
+    def run(self) -> None:
+        if not self._able.size:
+            return
+        if not self._fits_as_it_is():
+            self._hold()
+            self._take_turns()
+        if self.claims is not None or self._jobs.only_idle is not None:
+            self._fill_idle()
+        self._speed_up()
+
+    # What all have in common
+
+    def _demand(self) -> Floats:
+        """(K,) GPUs of all jobs that take part and may use a generation."""
+        size = (self._jobs.workers * self._jobs.gpus)[:, None]
+        demand: Floats = (self._sharing * size).sum(axis=0)
+        return demand
+
+    def _holders(self) -> Bools:
+        """(J,) the gangs that have GPUs and may go on with them. Where nobody may be stopped, all."""
+        jobs = self._jobs
+        holds: Bools = jobs.running_on != NOWHERE
+        if self._settings.may_preempt and len(jobs) and self._able.shape[1]:
+            holds = holds & self._able[np.arange(len(jobs)), jobs.running_on]
+        return holds
+
+    def _within_guarantee(self, chosen: Bools) -> Bools:
+        """(J,) the chosen gangs, in the order of their owners, for which the guarantees up the tree suffice."""
+        jobs, tree = self._jobs, self._tree
+        if not chosen.any():
+            return chosen
+        due = tier_one(self._shares).sum(axis=1) + self._balances.guaranteed / self._settings.quantum
+        takes_part = chosen if jobs.only_idle is None else chosen & ~jobs.only_idle
+        some = np.flatnonzero(takes_part)
+        some = some[np.argsort(self._order[some])]
+        size = (jobs.workers * jobs.gpus)[some]
+        within = np.ones(len(some), dtype=bool)
+        account = jobs.account[some]
+        for _ in tree.levels:
+            # Of each account the first gangs, as far as what is due to it goes.
+            there = np.flatnonzero(within & (account != NOWHERE))
+            there = there[np.argsort(account[there], kind="stable")]
+            sums = np.cumsum(size[there])
+            first = np.flatnonzero(np.diff(account[there], prepend=-2))
+            before = np.repeat(sums[first] - size[there][first], np.diff(np.append(first, len(there))))
+            within[there] = sums - before <= due[account[there]] + 1e-6
+            account = np.where(account == NOWHERE, NOWHERE, tree.parent[account])
+        found = np.zeros(len(jobs), dtype=bool)
+        found[some[within]] = True
+        return found
+
+    def _pick(self, job: int, generation: int) -> None:
+        """Count the gang, which has its place, as picked."""
+        account, size = self._account[job], self._size[job]
+        self.generation[job] = generation
+        if self._idle_jobs is not None:
+            self._idle_jobs.append(job)
+        self._count(job, account, generation, size)
+
+    def _count(self, job: int, account: int, generation: int, gpus: int) -> None:
+        if self.room is not None:
+            self.room.use(account, generation, gpus)
+        if self._takes_part(job):
+            self.quotas.use(account, generation, gpus)
+            if self.claims is not None:
+                self.claims.use(account, generation, gpus)
+            self._due[account, generation] -= gpus * self._settings.quantum
+
+    def _takes_part(self, job: int) -> bool:
+        return self._jobs.only_idle is None or not self._jobs.only_idle[job]
+
+    def _allow(self, job: int, generation: int) -> bool:
+        """Whether limits let the job's account have so many more GPUs, in the sharing or when all that is over."""
+        account, size = self._account[job], self._size[job]
+        if self.room is not None and not self.room.allow(account, generation, size):
+            return False
+        if not self._takes_part(job):
+            return True
+        if not self.quotas.allow(account, generation, size):
+            return False
+        idle = self._idle_jobs is not None
+        return idle or self.claims is None or self.claims.allow(account, generation, size)
+
+    # Where all find room
+
+    def _fits_as_it_is(self) -> bool:
+        """Whether all that take part run where they are, or find places beside what runs; else nobody is picked."""
+        jobs, settings = self._jobs, self._settings
+        if settings.reclaim or not settings.may_preempt or self._snapshot.cluster.closed is not None:
+            return False
+        takes_part = self._sharing.any(axis=1)
+        size = jobs.workers * jobs.gpus
+        if int(size[takes_part].sum()) > int(self._snapshot.cluster.capacity.sum()) or self._is_worse_off():
+            return False
+        running = np.flatnonzero(takes_part & (jobs.running_on != NOWHERE))
+        waiting = np.flatnonzero(takes_part & (jobs.running_on == NOWHERE)).tolist()
+        movable = sorted(set(size[running].tolist())) if len(running) <= _SMALL else []
+        for largest in (0, *movable):
+            stay = running[size[running] > largest].tolist()
+            moving = running[size[running] <= largest].tolist()
+            if self._all_allowed(stay) and self._place_rest([*waiting, *moving]):
+                self.places.settle_down()
+                return True
+            self._restart()
+            if not waiting:
+                break
+        return False
+
+    def _restart(self) -> None:
+        self._due = self._balances.owed + self._shares.share * self._settings.quantum
+        self._start()
+
+    def _all_allowed(self, stay: list[int]) -> bool:
+        """Pick all of `stay` where they run; False where a limit or a node that is down forbids it."""
+        for job in stay:
+            k = self._running_on[job]
+            if not self._allow(job, k) or not self.places.go_home(job):
+                return False
+            self._pick(job, k)
+        return True
+
+    def _place_rest(self, jobs: list[int]) -> bool:
+        """Find places for all `jobs` beside the picked ones."""
+        prefer = [
+            sorted(np.flatnonzero(self._sharing[job]).tolist(), key=self._by_speed(job)) for job in jobs
+        ]
+        if sum(self._size[job] for job in jobs) > sum(self.places.free_gpus):
+            return False
+        if not self.places.place_all(jobs, prefer):
+            return False
+        for job in jobs:
+            k = self.places.places[job].generation
+            if not self._allow(job, k):
+                return False
+            self._pick(job, k)
+        return True
+
+    def _is_worse_off(self) -> bool:
+        """Whether a gang runs where it is slower while its account is owed a turn where it is faster."""
+        jobs = self._jobs
+        running = np.flatnonzero((jobs.running_on != NOWHERE) & self._sharing.any(axis=1))
+        if not len(running):
+            return False
+        here, owed = jobs.running_on[running], self._balances.owed[jobs.account[running]]
+        own = np.arange(len(running))
+        faster = self._speed[running] > self._speed[running][own, here][:, None] * SAME_SPEED
+        turn = (jobs.workers * jobs.gpus)[running] * (self._settings.quantum + self._settings.switch_cost)
+        ahead = owed - owed[own, here][:, None] > turn[:, None]
+        return bool((faster & ahead & self._crowded).any())
+
+    def _by_speed(self, job: int):  # type: ignore[no-untyped-def]
+        speed = self._speed[job]
+        return lambda k: (-speed[k], k)
+
+    # Turns
+
+    def _hold(self) -> None:
+        """Gangs that no one may stop now are picked first, where they are."""
+        jobs, settings, closed = self._jobs, self._settings, self._snapshot.cluster.closed
+        running = self.places.running
+        if settings.may_preempt:
+            chosen = running & (_on_any(closed, jobs) | self._held_for_residence(running))
+            if jobs.keeps is not None:
+                chosen |= self._within_guarantee(running & jobs.keeps)
+        else:
+            chosen = self._holders()
+        some = np.flatnonzero(chosen)
+        for job in some[np.argsort(self._order[some])].tolist():
+            k = self._running_on[job]
+            if (not settings.may_preempt or self._allow(job, k)) and self.places.stay(job):
+                self._pick(job, k)
+        if closed is not None:
+            self.places.close(closed)
+
+    def _held_for_residence(self, running: Bools) -> Bools:
+        """(J,) gangs that got their GPUs only lately, but for those that give way to a claim from before that.
+
+        A larger gang that waits within its guarantee comes first since its account began to save up for it, a
+        smaller one since it had saved up enough; one of the same size had its chance when these GPUs were given.
+        """
+        jobs, settings = self._jobs, self._settings
+        young = running & (jobs.resident < settings.residence)
+        if jobs.only_idle is not None:
+            young &= ~jobs.only_idle
+        if not young.any() or not self._may_move:
+            return young
+        size = jobs.workers * jobs.gpus
+        waits = np.flatnonzero(self._sharing.any(axis=1) & (jobs.running_on == NOWHERE))
+        began, enough = self._age_of_claims(waits, size[waits])
+        due = np.flatnonzero(enough > -1e-6)
+        for i in due[np.argsort(-began[due], kind="stable")][:_CLAIMS].tolist():
+            job = int(waits[i])
+            there = young & self._able[job][jobs.running_on]
+            before = (size < size[job]) & (jobs.resident <= began[i] + 1e-6)
+            before |= (size > size[job]) & (jobs.resident < enough[i])
+            young &= ~(there & before)
+        return young
+
+    def _age_of_claims(self, waits: Ints, size: Ints) -> tuple[Floats, Floats]:
+        """(W,) seconds since each waiting gang's accounts began to save up, and since they have enough for it.
+
+        The latter is negative where a guarantee on the way up does not allow for the gang.
+        """
+        due = tier_one(self._shares).sum(axis=1)
+        runs = np.zeros(len(due))
+        within = self._within_guarantee(self.places.running)
+        np.add.at(runs, self._jobs.account[within], (self._jobs.workers * self._jobs.gpus)[within])
+        quantum, saved = self._settings.quantum, self._balances.guaranteed
+        left = saved + (due - self._tree.sums(runs)) * quantum
+        began, enough = np.full(len(waits), np.inf), np.full(len(waits), np.inf)
+        account = self._jobs.account[waits]
+        for _ in self._tree.levels:
+            known, earns = account != NOWHERE, np.maximum(due[account], 1e-12)
+            began = np.where(known, np.minimum(began, saved[account] / earns), began)
+            enough = np.where(known, np.minimum(enough, (left[account] - size * quantum) / earns), enough)
+            account = np.where(known, self._tree.parent[account], NOWHERE)
+        return began, enough
+
+    def _turns(self, shares: Shares, balances: Balances, able: Bools, *, lottery: bool) -> Turns:
+        jobs, settings = self._jobs, self._settings
+        chosen = able.any(axis=1) & ~self.picked
+        line = Line.of(jobs, self._order, chosen, settings)
+        chance = self._random if lottery else None
+        strict = [self.quotas.limits_any(account) for account in range(len(self._tree.parent))]
+        turns = Turns(self._tree, jobs, able, line, shares, balances, settings, chance, strict)
+        for job in np.flatnonzero(self.picked).tolist():
+            if self._takes_part(job):
+                turns.used(self._account[job], self._size[job])
+        return turns
+
+    def _take_turns(self) -> None:
+        turns = self._turns(
+            self._shares, self._balances, self._sharing, lottery=self._settings.draw == "lottery"
+        )
+        turns.open(only_claims=True)
+        self._fill(turns, may_move=True)
+        if self._may_move:
+            self._rise()
+        turns.open(only_claims=False)
+        self._fill(turns, may_move=True)
+        if self._settings.may_preempt:
+            self.places.settle_down()
+            if any(self.places.free_gpus):
+                turns.hopeless = bytearray(len(turns.hopeless))
+                turns.open(only_claims=False)
+                self._fill(turns, may_move=False)
+
+    def _fill(self, turns: Turns, *, may_move: bool) -> None:
+        """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""
+        odd = self._is_odd()
+        while any(self.places.free_gpus) and (job := turns.next()) != NOWHERE:
+            if odd and not self.places.holes(job):
+                job = next((other for other in turns.following(job) if self._fills_hole(other)), job)
+            allowed = [k for k in np.flatnonzero(turns.able[job]).tolist() if self._allow(job, k)]
+            asleep = self.places.home_generation[job]
+            later = (
+                self._running_on[job] == NOWHERE
+                and asleep in allowed
+                and len(allowed) > 1
+                and not turns.is_late(job)
+            )
+            if not allowed:
+                turns.passed(job)
+            elif self._place(job, [int(asleep)] if later else allowed, may_move=may_move):
+                self._pick(job, self.places.places[job].generation)
+                turns.took(job)
+            elif later:
+                turns.passed(job, later=True)
+            else:
+                if len(allowed) == int(turns.able[job].sum()):
+                    turns.hopeless[turns.kind[job]] = 1
+                turns.passed(job)
+
+    def _is_odd(self) -> bool:
+        """Whether gangs may leave holes on nodes that other sizes would fill."""
+        most = int(self._snapshot.cluster.capacity.max(initial=0))
+        return bool((most % np.unique(self._jobs.gpus) != 0).any()) if most else False
+
+    def _fills_hole(self, job: int) -> bool:
+        return self.places.holes(job) and any(
+            self._allow(job, k) for k in np.flatnonzero(self._sharing[job]).tolist()
+        )
+
+    def _place(self, job: int, generations: list[int], *, may_move: bool) -> bool:
+        """Give the gang a place: where it runs, where its account is due time, where it is fast, or anywhere."""
+        places, here = self.places, self._running_on[job]
+        groups = self._groups(job, generations)
+        turn = self._size[job] * self._settings.quantum
+        present = next((i for i, (ks, _) in enumerate(groups) if here in ks), None)
+        leaves = False
+        if present is not None:
+            margin = turn + self._size[job] * self._settings.switch_cost
+            leaves = (
+                self._may_move
+                and bool(self._crowded[here])
+                and any(due - groups[present][1] > margin and due >= turn / 2 for _, due in groups)
+            )
+            if not leaves and places.go_home(job):
+                return True
+        due_here = [ks for ks, due in groups if due >= turn / 2 or len(groups) == 1]
+        if any(places.place(job, ks, held=True) for ks in due_here):
+            return True
+        if leaves and places.go_home(job):
+            return True
+        if any(places.place(job, ks, held=False) for ks, _ in groups):
+            return True
+        by_due = sorted(groups, key=lambda group: -group[1])
+        if any(places.place(job, ks, held=True) for ks, _ in by_due):
+            return True
+        return may_move and self._settings.may_preempt and self._make_room(job, generations)
+
+    def _make_room(self, job: int, generations: list[int]) -> bool:
+        """Place the gang by moving picked ones, within their limits."""
+        moved = self.places.make_room(job, generations, self._may_change)
+        for other, before in moved or ():
+            now = self.places.places[other].generation
+            if now != before.generation:
+                self._change(other, before.generation, now)
+        return moved is not None
+
+    def _may_change(self, job: int, before: int, now: int) -> bool:
+        """Whether limits let a picked gang go to another generation."""
+        account, size = self._account[job], self._size[job]
+        self._count(job, account, before, -size)
+        allowed = self._allow(job, now)
+        self._count(job, account, before, size)
+        return allowed
+
+    def _change(self, job: int, before: int, now: int) -> None:
+        account, size = self._account[job], self._size[job]
+        self._count(job, account, before, -size)
+        self._count(job, account, now, size)
+        self.generation[job] = now
+
+    def _groups(self, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
+        """Generations that are as fast as each other for the job, and GPU-seconds due there; the fastest first."""
+        due, home = self._due[self._account[job]], self.places.home_generation[job]
+        if len(generations) == 1:
+            return [(generations, float(due[generations[0]]))]
+        speed = self._speed[job]
+        groups: list[tuple[list[int], float]] = []
+        for k in sorted(generations, key=lambda k: -speed[k]):
+            if groups and speed[k] * SAME_SPEED >= speed[groups[-1][0][0]]:
+                groups[-1][0].append(k)
+            else:
+                groups.append(([k], 0.0))
+        for i, (ks, _) in enumerate(groups):
+            ks.sort(key=lambda k: (k != home, -due[k]))
+            groups[i] = (ks, float(sum(due[k] for k in ks)))
+        return groups
+
+    def _slower(self) -> list[int]:
+        """Picked jobs that go on where they ran, and would be faster elsewhere."""
+        jobs = self._jobs
+        some = np.flatnonzero(self.picked & (self.generation == jobs.running_on))
+        best = self._speed[some].max(axis=1, initial=0.0)
+        slow = some[best > self._speed[some, self.generation[some]] * SAME_SPEED]
+        return [job for job in slow.tolist() if job not in self.places.pinned]
+
+    def _rise(self) -> None:
+        """Before surplus is given away: gangs go where they are faster and their account is due time."""
+        for job in self._slower():
+            here = int(self.generation[job])
+            self._move_up(job, here, least=self._size[job] * self._settings.quantum / 2, held=True)
+
+    def _speed_up(self) -> None:
+        """After all: gangs go to faster GPUs that nobody has, and change places with others of their account."""
+        if not self._may_move:
+            return
+        for job in self._slower():
+            if self._jobs.resident[job] >= self._settings.residence:
+                self._move_up(job, int(self.generation[job]), least=-np.inf, held=False)
+        self._change_places()
+
+    def _move_up(self, job: int, here: int, *, least: float, held: bool) -> None:
+        able = np.flatnonzero(self._able[job])
+        speed = self._speed[job]
+        faster = [k for k in able.tolist() if speed[k] > speed[here] * SAME_SPEED]
+        account, size = self._account[job], self._size[job]
+        for k in sorted(faster, key=lambda k: -speed[k]):
+            if self._due[account, k] < least or self.places.free_gpus[k] < size:
+                continue
+            if self._may_change(job, here, k):
+                spot = self.places.take_back(job)
+                if self.places.place(job, (k,), held=held):
+                    self._change(job, here, k)
+                    return
+                self.places.give(job, spot)
+
+    def _change_places(self) -> None:
+        """Gangs of one account and shape change generations where together they are faster so."""
+        jobs, speed = self._jobs, self._speed
+        varied = (
+            np.ptp(np.where(self._able, speed, speed.max(axis=1, keepdims=True, initial=0.0)), axis=1) > 0
+        )
+        some = np.flatnonzero(self.picked)
+        some = some[[job not in self.places.pinned for job in some.tolist()]]
+        shape = np.column_stack([jobs.account, jobs.workers, jobs.gpus])[some]
+        _, group = np.unique(shape, axis=0, return_inverse=True)
+        group = group.reshape(-1)
+        for number in np.unique(group[varied[some]]).tolist():
+            own = some[group == number]
+            for pair in combinations(np.unique(self.generation[own]).tolist(), 2):
+                self._exchange(own, *pair)
+
+    def _exchange(self, own: Ints, a: int, b: int) -> None:
+        speed = np.maximum(self._speed, 1e-9)
+        gain = speed[own, b] / speed[own, a]
+        both = self._able[own, a] & self._able[own, b]
+        up = own[both & (self.generation[own] == a)]
+        down = own[both & (self.generation[own] == b)]
+        up = up[np.argsort(-gain[np.isin(own, up)], kind="stable")]
+        down = down[np.argsort(gain[np.isin(own, down)], kind="stable")]
+        for one, other in zip(up.tolist(), down.tolist(), strict=False):
+            now = speed[one, a] + speed[other, b]
+            if speed[one, b] + speed[other, a] <= now * SAME_SPEED:
+                break
+            first, second = self.places.take_back(one), self.places.take_back(other)
+            self.places.give(one, second)
+            self.places.give(other, first)
+            self.generation[one], self.generation[other] = b, a
+
+    # What nobody wants who takes part
+
+    def _fill_idle(self) -> None:
+        """What is still free nobody wants who takes part, or can use; others get it by lot."""
+        if not any(self.places.free_gpus) or self.picked.all():
+            return
+        self._idle_jobs = []
+        able = self._able & ~self.picked[:, None]
+        there = np.flatnonzero(self.places.running & ~self.picked)
+        for job in there[np.argsort(self._order[there])].tolist():
+            k = self._running_on[job]
+            if able[job, k] and self._allow(job, k) and self.places.go_home(job):
+                self._pick(job, k)
+        able &= ~self.picked[:, None]
+        wants = np.zeros_like(self._shares.share)
+        np.add.at(wants, self._jobs.account, able)
+        parts = ticket_share(
+            self._tree, self._snapshot.accounts.tickets, self._tree.sums(wants) > 0, np.ones(able.shape[1])
+        )
+        nothing = np.zeros_like(parts)
+        idle = Shares(nothing, nothing, parts)
+        turns = self._turns(idle, Balances.none(*parts.shape), able, lottery=True)
+        turns.open(only_claims=False)
+        self._fill(turns, may_move=False)
+
+
+def _on_any(nodes: Bools | None, jobs: Jobs) -> Bools:
+    """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
+    found = np.zeros(len(jobs), dtype=bool)
+    if nodes is not None:
+        gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
+        found[gang[nodes[jobs.place_node]]] = True
+    return found
+
+
+# Running gangs up to which moving some of them is tried so that all find room.
+_SMALL = 300
+# Waiting gangs with the oldest claims for which gangs give up GPUs that they got lately.
+_CLAIMS = 32
