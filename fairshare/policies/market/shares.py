@@ -1,0 +1,72 @@
+"""What accounts buy of a cluster when their tickets are their income: shares for the same selection of gangs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairshare.entitlement import capacity_of, ticket_share
+from fairshare.model import Bools, Floats, Ints, Snapshot
+from fairshare.policies.market.equilibrium import Economy, equilibrium
+from fairshare.quotas import with_claims
+from fairshare.tree import Tree
+
+LEAST_GPUS = 1e-6  # less than this is nothing
+
+
+@dataclass(frozen=True, slots=True)
+class MarketShares:
+    """The equilibrium as the rest of a policy needs it."""
+
+    income: Floats  # (T,) GPUs of the mean price, by tickets among active siblings, level by level
+    price: Floats  # (K,) income for a GPU
+    share: Floats  # (T, K) GPUs; of an account with others below it, those of all of them together
+
+
+def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
+    """Divides the cluster by tickets as a market would.
+
+    `able` (J, K) marks where jobs that share may run. A job's speeds are its measured rates over the best one; one
+    that is not measured counts as fast everywhere. Limits on all GPUs together bound what an account wants, the
+    first jobs of its own order. Limits on a generation bound what it gets, not what it pays; limits on costs are
+    for the selection of gangs, which gives what they cut off to whoever can use it.
+    """
+    accounts, jobs = with_claims(snapshot.accounts), snapshot.jobs
+    capacity = capacity_of(snapshot.cluster)
+    some = np.flatnonzero((able & (capacity > 0)).any(axis=1))
+    some = some[np.lexsort((some, -jobs.priority[some], jobs.account[some]))]
+    gpus = _wanted(tree, jobs.account[some], (jobs.workers * jobs.gpus)[some], accounts.cap_total)
+    some, gpus = some[gpus > LEAST_GPUS], gpus[gpus > LEAST_GPUS]
+    active = np.bincount(jobs.account[some], minlength=len(tree.parent)).astype(np.float64)
+    everywhere = np.repeat(tree.sums(active)[:, None] > 0, 1, axis=1)
+    income: Floats = ticket_share(tree, accounts.tickets, everywhere, np.array([capacity.sum()]))[:, 0]
+    share = np.zeros((len(tree.parent), len(capacity)))
+    if not len(some):
+        return MarketShares(income, np.zeros(len(capacity)), share)
+    rate = np.where(able[some], np.nan_to_num(jobs.rate[some]), 0.0)
+    speed = np.divide(rate, rate.max(axis=1)[:, None], out=able[some].astype(np.float64), where=rate > 0)
+    kinds, which = np.unique(np.column_stack((jobs.account[some], speed)), axis=0, return_inverse=True)
+    leaf, account = np.unique(kinds[:, 0].astype(np.int64), return_inverse=True)
+    economy = Economy(kinds[:, 1:], np.bincount(which.ravel(), gpus), account, income[leaf], capacity)
+    found = equilibrium(economy)
+    share[leaf] = economy.of_accounts(found.use.T).T
+    share *= np.minimum(
+        1.0, capacity / np.maximum(share.sum(axis=0), LEAST_GPUS)
+    )  # nothing beyond, by rounding
+    return MarketShares(income, found.price, tree.sums(share * _part(tree, share, accounts.cap)))
+
+
+def _wanted(tree: Tree, account: Ints, gpus: Ints, cap_total: Floats) -> Floats:
+    """GPUs of each job, of jobs in the order of their accounts, as far as limits on all GPUs together allow."""
+    demand = np.bincount(account, gpus, len(tree.parent)).astype(np.float64)
+    allowed = demand * _part(tree, demand, cap_total)
+    before = np.cumsum(gpus) - gpus - (np.cumsum(demand) - demand)[account]
+    found: Floats = np.clip(allowed[account] - before, 0.0, gpus)
+    return found
+
+
+def _part(tree: Tree, amount: Floats, cap: Floats) -> Floats:
+    """(T, …) the part of the amounts of leaves that keeps every account within its cap."""
+    total = tree.sums(amount)
+    return tree.least_on_path(np.minimum(1.0, cap / np.maximum(total, LEAST_GPUS)))

@@ -1,0 +1,133 @@
+"""The market: its certificate over random economies by linear programs, and what it divides of a cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from fairshare.model import Floats
+from fairshare.policies.market.equilibrium import Economy, Equilibrium, equilibrium
+from fairshare.policies.market.shares import market_shares
+from fairshare.reasons import may_run
+from fairshare.tree import Tree
+from tests.fairshare.build import Account, Job, snapshot
+
+NEARLY = 2e-3  # of an account's progress; the noise in choices is a tenth of it
+NOTHING = 1e-4
+
+
+def best(economy: Economy, account: int, *, limits: list[tuple[Floats, float]]) -> float:
+    """The most progress that an account could make within some limits on (K,) amounts."""
+    own = economy.account == account
+    speed, gpus = economy.speed[own], economy.gpus[own]
+    classes, kinds = speed.shape
+    rows = [np.repeat(np.eye(classes)[c], kinds) for c in range(classes)]
+    rows += [np.tile(weight, classes) for weight, _ in limits]
+    bounds = [(0, None if one > 0 else 0) for one in speed.ravel()]
+    most = [*gpus, *(bound for _, bound in limits)]
+    found = linprog(-speed.ravel(), np.array(rows), most, bounds=bounds, method="highs")
+    assert found.status == 0
+    return float(-found.fun)
+
+
+def bundle(economy: Economy, account: int, amount: Floats) -> float:
+    return best(economy, account, limits=list(zip(np.eye(len(amount)), amount, strict=True)))
+
+
+def economy(seed: int) -> Economy:
+    """Accounts with a few classes of jobs that differ in speed, in size and in where they may run."""
+    chance = np.random.default_rng(seed)
+    kinds, accounts = int(chance.integers(1, 4)), int(chance.integers(2, 7))
+    speeds, owner = [], []
+    for account in range(accounts):
+        for _ in range(int(chance.integers(1, 4))):
+            own = np.exp(np.arange(kinds) * chance.uniform(0, 1.5) + 0.3 * chance.normal(size=kinds))
+            speed = own if chance.random() < 0.6 else np.ones(kinds)
+            may = chance.random(kinds) < 0.75
+            may[chance.integers(kinds)] = True
+            speeds.append(np.where(may, speed, 0.0) / speed[may].max())
+            owner.append(account)
+    return Economy(
+        speed=np.array(speeds),
+        gpus=chance.choice([1.0, 2.0, 4.0, 8.0, 16.0], len(owner)),
+        account=np.array(owner),
+        income=chance.choice([1.0, 2.0, 4.0], accounts),
+        capacity=chance.choice([1.0, 2.0, 4.0, 8.0, 16.0], kinds),
+    )
+
+
+def progress(one: Economy, found: Equilibrium) -> Floats:
+    return one.of_accounts((found.use * one.speed).sum(axis=1))
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_economies_are_in_equilibrium(block: int) -> None:
+    for seed in range(block * 25, block * 25 + 25):
+        one = economy(seed)
+        found, part = equilibrium(one), one.income / one.income.sum()
+        has, bought = progress(one, found), one.of_accounts(found.use.T).T
+        assert (found.use.sum(axis=1) <= one.gpus * (1 + NOTHING)).all()
+        assert (bought.sum(axis=0) <= one.capacity * (1 + 5e-3)).all()
+        # No waste: what has a price is sold, and what has none is left only where nobody can use more of it.
+        unsold = 1 - bought.sum(axis=0) / one.capacity
+        assert (unsold * found.price <= 5e-3 * one.income.sum() / one.capacity.sum()).all()
+        # Nobody pays more than it has, and for what it has it could have bought nothing better.
+        assert (bought @ found.price <= one.income * (1 + NOTHING)).all()
+        for account in range(len(one.income)):
+            could = best(one, account, limits=[(found.price, one.income[account])])
+            assert has[account] >= could * (1 - NEARLY)
+            private = bundle(one, account, one.capacity * part[account])
+            assert has[account] >= private * (1 - NEARLY)
+            for other in range(len(one.income)):  # nobody wants what another has, by its own tickets
+                theirs = bundle(one, account, bought[other] * one.income[account] / one.income[other])
+                assert has[account] >= theirs * (1 - NEARLY) - NOTHING
+
+
+def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both() -> None:
+    """Fast GPUs go to the one that gains four times by them; the price is what they are worth to the other."""
+    one = Economy(
+        np.array([[1.0, 1.0], [0.25, 1.0]]), np.full(2, 99.0), np.arange(2), np.ones(2), np.full(2, 8.0)
+    )
+    found = equilibrium(one)
+    assert found.price[1] / found.price[0] == pytest.approx(1.0, abs=0.01)
+    assert found.use == pytest.approx(np.array([[8.0, 0.0], [0.0, 8.0]]), abs=0.05)
+
+
+def test_prices_are_zero_where_all_fits() -> None:
+    one = Economy(np.ones((2, 2)), np.array([2.0, 3.0]), np.arange(2), np.ones(2), np.full(2, 8.0))
+    found = equilibrium(one)
+    assert found.price.tolist() == [0.0, 0.0]
+    assert found.use.sum(axis=1) == pytest.approx([2.0, 3.0], abs=1e-3)
+
+
+def test_incomes_are_tickets_level_by_level() -> None:
+    accounts = [Account(1), Account(3), Account(1, parent=0), Account(1, parent=0), Account(parent=1)]
+    jobs = [Job(t) for t in (2, 3, 4) for _ in range(20)]
+    one = snapshot([(0, 8)], accounts, jobs)
+    tree = Tree.of(one.accounts.parent)
+    found = market_shares(one, tree, may_run(one, tree)[0])
+    assert found.income == pytest.approx([2, 6, 1, 1, 6])
+    assert found.share[:, 0] == pytest.approx([2, 6, 1, 1, 6], abs=1e-3)
+
+
+def test_who_may_use_one_generation_alone_gets_it_from_who_can_use_both() -> None:
+    one = snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))])
+    tree = Tree.of(one.accounts.parent)
+    share = market_shares(one, tree, may_run(one, tree)[0]).share
+    assert share == pytest.approx(np.eye(2), abs=1e-2)
+
+
+def test_limits_bound_what_is_wanted_and_what_is_given() -> None:
+    accounts = [Account(cap_total=2.0), Account(cap={0: 3.0}), Account()]
+    one = snapshot([(0, 12)], accounts, [Job(t) for t in range(3) for _ in range(12)])
+    tree = Tree.of(one.accounts.parent)
+    share = market_shares(one, tree, may_run(one, tree)[0]).share[:, 0]
+    assert share[0] == pytest.approx(2.0, abs=1e-2)
+    assert share[1] == pytest.approx(3.0, abs=1e-2)
+    assert share[2] >= 5.0
+
+
+def test_without_jobs_nobody_has_a_share() -> None:
+    one = snapshot([(0, 8)], [Account()], [])
+    assert not market_shares(one, Tree.of(one.accounts.parent), one.jobs.accepts).share.any()
