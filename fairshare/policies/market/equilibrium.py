@@ -80,6 +80,7 @@ class _Market:
         self.price = np.full(int(has.sum()), self._usual)
         self._worth = np.ones(len(economy.income))
         self._noise = MOST_NOISE
+        self.bought = np.zeros(self._speed.shape)
 
     @property
     def missed(self) -> float:

@@ -39,8 +39,9 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     gpus = _wanted(tree, jobs.account[some], (jobs.workers * jobs.gpus)[some], accounts.cap_total)
     some, gpus = some[gpus > LEAST_GPUS], gpus[gpus > LEAST_GPUS]
     active = np.bincount(jobs.account[some], minlength=len(tree.parent)).astype(np.float64)
-    everywhere = np.repeat(tree.sums(active)[:, None] > 0, 1, axis=1)
-    income: Floats = ticket_share(tree, accounts.tickets, everywhere, np.array([capacity.sum()]))[:, 0]
+    income: Floats = ticket_share(
+        tree, accounts.tickets, tree.sums(active)[:, None] > 0, np.array([capacity.sum()])
+    )[:, 0]
     share = np.zeros((len(tree.parent), len(capacity)))
     if not len(some):
         return MarketShares(income, np.zeros(len(capacity)), share)
@@ -48,7 +49,8 @@ def market_shares(snapshot: Snapshot, tree: Tree, able: Bools) -> MarketShares:
     speed = np.divide(rate, rate.max(axis=1)[:, None], out=able[some].astype(np.float64), where=rate > 0)
     kinds, which = np.unique(np.column_stack((jobs.account[some], speed)), axis=0, return_inverse=True)
     leaf, account = np.unique(kinds[:, 0].astype(np.int64), return_inverse=True)
-    economy = Economy(kinds[:, 1:], np.bincount(which.ravel(), gpus), account, income[leaf], capacity)
+    sizes: Floats = np.bincount(which.ravel(), gpus).astype(np.float64)
+    economy = Economy(kinds[:, 1:], sizes, account, income[leaf], capacity)
     found = equilibrium(economy)
     share[leaf] = economy.of_accounts(found.use.T).T
     share *= np.minimum(
