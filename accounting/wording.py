@@ -14,8 +14,10 @@ def exact(local: datetime) -> str:
     return f"{_day(local.date(), '%A, %-d %B %Y')}, {_clock(local)} {local.tzname()}"
 
 
-def to_the_second(local: datetime) -> str:
-    return f"{_day(local.date(), '%-d %b')} {_clock(local)}"
+def to_the_second(local: datetime, now: datetime) -> str:
+    """With the year where it is not that of `now` on the same clock."""
+    form = "%-d %b" if local.year == now.astimezone(local.tzinfo).year else "%-d %b %Y"
+    return f"{_day(local.date(), form)} {_clock(local)}"
 
 
 def _clock(local: datetime) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
+from math import inf
 from typing import Any
 
 from accounting.models import Membership
@@ -64,19 +65,20 @@ def may_open(user: Any, role: str, *, may_submit: bool) -> bool:
     return role == "" or user.is_operator
 
 
+DAY = 86_400
+STEPS = ((60, 1, "s"), (3600, 60, "min"), (DAY, 3600, "h"), (365 * DAY, DAY, "d"), (inf, 365 * DAY, "y"))
+
+
 def relative(moment: datetime, now: datetime) -> str:
     """A moment as seen from `now`; static/js/app.js says it in the same words as time goes on."""
     seconds = (now - moment).total_seconds()
     ahead, seconds = seconds < 0, abs(seconds)
     if seconds < 10:
         return "now"
-    for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 365, 86400, "d")):
-        if seconds < limit:
-            text = f"{int(seconds // size)} {unit}"
-            break
-    else:
-        text = f"{int(seconds // (86400 * 365))} y"
-    return f"in {text}" if ahead else f"{text} ago"
+    # What is ahead is rounded: 11 h 59 min are 12 h. What is past is counted in full.
+    counts = [(int(seconds / size + (0.5 if ahead else 0)), size, limit, unit) for limit, size, unit in STEPS]
+    count, unit = next((count, unit) for count, size, limit, unit in counts if count * size < limit)
+    return f"in {count} {unit}" if ahead else f"{count} {unit} ago"
 
 
 def lasting(since: datetime, now: datetime) -> str:

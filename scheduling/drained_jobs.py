@@ -1,7 +1,8 @@
-"""Whom the drain of a node concerns, as a given user may know it."""
+"""Whom the drain of a node concerns, as a given user may know it, and which drains concern a job."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from django.db.models import Count
 
 from accounting.clock import now_from_database
 from accounting.models import User
+from accounting.names import by_name
 from scheduling.actions.overlong import latest_ends
 from scheduling.actions.sessions import clocks_of
 from scheduling.models import Job, Lease, Node, Session
@@ -31,6 +33,17 @@ class DrainedJobs:
 
     seen: list[DrainedJob]
     hidden: int
+
+
+def nodes_drained_under(leases: Iterable[Lease | None]) -> list[Node]:
+    """The drained nodes where gangs of these leases run, until they end or a deadline is over."""
+    held = [one.pk for one in leases if one and one.state in (Lease.State.STARTING, Lease.State.RUNNING)]
+    drained = (
+        Node.objects.filter(state=Node.State.DRAINED, held_gpus__lease__in=held)
+        if held
+        else Node.objects.none()
+    )
+    return list(drained.distinct().order_by(*by_name("name")))
 
 
 def jobs_to_drain(node: Node, user: User) -> DrainedJobs:

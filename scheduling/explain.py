@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,7 +71,7 @@ class Explainer:
 
     @cached_property
     def _nodes(self) -> list[Node]:
-        return list(Node.objects.filter(cluster=self.cluster).select_related("generation"))
+        return list(Node.objects.filter(cluster=self.cluster).present().select_related("generation"))
 
     @cached_property
     def _free(self) -> dict[int, int]:
@@ -249,8 +250,15 @@ class Explainer:
 
     def _detail(self, job: Job) -> list[str]:
         lines = self._limits.told(job, self._limits.warnings(job, is_new=job.pk is None))
+        away: Counter[tuple[str, str]] = Counter()
+        for node in self._accepted(job):
+            if node.state != Node.State.READY:
+                away[node.generation.name, node.get_state_display().lower()] += node.gpus
         for node_kind, total, free in self._per_generation(job):
-            lines.append(f"{node_kind}: {free} of {total} GPUs free")
+            told = "".join(
+                f", {gpus} {state}" for (name, state), gpus in sorted(away.items()) if name == node_kind
+            )
+            lines.append(f"{node_kind}: {free} of {total} GPUs free{told}")
         return lines
 
     def _accepted(self, job: Job) -> list[Node]:

@@ -52,7 +52,7 @@ HEALTH = f"""
              GROUP BY node_id
           ) sums
     ), failures AS (
-        SELECT node_id,
+        SELECT node_id, max(changes.gpus) AS most,
                count(*) FILTER (WHERE at >= %(begins)s AND state = 'down' AND gpus > 0
                                   AND before IS DISTINCT FROM 'down') AS downs,
                coalesce(sum(failed_gpus - coalesce(failed_before, 0))
@@ -63,10 +63,10 @@ HEALTH = f"""
                    FILTER (WHERE state <> 'down' AND gpus > 0 AND until > %(begins)s) AS up_for
           FROM changes GROUP BY node_id
     )
-    SELECT node.id, node.name, cluster.name, generation.name, node.gpus, node.state, node.state_reason,
-           node.failed_gpus, node.gone_at IS NOT NULL, coalesce(held, 0), coalesce(drained, 0), coalesce(down, 0),
-           coalesce(capacity, 0), coalesce(downs, 0), coalesce(failures.gpus, 0)::int,
-           coalesce(down_for, 0)::float8, coalesce(up_for, 0)::float8
+    SELECT node.id, node.name, cluster.name, generation.name, coalesce(nullif(node.gpus, 0), failures.most, 0),
+           node.state, node.state_reason, node.failed_gpus, node.gone_at IS NOT NULL, coalesce(held, 0),
+           coalesce(drained, 0), coalesce(down, 0), coalesce(capacity, 0), coalesce(downs, 0),
+           coalesce(failures.gpus, 0)::int, coalesce(down_for, 0)::float8, coalesce(up_for, 0)::float8
       FROM scheduling_node node JOIN scheduling_cluster cluster ON cluster.id = cluster_id
       JOIN accounting_generation generation ON generation.id = generation_id
       LEFT JOIN hours ON hours.node_id = node.id LEFT JOIN failures ON failures.node_id = node.id

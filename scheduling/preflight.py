@@ -120,7 +120,9 @@ def _forecast(
 
 
 def _all_generations(cluster: Cluster) -> list[int]:
-    return list(Node.objects.filter(cluster=cluster).values_list("generation_id", flat=True).distinct())
+    return list(
+        Node.objects.filter(cluster=cluster).present().values_list("generation_id", flat=True).distinct()
+    )
 
 
 def _cost_per_hour(cluster: Cluster, generation_ids: list[int], spec: JobSpec) -> Costs:

@@ -37,9 +37,10 @@ def set_budget_of(
 ) -> HttpResponse:
     """Sets the budget that was posted, and goes on to the page named `to`."""
     period = request.POST.get("budget_period", "")
+    asked = (period, request.GET.get("period"), Budget.Period.MONTH)  # the form's address names it, too
     return perform(
         request,
-        f"budget-{period if period in Budget.Period.values else Budget.Period.MONTH}",
+        f"budget-{next(one for one in asked if one in Budget.Period.values)}",
         lambda post: actions.set_budget(
             actor=request.user,
             tenant=tenant,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from django.db.models import Case, Count, QuerySet, Sum, Value, When
+from django.db.models import Case, Count, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -53,7 +53,7 @@ VOLUMES = Sorting(
 
 def _found() -> QuerySet[Cluster]:
     return Cluster.objects.select_related("access").annotate(
-        node_count=Count("nodes"), gpu_count=Coalesce(Sum("nodes__gpus"), 0)
+        node_count=Count("nodes", filter=Q(nodes__gpus__gt=0)), gpu_count=Coalesce(Sum("nodes__gpus"), 0)
     )
 
 

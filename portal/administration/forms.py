@@ -109,6 +109,15 @@ def decimal(post: QueryDict, field: str) -> Decimal:
     return number
 
 
+def part(post: QueryDict, field: str, *, may_be_zero: bool = False) -> Decimal:
+    """A part of 1 that is typed as a percentage."""
+    percent = decimal(post, field)
+    if not 0 <= percent <= 100 or (percent == 0 and not may_be_zero):
+        least = "from 0 to" if may_be_zero else "more than 0 and at most"
+        raise Refused(f"This must be {least} 100 %.", field)
+    return percent / 100
+
+
 def decimal_or_none(post: QueryDict, field: str) -> Decimal | None:
     """None when left empty."""
     return decimal(post, field) if post.get(field, "").strip() else None

@@ -16,7 +16,7 @@ from accounting.names import by_name
 from accounting.permissions import may
 from accounting.seals import why_stopped
 from portal.administration.access import permitted, posted_from
-from portal.administration.forms import Refusal, chosen, decimal, moment, perform, show, whole
+from portal.administration.forms import Refusal, chosen, decimal, moment, part, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
 from portal.sorting import Names, Sorting
 from scheduling.actions import DrainMode, clusters, draining
@@ -38,7 +38,12 @@ SORTING = Sorting(
 
 def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     held = Count("held_gpus", filter=Q(held_gpus__during__isnull=False, held_gpus__during__endswith=None))
-    nodes = SORTING.order(Node.objects.select_related("generation").annotate(held=held), request.GET)
+    nodes = (
+        Node.objects.present()
+        .select_related("generation")
+        .annotate(held=held, may_go=clusters.may_be_removed())
+    )
+    nodes = SORTING.order(nodes, request.GET)
     found = list(
         Cluster.objects.attached()
         .order_by(*by_name("name"))
@@ -50,6 +55,7 @@ def _nodes(request: HttpRequest, *, refusal: Refusal | None = None) -> HttpRespo
         "sort": SORTING.chosen(request.GET),
         "clusters": found,
         "generations": Generation.objects.all(),
+        "most_gpus": clusters.MOST_GPUS,
         "topics": " ".join(f"cluster:{one.pk}" for one in found),
     }
     return show(request, "administration/nodes.html", context, refusal=refusal)
@@ -77,7 +83,7 @@ def _drain_page(request: HttpRequest, *, node: Node, refusal: Refusal | None = N
 @require_http_methods(["GET", "HEAD", "POST"])
 def drain(request: HttpRequest, pk: int) -> HttpResponse:
     """Whom it concerns and how; posted, it is done."""
-    node = get_object_or_404(Node.objects.select_related("cluster", "generation"), pk=pk)
+    node = get_object_or_404(Node.objects.present().select_related("cluster", "generation"), pk=pk)
     if request.method != "POST":
         return _drain_page(request, node=node)
     mode = request.POST.get("mode", DrainMode.FINISH)
@@ -107,7 +113,7 @@ def _reason(post: QueryDict) -> str:
 @permitted("node.drain")
 @posted_from("admin_nodes")
 def put_back(request: HttpRequest, pk: int) -> HttpResponse:
-    node = get_object_or_404(Node, pk=pk)
+    node = get_object_or_404(Node.objects.present(), pk=pk)
     return perform(
         request,
         f"return-{pk}",
@@ -149,7 +155,7 @@ def declare(request: HttpRequest, pk: int) -> HttpResponse:
 @permitted("node.declare")
 @posted_from("admin_nodes")
 def remove(request: HttpRequest, pk: int) -> HttpResponse:
-    node = get_object_or_404(Node, pk=pk)
+    node = get_object_or_404(Node.objects.present(), pk=pk)
     return perform(
         request,
         f"remove-{pk}",
@@ -227,7 +233,7 @@ def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
             trading=post.get("trading") == "on",
             quantum_seconds=float(decimal(post, "quantum_seconds")),
             residence_seconds=float(decimal(post, "residence_seconds")),
-            overhead_limit=float(decimal(post, "overhead_limit")) / 100,
+            overhead_limit=float(part(post, "overhead_limit")),
             **{field: _amount(post, field) for field in OF_WORKERS if field in post},
         ),
         done=f"{cluster.name} is scheduled so from the next round on.",

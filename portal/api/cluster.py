@@ -30,7 +30,7 @@ def clusters(request: HttpRequest) -> list[dict[str, Any]]:
         else:
             others[node] += 1
     nodes = defaultdict(list)
-    for node in Node.objects.select_related("generation"):
+    for node in Node.objects.present().select_related("generation"):
         nodes[node.cluster_id].append(_show(node, mine[node.pk], others[node.pk]))
     return [
         {

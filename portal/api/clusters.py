@@ -197,7 +197,7 @@ def return_to_use(request: HttpRequest, name: str, node: str) -> dict[str, Any]:
 
 
 def _node(request: HttpRequest, cluster: str, name: str) -> Node:
-    return get_object_or_404(Node, cluster=_found(request, cluster), name=name)
+    return get_object_or_404(Node.objects.present(), cluster=_found(request, cluster), name=name)
 
 
 def _drained(request: HttpRequest, node: Node) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from accounting.names import by_name
 from accounting.prepared import Prepared
 from scheduling.models import Cluster, HeldGpu, Job, Node
 
-FREE, OWN, OTHER, AWAY = "free", "own", "other", "away"
+FREE, OWN, OTHER, DRAINED, AWAY = "free", "own", "other", "drained", "away"
+UNHELD = {Node.State.READY: FREE, Node.State.DRAINED: DRAINED}  # by the state of the node
 COLOURS = 6  # --series-1 to --series-6
 
 
@@ -49,6 +50,11 @@ class NodeRow:
     node: Node
     cells: list[Cell]
 
+    @property
+    def held(self) -> int:
+        """How many of its GPUs are held."""
+        return sum(cell.span for cell in self.cells if cell.kind in {OWN, OTHER})
+
 
 @dataclass
 class GenerationRow:
@@ -56,7 +62,9 @@ class GenerationRow:
 
     generation: Generation
     nodes: list[NodeRow] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((FREE, OWN, OTHER, AWAY), 0))
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys((FREE, OWN, OTHER, DRAINED, AWAY), 0)
+    )
 
     @property
     def total(self) -> int:
@@ -109,6 +117,7 @@ _held = Prepared(
 _nodes = Prepared(
     lambda cluster: (
         Node.objects.filter(cluster=cluster)
+        .present()
         .select_related("generation")
         .order_by(*by_name("generation__name", "name"))
     )
@@ -120,7 +129,7 @@ def _cells(node: Node, holders: dict[int, Job], teams: dict[int, int]) -> list[C
     for index in range(node.gpus):
         job = holders.get(index)
         if job is None:
-            kind = FREE if node.state == Node.State.READY else AWAY
+            kind = UNHELD.get(node.state, AWAY)
         elif job.tenant_id in teams:
             kind = OWN
         else:

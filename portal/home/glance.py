@@ -7,12 +7,13 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from django.db.models import Q, Sum
+from django.db.models import Count, F, OuterRef, Q, Subquery, Sum
+from django.db.models.functions import Coalesce
 
 from accounting.models import Tenant
 from accounting.names import by_name
 from accounting.prepared import Prepared
-from scheduling.models import Cluster, Job, Lease, Node, Round
+from scheduling.models import Cluster, HeldGpu, Job, Lease, Node, Round
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,12 @@ class Machines:
     generation: str
     total: int
     busy: int
-    away: int
+    drained: int  # and not held
+    away: int  # and not held
 
     @property
     def free(self) -> int:
-        return max(0, self.total - self.busy - self.away)
+        return max(0, self.total - self.busy - self.drained - self.away)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Floor:
     """Who holds how many GPUs of each generation now, and the nodes: read once for all that the page says of them."""
 
     held: list[tuple[int, int, int, int]]  # generation, tenant, owner, GPUs
-    nodes: list[tuple[int, str, int, int]]  # generation, its name, GPUs, those of nodes that are away
+    # Generation, its name, GPUs, and those that nobody holds of nodes that are drained, or away.
+    nodes: list[tuple[int, str, int, int, int]]
 
     @classmethod
     def read(cls) -> Self:
@@ -77,12 +80,27 @@ _held = Prepared(
         .annotate(gpus=Sum("gpus"))
     )
 )
+_unheld = F("gpus") - Coalesce(
+    Subquery(
+        HeldGpu.objects.filter(node=OuterRef("pk"), during__isnull=False, during__endswith__isnull=True)
+        .order_by()
+        .values("node")
+        .annotate(count=Count("*"))
+        .values("count")
+    ),
+    0,
+)
 _nodes = Prepared(
     lambda: (
         Node.objects.filter(cluster__detached_at=None)
+        .present()
         .order_by(*by_name("generation__name"))
         .values_list("generation", "generation__name")
-        .annotate(total=Sum("gpus"), away=Sum("gpus", filter=~Q(state=Node.State.READY), default=0))
+        .annotate(
+            total=Sum("gpus"),
+            drained=Sum(_unheld, filter=Q(state=Node.State.DRAINED), default=0),
+            away=Sum(_unheld, filter=~Q(state__in=[Node.State.READY, Node.State.DRAINED]), default=0),
+        )
     )
 )
 
@@ -114,10 +132,10 @@ def share_now(teams: Container[int], floor: Floor, clusters: Iterable[Cluster]) 
             if rate["tenant"] in teams:
                 entitled[rate["generation"]] += rate["entitled"]
     held = floor.held_by(None, teams)
-    return [ShareNow(name, total, entitled[pk], held.get(pk, 0)) for pk, name, total, _ in floor.nodes]
+    return [ShareNow(name, total, entitled[pk], held.get(pk, 0)) for pk, name, total, *_ in floor.nodes]
 
 
 def machines_now(floor: Floor) -> list[Machines]:
     """Every generation of all clusters."""
     busy = floor.held_by(None)
-    return [Machines(name, total, busy.get(pk, 0), away) for pk, name, total, away in floor.nodes]
+    return [Machines(name, total, busy.get(pk, 0), *away) for pk, name, total, *away in floor.nodes]

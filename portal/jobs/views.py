@@ -28,6 +28,7 @@ from portal.jobs.idle import use_of
 from portal.jobs.listing import page_of
 from portal.live.topics import topics_of_jobs
 from scheduling.actions import cancel_job, set_only_idle, snooze_idle
+from scheduling.drained_jobs import nodes_drained_under
 from scheduling.explain import explain
 from scheduling.models import Job, JobEvent, JobLabel, LabelKey
 from scheduling.models.jobs import job_in_sight
@@ -184,6 +185,7 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
     user = request.user
     may_submit = has_role(user, Membership.Role.MEMBER)
     is_over = shown.has_ended or shown.state == Job.State.CANCELLING
+    lease = story.present_lease(shown)
     may_change = not is_over and Job.objects.changeable_by(user).filter(pk=shown.pk).exists()
     return {
         "job": shown,
@@ -192,7 +194,8 @@ def frame(request: HttpRequest, shown: Job, tab: str) -> dict[str, Any]:
         "forecast": story.forecast_of(shown),
         "now": timezone.now(),
         "plain": f"{shown.get_state_display()}.",  # says no more than the chip
-        "lease": story.present_lease(shown),
+        "lease": lease,
+        "drained": nodes_drained_under([lease]),
         "gpu_use": use_of(shown),
         "failure": failure_of(shown),
         "may_cancel": may_change,

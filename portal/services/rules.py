@@ -13,6 +13,9 @@ from scheduling.models import Service
 from scheduling.spec import SpecError
 
 NUMBERS = ("replicas", "max_surge", "max_unavailable", "progress_deadline_seconds")
+LABELS = {
+    "max_unavailable": "“Fewer while it changes”"
+}  # as the form calls a field that another's problem names
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,11 @@ class Rules:
         return numbers | {"auto_rollback": self.auto_rollback}
 
     def with_problems(self, error: SpecError) -> Self:
-        """Those of its own fields."""
-        return replace(
-            self, problems={name: text for name, text in error.problems.items() if name in NUMBERS}
-        )
+        """Those of its own fields, in the form's own words."""
+        problems = {name: text for name, text in error.problems.items() if name in NUMBERS}
+        for other, label in LABELS.items():
+            problems = {name: text.replace(other, label) for name, text in problems.items()}
+        return replace(self, problems=problems)
 
 
 def _number(text: str) -> int | str:

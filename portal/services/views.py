@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from accounting.numbers import read_key
+from portal.administration.access import posted_from
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
@@ -20,6 +21,7 @@ from portal.services import story
 from portal.services.rules import Rules
 from portal.sorting import Names, Since, Sorting
 from scheduling.actions import change_service, remove_service, roll_back_service
+from scheduling.drained_jobs import nodes_drained_under
 from scheduling.models import Cluster, Service
 from scheduling.spec import SpecError
 
@@ -60,7 +62,12 @@ def services(request: HttpRequest) -> HttpResponse:
 @require_safe
 def service(request: HttpRequest, pk: int) -> HttpResponse:
     """How it is: replicas, revisions, what happened, what it cost."""
-    shown = visible_service(request, pk)
+    return _page(request, visible_service(request, pk))
+
+
+def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> HttpResponse:
+    """With the refused `rules` as they were typed; 422 then."""
+    pk = shown.pk
     members = story.members_of(shown)
     failed = story.latest_failure(shown, members)
     changeable = Service.objects.changeable_by(request.user).filter(pk=pk)
@@ -68,6 +75,7 @@ def service(request: HttpRequest, pk: int) -> HttpResponse:
         "service": shown,
         "status": story.status_of(shown),
         "sentences": story.sentences_of(shown, members, reader=request.user),
+        "drained": nodes_drained_under(member.lease for member in members),
         "failed": failed,
         "failure": failure_of(failed) if failed else None,
         "troubles": story.troubles_of(shown, members),
@@ -75,20 +83,26 @@ def service(request: HttpRequest, pk: int) -> HttpResponse:
         "revisions": story.revisions_of(shown),
         "events": shown.events.all()[:EVENTS_SHOWN],
         "cost": story.costs_of([shown], request.user).get(shown.pk, []),
-        "rules": Rules.of(shown),
+        "rules": rules or Rules.of(shown),
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
     }
-    return render_page(request, "services/service.html", context)
+    return render_page(request, "services/service.html", context, status=422 if rules else 200)
 
 
-@require_POST
+@posted_from("service", "pk")
 def scale(request: HttpRequest, pk: int) -> HttpResponse:
     """How many replicas, and by which rules revisions change."""
-    rules = Rules.from_post(request.POST).read()
-    return _perform(
-        request, pk, lambda one: change_service(actor=request.user, service=one, **rules), "changed."
-    )
+    rules = Rules.from_post(request.POST)
+    try:
+        return _perform(
+            request,
+            pk,
+            lambda one: change_service(actor=request.user, service=one, **rules.read()),
+            "changed.",
+        )
+    except SpecError as error:
+        return _page(request, visible_service(request, pk), rules.with_problems(error))
 
 
 @require_POST
@@ -130,9 +144,6 @@ def _perform(
     shown = visible_service(request, pk)
     try:
         act(shown)
-    except SpecError as error:
-        for field, text in error.problems.items():
-            messages.error(request, f"{field.replace('_', ' ')} {text}.".strip().capitalize())
     except (NotAllowed, Refused) as refused:
         messages.error(request, str(refused))
     else:

@@ -25,6 +25,7 @@ from portal.sessions.visits import invite
 from portal.sorting import Names, Sorting
 from scheduling.actions import keep_session, stop_session
 from scheduling.actions.sessions import base_url
+from scheduling.drained_jobs import nodes_drained_under
 from scheduling.models import Session
 
 SESSIONS_PER_PAGE = 50
@@ -63,8 +64,10 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
     """How it is, how long it lasts, and the ways in."""
     shown = visible_session(request, pk)
     changeable = Session.objects.changeable_by(request.user).filter(pk=pk)
+    told = story.told_of([shown], request.user)[0]
     context = {
-        "told": story.told_of([shown], request.user)[0],
+        "told": told,
+        "drained": nodes_drained_under([told.lease]),
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
         "failure": failure_of(shown.job),
         "has_host": bool(hosts.origin_of(pk)),

@@ -15,7 +15,7 @@ from accounting.models import Generation, Tenant, User
 from accounting.models.tenants import TenantQuerySet
 from accounting.permissions import may, tenants_where
 from accounting.prepared import Prepared
-from portal.administration.forms import Refusal, decimal, perform, show
+from portal.administration.forms import Refusal, decimal_or_none, part, perform, show
 from scheduling import actions
 from scheduling.actions import Allowance
 from scheduling.models import TradeLimit
@@ -104,15 +104,15 @@ def _read(post: QueryDict) -> list[Allowance]:
         if choice == NO:
             said.append(Allowance(generation, trades=False))
             continue
-        gpus, percent = _number(post, f"gpus-{key}"), _number(post, f"percent-{key}")
+        gpus, most = decimal_or_none(post, f"gpus-{key}"), _part_or_none(post, f"percent-{key}")
         if choice == AS_OTHERS and generation is not None:
-            if gpus is not None or percent is not None:
+            if gpus is not None or most is not None:
                 field = f"gpus-{key}" if gpus is not None else f"percent-{key}"
                 raise Refused(f"Choose “Yes” to limit what is given of {generation.name}.", field)
             continue
-        said.append(Allowance(generation, True, gpus, None if percent is None else percent / 100))
+        said.append(Allowance(generation, True, gpus, most))
     return said
 
 
-def _number(post: QueryDict, field: str) -> Decimal | None:
-    return decimal(post, field) if post.get(field, "").strip() else None
+def _part_or_none(post: QueryDict, field: str) -> Decimal | None:
+    return part(post, field, may_be_zero=True) if post.get(field, "").strip() else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from django.conf import settings
-from django.db.models import Q, Sum
+from django.db.models import Sum
 from django.http import QueryDict
 
 from accounting.errors import NotAllowed, Refused
@@ -62,8 +62,8 @@ class Choices:
             clusters=clusters,
             cluster=chosen,
             generations=list(
-                Generation.objects.filter(nodes__cluster=chosen)
-                .annotate(gpus=Sum("nodes__gpus", filter=Q(nodes__cluster=chosen)))
+                Generation.objects.filter(nodes__cluster=chosen, nodes__gpus__gt=0)
+                .annotate(gpus=Sum("nodes__gpus"))
                 .values_list("name", "gpus")
             ),
             environments=(chosen and environments_of(chosen)) or (),

@@ -16,9 +16,11 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import get_text_list
 
 from accounting import permissions
-from accounting.models import User
+from accounting.models import Tenant, User
+from accounting.names import by_name
 from accounting.quotas import figure
 from fairshare.model import Reason
 from portal import wording
@@ -53,6 +55,17 @@ show_icon = icon  # where an argument has its name
 def may(user: User, verb: str) -> bool:
     """Whether the user may do it anywhere, by the table of accounting/permissions.py."""
     return permissions.may(user, verb)
+
+
+@register.simple_tag
+def archived_teams(user: User) -> str:
+    """A sentence on those teams of the user that are archived; empty where none is."""
+    archived = Tenant.objects.filter(memberships__user=user, archived_at__isnull=False)
+    names = list(archived.order_by(*by_name("name")).values_list("name", flat=True))
+    if not names:
+        return ""
+    are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    return f"{get_text_list(names, 'and')} {are} archived; an admin can restore {them}."
 
 
 @register.simple_tag
@@ -183,7 +196,7 @@ def moment(at: datetime | None, empty: str = "–") -> str:
     # Nothing to escape in it: digits, and names of days, months and zones.
     return SafeString(
         f'<time datetime="{at.isoformat(timespec="seconds")}" title="{wording.exact(local)}">'
-        f"{wording.to_the_second(local)}</time>"
+        f"{wording.to_the_second(local, timezone.now())}</time>"
     )
 
 

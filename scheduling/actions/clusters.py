@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError
+from django.db.models import Exists, OuterRef, Q
 
 from accounting import audit
 from accounting.actions.checks import check_name
@@ -19,7 +19,7 @@ from fairshare import policies
 from fairshare.policies.base import InvalidOption, read_options
 from scheduling import live
 from scheduling.locks import lock_schedule
-from scheduling.models import Cluster, Node
+from scheduling.models import Cluster, HeldGpu, Lease, Node
 from scheduling.situations import OWN_SETTINGS
 
 CHANGEABLE: dict[str, Callable[[Any], bool]] = {
@@ -53,6 +53,7 @@ ACCEPTED = {
     "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
 }
 FASTEST = 1_000_000  # times that of a GPU of speed 1
+MOST_GPUS = 64  # of a declared node; each is drawn on the page of the cluster
 # By these words a job's history tells for what its turn ended.
 SHUTTING_DOWN = "Fairlot is shutting down"
 
@@ -143,41 +144,54 @@ def declare_node(
     virtual_speed: float | None = None,
     gpu_uuids: list[str] | None = None,
 ) -> Node:
-    """Adds a node: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
+    """Adds a node, or one that was removed again: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
     require(actor, "node.declare")
     check_name(name)
-    if gpus < 1:
-        raise Refused("A node has at least one GPU.", field="gpus")
+    if not 1 <= gpus <= MOST_GPUS:
+        raise Refused(f"A node has 1 to {MOST_GPUS} GPUs.", field="gpus")
     if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:
         raise Refused(f"A speed is more than 0 and at most {fixed(FASTEST)}.", field="virtual_speed")
     lock_schedule(cluster.pk)
-    try:
-        with transaction.atomic():
-            node = Node.objects.create(
-                cluster=cluster,
-                name=name,
-                generation=generation,
-                gpus=gpus,
-                virtual_speed=virtual_speed,
-                gpu_uuids=gpu_uuids or [],
-            )
-    except IntegrityError:
-        raise Refused(f"{cluster.name} has a node {name} already.", field="name") from None
+    node = Node.objects.filter(cluster=cluster, name=name).first() or Node(cluster=cluster, name=name)
+    if node.gpus:
+        raise Refused(f"{cluster.name} has a node {name} already.", field="name")
+    node.generation, node.gpus, node.gpu_uuids = generation, gpus, gpu_uuids or []
+    node.virtual_speed, node.gone_at = virtual_speed, None
+    node.state, node.state_reason, node.state_since = Node.State.READY, "", now_from_database()
+    node.save()
     after = {"generation": generation.name, "gpus": gpus, "virtual_speed": virtual_speed}
     audit.record(actor=actor, verb="node.declare", target=node, after=after)
     live.publish(f"cluster:{cluster.pk}")
     return node
 
 
+def may_be_removed() -> Q:
+    """The condition on nodes under which `remove_node` removes them."""
+    held = HeldGpu.objects.filter(node=OuterRef("pk"))
+    is_over = Q(cluster__backend=Cluster.Backend.LOCAL) | Q(gone_at__isnull=False)
+    has_left = Q(state__in=(Node.State.DRAINED, Node.State.DOWN))
+    return is_over & (~Exists(held) | has_left & ~Exists(held.filter(lease__state__in=Lease.OPEN)))
+
+
 @transaction.atomic(durable=True)
 def remove_node(*, actor: User, node: Node) -> None:
-    """Removes a node that never held a lease; others are drained, for their history's sake."""
+    """Removes a node; of one that has held leases its history stays. Refused while jobs may be on it."""
     require(actor, "node.declare")
     lock_schedule(node.cluster_id)
+    node = Node.objects.select_related("cluster").get(pk=node.pk)
+    if node.cluster.backend != Cluster.Backend.LOCAL and node.gone_at is None:
+        raise Refused(f"{node.cluster.name} has {node.name}; take it out of the cluster there.")
+    now = now_from_database()
     audit.record(actor=actor, verb="node.remove", target=node, before={"gpus": node.gpus})
-    try:
-        with transaction.atomic():
-            node.delete()
-    except ProtectedError:
-        raise Refused(f"{node.name} has held leases, which keep its name; drain it instead.") from None
+    if not HeldGpu.objects.filter(node=node).exists():
+        node.delete()
+    elif node.state not in (Node.State.DRAINED, Node.State.DOWN):
+        raise Refused(f"Drain {node.name} first: jobs may start on it at any time.")
+    elif HeldGpu.objects.filter(node=node, lease__state__in=Lease.OPEN).exists():
+        raise Refused(f"Jobs hold GPUs of {node.name}; remove it when they have left.")
+    else:
+        Node.objects.filter(pk=node.pk).update(
+            gpus=0, failed_gpus=0, others_gpus=0, gpu_uuids=[], gone_at=node.gone_at or now,
+            state=Node.State.DOWN, state_reason="it was removed", state_since=now, drain_deadline=None,
+        )  # fmt: skip
     live.publish(f"cluster:{node.cluster_id}")

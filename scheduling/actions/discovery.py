@@ -45,7 +45,7 @@ def _node(actor: User | None, cluster: Cluster, model: str, gpus: list[Gpu]) -> 
     name = f"{socket.gethostname()}-{model}".lower()
     uuids = [gpu.uuid for gpu in gpus]
     node = Node.objects.filter(cluster=cluster, name=name).first()
-    if node is None:
+    if node is None or not node.gpus:
         return declare_node(
             actor=actor, cluster=cluster, name=name, generation=generation, gpus=len(uuids), gpu_uuids=uuids
         )

@@ -168,7 +168,11 @@ class _Check:
 
     @cached_property
     def _known(self) -> dict[str, int]:
-        return dict(Generation.objects.filter(nodes__cluster=self.cluster).values_list("name", "id"))
+        return dict(
+            Generation.objects.filter(nodes__cluster=self.cluster, nodes__gpus__gt=0).values_list(
+                "name", "id"
+            )
+        )
 
     @cached_property
     def _environments(self) -> Sequence[str] | None:

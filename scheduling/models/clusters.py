@@ -161,8 +161,17 @@ class ClusterAccess(models.Model):
         return self.server
 
 
+class NodeQuerySet(models.QuerySet["Node"]):
+    def present(self) -> Self:
+        """Those that were not removed."""
+        return self.exclude(gpus=0)
+
+
 class Node(models.Model):
-    """A machine (or a declared part of one) with GPUs of one generation."""
+    """A machine (or a declared part of one) with GPUs of one generation; without any it was removed.
+
+    What was removed stays for its history.
+    """
 
     class State(models.TextChoices):
         READY = "ready", "Ready"
@@ -194,6 +203,8 @@ class Node(models.Model):
     gone_at = models.DateTimeField(null=True, blank=True)
     # Of virtual GPUs, the speed that programs are told to honour; None for real ones.
     virtual_speed = models.FloatField(null=True, blank=True)
+
+    objects = NodeQuerySet.as_manager()
 
     class Meta:
         ordering = ["cluster", "generation", *by_name("name")]

@@ -162,9 +162,10 @@ function relative(moment) {
   const seconds = (Date.now() - moment) / 1000;
   const away = Math.abs(seconds);
   if (away < 10) return "now";
-  const [, size, unit] = STEPS.find(([limit]) => away < limit);
-  const text = `${Math.floor(away / size)} ${unit}`;
-  return seconds < 0 ? `in ${text}` : `${text} ago`;
+  const rounded = seconds < 0 ? 0.5 : 0;
+  const counts = STEPS.map(([limit, size, unit]) => [limit, size, unit, Math.floor(away / size + rounded)]);
+  const [, , unit, count] = counts.find(([limit, size, , count]) => count * size < limit);
+  return seconds < 0 ? `in ${count} ${unit}` : `${count} ${unit} ago`;
 }
 function updateTimes() {
   for (const time of document.querySelectorAll("time[data-ago], time[data-lasting]")) {

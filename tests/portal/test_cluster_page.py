@@ -1,9 +1,15 @@
 """Who holds which GPU: coloured and numbered by team, with a legend of what is drawn and nothing else."""
 
 import re
+from datetime import UTC, datetime
 
 from accounting.models import Membership
+from scheduling.actions import DrainMode, cancel_job, drain_node, start_session, step_service
+from scheduling.backends.base import End, Phase
+from scheduling.models import Node
+from scheduling.spec import JobSpec
 from tests.portal.scene import Scene
+from tests.portal.test_clusters import text_of
 
 
 def drawn(html: str) -> tuple[dict[int, str], dict[str, str]]:
@@ -44,3 +50,85 @@ def kinds(html: str) -> set[str]:
     legend = set(re.findall(r'<li><span class="gpu gpu-(\w+)', html))
     assert legend == set(re.findall(r'<li class="gpu gpu-(\w+)', html))
     return legend
+
+
+def test_what_is_drained_is_told_apart_and_draining_while_jobs_run_there(scene: Scene, browser_of) -> None:
+    """In one word on every page: two of four GPUs hold a job, and two are drained."""
+    olga, cast = browser_of(scene.people.olga), scene.people
+    node = scene.world.lease(scene.job).held_gpus.first().node
+    Node.objects.filter(pk=node.pk).update(gpus=6, state="drained", state_reason="fan")
+    for page in ("/cluster/", "/admin/nodes/"):
+        assert "Draining" in olga.get(page).content.decode(), page
+    kind = node.generation.name
+    assert "0 free · 2 drained" in text_of(olga.get("/cluster/"))
+    assert "4 of 6 busy · 0 free · 2 drained" in text_of(olga.get("/"))
+    asked = browser_of(cast.bob).get(f"/jobs/{scene.waiting.pk}/")
+    assert f"{kind}: 0 of 6 GPUs free, 6 drained" in text_of(asked)
+    scene.world.see(scene.world.lease(scene.job), Phase.ENDED, end=End.STOPPED, ended_age=0.0)
+    assert "Draining" not in olga.get("/cluster/").content.decode()
+    assert "Drained" in olga.get("/cluster/").content.decode()
+
+
+def test_a_removed_node_is_on_no_page_and_remove_is_offered_where_it_can_be_done(
+    scene: Scene, browser_of
+) -> None:
+    ada = browser_of(scene.people.ada)
+    node = scene.world.lease(scene.job).held_gpus.first().node
+    path = f"/admin/nodes/{node.pk}/remove/"
+    assert path not in ada.get("/admin/nodes/").content.decode()
+    drain_node(actor=scene.people.ada, node=node, reason="sold", mode=DrainMode.NOW)
+    scene.world.carry_out()
+    assert path in ada.get("/admin/nodes/").content.decode()
+    assert ada.post(path).status_code == 302
+    for page in ("/cluster/", "/admin/nodes/", "/api/v1/cluster"):
+        assert f">{node.name}<" not in ada.get(page).content.decode(), page
+        assert f'"{node.name}"' not in ada.get(page).content.decode(), page
+    assert ada.get(f"/admin/nodes/{node.pk}/drain/").status_code == 404
+    assert node.name in ada.get("/usage/operations/nodes/").content.decode(), "its history stays"
+
+
+def test_a_job_on_a_node_that_is_drained_says_why_and_until_when(scene: Scene, browser_of) -> None:
+    """At the head of each of its pages, of a session's and of a service's, as long as it runs there."""
+    bob, node = browser_of(scene.people.bob), scene.world.lease(scene.job).held_gpus.first().node
+    page = f"/jobs/{scene.job.pk}/"
+    assert "is being drained" not in text_of(bob.get(page))
+    drain_node(actor=scene.people.ada, node=node, reason="new fan")
+    told = f"{node.name}, where it runs, is being drained: new fan."
+    assert f"{told} It may run there to its end." in text_of(bob.get(page))
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.DEADLINE, deadline=at)
+    for tab in (page, f"{page}events/", f"{page}log/"):
+        said = text_of(bob.get(tab))
+        assert f"{told} What still runs there is stopped at 1 Jan 2100 00:00:00" in said, tab
+    drain_node(actor=scene.people.ada, node=node, reason="new fan", mode=DrainMode.NOW)
+    assert told not in text_of(bob.get(page)), "it is stopping already"
+
+
+def test_a_service_and_a_session_say_so_too(scene: Scene, browser_of) -> None:
+    people, world = scene.people, scene.world
+    spec = JobSpec(name="notes", command="serve", port=8000, gpus_per_worker=1)
+    session = start_session(actor=people.bob, tenant=people.astro, cluster=world.cluster, spec=spec)
+    step_service(service_id=scene.service.pk)
+    cancel_job(actor=people.bob, job=scene.job)
+    cancel_job(actor=people.alice, job=scene.waiting)
+    world.carry_out()
+    for _ in range(3):
+        world.quantum()
+        world.carry_out()
+    bob = browser_of(people.bob)
+    for node in world.cluster.nodes.all():
+        drain_node(actor=people.ada, node=node, reason=f"fan of {node.name}")
+    for page in (f"/sessions/{session.pk}/", f"/services/{scene.service.pk}/"):
+        assert "where it runs, is being drained: fan of" in text_of(bob.get(page)), page
+
+
+def test_the_tiles_of_home_lead_to_lists_of_as_many_jobs(scene: Scene, browser_of) -> None:
+    """Replicas, too, which other lists of jobs leave out."""
+    step_service(service_id=scene.service.pk)
+    for who in (scene.people.bob, scene.people.olga):
+        browser = browser_of(who)
+        home = browser.get("/").content.decode()
+        tiles = re.findall(r'<a class="tile" href="([^"]+)">.*?<span class="tile-value">(\d+)<', home)
+        assert len(tiles) == 4
+        for path, count in tiles:
+            assert browser.get(path.replace("&amp;", "&")).context["page"].paginator.count == int(count), path

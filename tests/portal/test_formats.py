@@ -235,3 +235,16 @@ def test_a_long_file_is_written_to_the_disk_and_says_the_same(
 def test_there_is_no_other_format():
     with pytest.raises(ValueError, match="docx"):
         in_format(document(ROW), "docx")
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata"])
+def test_all_moments_of_a_file_for_programs_are_in_the_zone_of_its_days(zone: str):
+    """Whether the database gave them, in UTC, or a period, in its zone."""
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    columns = [Column("from", "From", Kind.MOMENT), Column("to", "To", Kind.MOMENT)]
+    table = Table("lines", "Lines", columns, [(at, at.astimezone(ZoneInfo("America/Lima")))])
+    made = Document("Statement", [table], zone=ZoneInfo(zone))
+    expected = at.astimezone(ZoneInfo(zone)).isoformat()
+    assert "".join(csv_of(made)).splitlines()[2] == f"{expected},{expected}"
+    assert json_of(made)["tables"]["lines"]["rows"] == [{"from": expected, "to": expected}]
+    assert "".join(json_text_of(made)).count(expected) == 2

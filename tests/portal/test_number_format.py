@@ -1,14 +1,17 @@
 """Numbers are written in one way on pages, in messages and in letters: by accounting/wording.py alone."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import wording
+from portal.wording import relative
 
 ROOT = Path(__file__).resolve().parents[2]
 # Bytes that a supervisor without Django counts in a log, and what is told on a terminal.
@@ -65,3 +68,25 @@ def test_what_is_no_number_is_a_dash_and_nothing_is_falsely_zero() -> None:
     for value in (float("nan"), float("inf"), float("-inf")):
         assert wording.number(value) == wording.percent(value) == "–"
     assert wording.number(-0.0003) == ">−0.001"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (12 * 3600 - 60, "in 12 h"), (3580, "in 1 h"), (3 * 86400 - 1, "in 3 d"), (89, "in 1 min"), (91, "in 2 min"),
+        (364.9 * 86400, "in 1 y"), (5, "now"), (-(12 * 3600 - 60), "11 h ago"), (-119, "1 min ago"),
+    ],
+)  # fmt: skip
+def test_what_is_ahead_is_rounded_and_what_is_past_is_counted_in_full(seconds: float, told: str) -> None:
+    now = datetime(2026, 11, 25, tzinfo=UTC)
+    assert relative(now + timedelta(seconds=seconds), now) == told
+
+
+def test_a_moment_has_its_year_where_it_is_not_the_readers_present_one() -> None:
+    """On the reader's own clock: in Berlin the year has begun an hour before UTC's."""
+    now = datetime(2026, 12, 31, 23, 30, tzinfo=UTC)
+    berlin = ZoneInfo("Europe/Berlin")
+    assert wording.to_the_second(now, now) == "31 Dec 23:30:00"
+    assert wording.to_the_second(now + timedelta(days=365), now) == "31 Dec 2027 23:30:00"
+    assert wording.to_the_second((now - timedelta(hours=2)).astimezone(berlin), now) == "31 Dec 2026 22:30:00"
+    assert wording.to_the_second(now.astimezone(berlin), now) == "1 Jan 00:30:00"

@@ -202,8 +202,18 @@ def test_scaling_stopping_starting_and_removing(scene: Scene, bob: Client) -> No
     )
     assert "from 2 to 5 replicas" in text_of(bob.get(page))
     assert "Scaled to 0" in text_of(bob.post(f"{page}scale/", RULES | {"replicas": "0"}, follow=True))
-    wrong = text_of(bob.post(f"{page}scale/", RULES | {"replicas": "lots"}, follow=True))
-    assert "Replicas must be a whole number from 0 to 1000." in wrong
+    for name, value, said in (
+        ("replicas", "lots", "Must be a whole number from 0 to 1000"),
+        ("progress_deadline_seconds", "9", "Must be a whole number from 10 to 86400"),
+        ("max_surge", "0", "And “Fewer while it changes” cannot both be 0"),
+    ):
+        wrong = bob.post(f"{page}scale/", RULES | {"max_unavailable": "0", name: value})
+        assert wrong.status_code == 422
+        field = wrong.content.decode().partition(f'<input id="{name}"')[2].partition(">")[0]
+        assert f'value="{value}"' in field
+        assert "aria-invalid" in field
+        assert said in text_of(wrong)
+    assert bob.get(f"{page}scale/").headers["Location"] == page, "a reload after a refusal"
     assert "It is stopped." in text_of(bob.post(f"{page}stop/", follow=True))
     assert "Started by bob" in text_of(bob.post(f"{page}start/", follow=True))
     assert "No services yet" in text_of(bob.post(f"{page}remove/", follow=True))

@@ -11,12 +11,14 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.models import Generation
+from accounting.clock import now_from_database
+from accounting.models import Generation, Membership, Tenant
 from portal.submit.fields import Fields, digest, read_yaml
 from portal.submit.lines import read_variables
 from scheduling.actions import run_round
 from scheduling.models import Cluster, Job, Node, Round
 from scheduling.spec import DEFAULT_PROGRESS, JobSpec, SpecError
+from tests import make
 from tests.portal.scene import Scene
 
 texts = st.text(max_size=30)
@@ -326,3 +328,18 @@ def test_another_cluster_has_other_environments_and_generations(scene: Scene) ->
     form |= {"drawn_for": other.pk, "environment": "registry/train:1", "generations": ["H100"]}
     page = client.post(reverse("convert_spec") + "?from=form", form).content.decode()
     assert 'id="spec-fields"' not in page, "what is being typed stays as it is"
+
+
+def test_members_of_an_archived_team_alone_are_told_so(scene: Scene, browser_of) -> None:
+    people = scene.people
+    bio = browser_of(people.charlie)
+    Tenant.objects.filter(pk=people.bio.pk).update(archived_at=now_from_database())
+    for page in ("/", "/submit/", "/schedules/new/", "/services/new/", "/sessions/new/"):
+        html = bio.get(page).content.decode()
+        assert "Bio is archived; an admin can restore it." in html, page
+        assert "Ask an admin to make you a member" not in html, page
+    stranger = browser_of(make.user("dora"))
+    assert "archived" not in stranger.get("/").content.decode()
+    assert "Ask an admin to make you a member" in stranger.get("/submit/").content.decode()
+    Membership.objects.create(tenant=people.astro, user=people.charlie, role="member", tickets=1)
+    assert "archived" not in bio.get("/").content.decode()

@@ -10,10 +10,20 @@ from accounting.classes import Standing
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota
-from scheduling.actions import DrainMode, cancel_job, drain_node, drains_due, end_drain, return_node
+from scheduling.actions import (
+    DrainMode,
+    cancel_job,
+    declare_node,
+    drain_node,
+    drains_due,
+    end_drain,
+    remove_node,
+    return_node,
+)
 from scheduling.actions.closing import STANDINGS
 from scheduling.drained_jobs import jobs_to_drain
-from scheduling.models import Cluster, Job, Lease, Node
+from scheduling.models import Cluster, Job, Lease, Node, NodeChange
+from scheduling.spec import SpecError
 from scheduling.tasks import end_drains
 from tests.scheduling.world import World, world
 
@@ -172,3 +182,38 @@ def test_whom_a_drain_concerns_is_told_as_far_as_one_may_see() -> None:
     assert one.since is not None
     assert one.ends is not None
     assert one.ends - one.since == timedelta(hours=3)
+
+
+def test_a_node_with_a_past_is_removed_once_it_is_drained_and_its_past_stays() -> None:
+    lab = world(v100=4)
+    ada, cast = lab.people.ada, lab.people
+    job, node = running(lab, gpus=2), lab.cluster.nodes.get()
+    with pytest.raises(Refused, match="Drain v100-0 first"):
+        remove_node(actor=ada, node=node)
+    drain_node(actor=ada, node=node, reason="sold")
+    with pytest.raises(Refused, match="Jobs hold GPUs of v100-0"):
+        remove_node(actor=ada, node=node)
+    cancel_job(actor=cast.bob, job=job)
+    lab.carry_out()
+    remove_node(actor=ada, node=node)
+    assert not lab.cluster.nodes.present().exists()
+    assert lab.lease(job).held_gpus.filter(node=node).count() == 2
+    assert list(NodeChange.objects.filter(node_id=node.pk).values_list("gpus", flat=True)) == [4, 4, 0]
+    with pytest.raises(SpecError, match="V100 is not in lab"):
+        lab.submit(cast.bob, cast.astro, generations=["V100"])
+    with pytest.raises(Refused, match="A node has 1 to 64 GPUs"):
+        declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=65)
+    again = declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=8)
+    assert (again.pk, again.state, again.gone_at) == (node.pk, Node.State.READY, None)
+    assert lab.states([running(lab, gpus=8)]) == [Job.State.RUNNING]
+
+
+def test_a_node_that_its_kubernetes_cluster_has_is_not_removed_here() -> None:
+    lab = world(v100=4)
+    Cluster.objects.update(backend=Cluster.Backend.KUBERNETES)
+    node = lab.cluster.nodes.get()
+    with pytest.raises(Refused, match="take it out of the cluster there"):
+        remove_node(actor=lab.people.ada, node=node)
+    Node.objects.update(gone_at=now_from_database())
+    remove_node(actor=lab.people.ada, node=node)
+    assert not Node.objects.exists(), "it never held a job"

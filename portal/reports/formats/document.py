@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
@@ -66,8 +66,8 @@ class Table:
 class Document:
     """Tables under a title and a few facts (label, text), as they stand at the head of a letter.
 
-    `zone` is that of moments for people; programs get them with their offset. Without `has_keys` the tables of a CSV
-    file have no lines above them that name them, as programs that read it know them without.
+    `zone` is that of all its moments; programs get them with their offset, in UTC without a zone. Without `has_keys`
+    the tables of a CSV file have no lines above them that name them, as programs that read it know them without.
     """
 
     title: str
@@ -105,10 +105,12 @@ def in_unit(column: Column, number: Number) -> Number:
     return number / UNITS[column.kind] if column.kind in UNITS else number
 
 
-def told(cell: Cell) -> str | int | float | None:
+def told(cell: Cell, zone: tzinfo | None = None) -> str | int | float | None:
     """A cell for programs: to the millionth, decimals as text without exponents, moments and days as ISO 8601."""
     if isinstance(cell, Decimal):
         return f"{in_millionths(cell):f}"
-    if isinstance(cell, (date, datetime)):
+    if isinstance(cell, datetime):
+        return cell.astimezone(zone or UTC).isoformat()
+    if isinstance(cell, date):
         return cell.isoformat()
     return cell

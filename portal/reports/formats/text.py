@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import tzinfo
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -12,11 +13,11 @@ from accounting.csv_lines import csv_line, harmless
 from portal.reports.formats.document import Cell, Document, Table, told
 
 
-def csv_of_table(table: Table) -> Iterator[str]:
+def csv_of_table(table: Table, zone: tzinfo | None = None) -> Iterator[str]:
     """Lines: the columns' keys, then the rows. Nothing else, so that programs may add them up."""
     yield csv_line([column.key for column in table.columns])
     for row in table.rows:
-        yield csv_line([_cell(cell) for cell in row])
+        yield csv_line([_cell(cell, zone) for cell in row])
 
 
 def csv_of(document: Document) -> Iterator[str]:
@@ -26,9 +27,9 @@ def csv_of(document: Document) -> Iterator[str]:
             yield csv_line([])
         if document.has_keys:
             yield csv_line([table.key])
-        yield from csv_of_table(table)
+        yield from csv_of_table(table, document.zone)
         for row in table.totals:
-            yield csv_line([_cell(cell) for cell in row])
+            yield csv_line([_cell(cell, document.zone) for cell in row])
 
 
 def json_of(document: Document) -> dict[str, Any]:
@@ -37,8 +38,8 @@ def json_of(document: Document) -> dict[str, Any]:
         "tables": {
             table.key: {
                 "title": table.title,
-                "rows": list(_as_objects(table, table.rows)),
-                "totals": list(_as_objects(table, table.totals)),
+                "rows": list(_as_objects(table, table.rows, document.zone)),
+                "totals": list(_as_objects(table, table.totals, document.zone)),
             }
             for table in document.tables
         }
@@ -51,10 +52,10 @@ def json_text_of(document: Document) -> Iterator[str]:
     for place, table in enumerate(document.tables):
         yield f'{"," if place else ""}\n{_json(table.key)}: {{"title": {_json(table.title)}, "rows": ['
         before = "\n"
-        for row in _as_objects(table, table.rows):
+        for row in _as_objects(table, table.rows, document.zone):
             yield f"{before}{_json(row)}"
             before = ",\n"
-        yield f'], "totals": {_json(list(_as_objects(table, table.totals)))}}}'
+        yield f'], "totals": {_json(list(_as_objects(table, table.totals, document.zone)))}}}'
     yield "}}\n"
 
 
@@ -66,15 +67,17 @@ def json_of_facts(facts: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"label": label, "text": text} for label, text in facts]
 
 
-def _as_objects(table: Table, rows: Iterable[Sequence[Cell]]) -> Iterator[dict[str, Any]]:
+def _as_objects(
+    table: Table, rows: Iterable[Sequence[Cell]], zone: tzinfo | None
+) -> Iterator[dict[str, Any]]:
     keys = [column.key for column in table.columns]
-    return (dict(zip(keys, map(told, row), strict=True)) for row in rows)
+    return (dict(zip(keys, (told(cell, zone) for cell in row), strict=True)) for row in rows)
 
 
 def _json(value: object) -> str:
     return json.dumps(value, cls=DjangoJSONEncoder)
 
 
-def _cell(cell: Cell) -> object:
+def _cell(cell: Cell, zone: tzinfo | None) -> object:
     # Only people's words are made harmless: the minus of a number is no formula.
-    return harmless(cell) if isinstance(cell, str) else told(cell)
+    return harmless(cell) if isinstance(cell, str) else told(cell, zone)

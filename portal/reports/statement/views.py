@@ -89,7 +89,7 @@ def file_of(document: Document, form: str, name: str, *, part: str = "") -> Http
     if table is None:
         raise Http404
     return HttpResponse(
-        "".join(csv_of_table(table)),
+        "".join(csv_of_table(table, document.zone)),
         content_type=TYPES["csv"],
         headers={"Content-Disposition": f'attachment; filename="{name}-{part}.csv"'},
     )
