@@ -104,7 +104,9 @@ class Settings:
     switch_cost: float = 0.0  # seconds of GPU time lost by a stop and a resume
     memory: float = 3600.0  # seconds of entitlement up to which a debt is remembered
     may_preempt: bool = True  # False: only fill free GPUs
-    reclaim: bool = False  # True: nobody within a guarantee is stopped; only surplus is taken back for guarantees
+    reclaim: bool = (
+        False  # True: nobody within a guarantee is stopped; only surplus is taken back for guarantees
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -444,8 +444,8 @@ PROMISES = (
         "4",
         "Nobody is locked out of a generation",
         "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private cluster, by their"
-        " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which jobs"
-        " run is a matter of its own order (2, 9), where they run is one of their speeds.",
+        " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which"
+        " jobs run is a matter of its own order (2, 9), where they run is one of their speeds.",
         "part of private progress",
         _not_locked_out,
     ),
