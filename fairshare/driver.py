@@ -10,8 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from fairshare.model import NOWHERE, Decision, Floats, Ints, Jobs, Snapshot
-from fairshare.policies.base import Happened, Policy, State
+from fairshare.model import NOWHERE, Decision, Floats, Ints, Jobs, Settings, Snapshot
+from fairshare.policies.base import Happened, Need, Policy, State
 from fairshare.validate import validate
 
 
@@ -35,9 +35,9 @@ class Situation:
         return plan
 
     def fill(self, seed: int) -> Decision:
-        """Like `decide`, by a round that stops nobody."""
-        view = replace(self.view, settings=replace(self.view.settings, may_preempt=False))
-        return replace(self, view=view).decide(seed)
+        """Like `decide`, by a round between two quanta."""
+        settings = between_quanta(self.policy, self.view.settings)
+        return replace(self, view=replace(self.view, settings=settings)).decide(seed)
 
     def after(self, plan: Decision, seconds: float | None = None) -> Self:
         """Returns the situation when the plan was in force for that long, by default for a quantum.
@@ -48,6 +48,13 @@ class Situation:
         received = received_gpus(self.view, plan, shared=True) * lasted
         state = self.policy.observe(self.state, happened(plan, received, lasted), self.view)
         return replace(self, view=_moved(self.view, plan, lasted), state=state)
+
+
+def between_quanta(policy: Policy, settings: Settings) -> Settings:
+    """The settings of a round between two quanta: it takes surplus back if the policy can, and stops nobody else."""
+    if Need.RECLAIM in policy.needs:
+        return replace(settings, may_preempt=True, reclaim=True)
+    return replace(settings, may_preempt=False)
 
 
 def happened(plan: Decision, received: Floats, seconds: float) -> Happened:
@@ -107,5 +114,8 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
         resident=np.where(picked, np.where(stays, jobs.resident, 0.0) + seconds, 0.0),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=place_node,
+        attained=None
+        if jobs.attained is None
+        else jobs.attained + picked * jobs.workers * jobs.gpus * seconds,
     )
     return replace(view, jobs=moved)

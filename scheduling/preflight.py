@@ -69,7 +69,7 @@ def preflight(*, actor: User, tenant: Tenant, cluster: Cluster, spec: JobSpec) -
     if never := explainer.never_in_words(candidate):
         return Preflight("never", tuple(never), None, cost, explainer.explain(candidate).detail)
     now = now_from_database()
-    snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
+    snapshot, legend = read_snapshot(cluster, now=now)
     snapshot = with_candidate(snapshot, legend, candidate)
     if snapshot.jobs.blocked[-1] == Reason.HOURS_SPENT:
         candidate.reason, candidate.state = int(Reason.HOURS_SPENT), Job.State.QUEUED

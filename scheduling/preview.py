@@ -34,7 +34,7 @@ class ShareChange:
 
 def preview_policy(cluster: Cluster, policy: str, options: Mapping[str, object]) -> list[ShareChange]:
     """What another policy, or other options, would give every tenant with jobs at this moment."""
-    snapshot, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
+    snapshot, legend = read_snapshot(cluster, now=now_from_database())
     before, after = policy_of_cluster(cluster), policy_for(cluster, policy, options)
     (entitled, share), (new_entitled, new_share) = before.shares(snapshot), after.shares(snapshot)
     teams = {t: tenant for t, (tenant, user) in enumerate(legend.accounts) if user is None}

@@ -75,6 +75,7 @@ class _JobColumns:
     not_before: Sequence[datetime | None] = ()
     reason: Sequence[int] = ()
     only_idle: Sequence[bool] = ()
+    kind: Sequence[str] = ()
 
     @classmethod
     def read(cls, cluster: Cluster) -> Self:
@@ -85,7 +86,7 @@ class _JobColumns:
         jobs = Job.objects.filter(Q(state__in=in_play) | Q(pk__in=moving.values("job")), cluster=cluster)
         rows = jobs.order_by("id").values_list(
             "id", "tenant_id", "owner_id", "workers", "gpus_per_worker", "generation_ids", "priority",
-            "not_before", "reason", "only_idle",
+            "not_before", "reason", "only_idle", "kind",
         )  # fmt: skip
         return cls(*zip(*rows, strict=True))
 
@@ -99,19 +100,19 @@ def read_snapshot(
     cluster: Cluster,
     *,
     now: datetime,
-    may_preempt: bool,
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, Legend]:
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
-    `also` are (tenant, user) that have an account though they have no job here any more.
+    `also` are (tenant, user) that have an account though they have no job here any more. The settings are those of
+    a quantum's end.
 
     Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
     them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
-    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=may_preempt, lock=lock, also=also)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
     return within_limits(snapshot, legend), legend
 
 
@@ -120,7 +121,6 @@ def _read_snapshot(
     limits: RoundLimits,
     *,
     now: datetime,
-    may_preempt: bool,
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
 ) -> tuple[fs.Snapshot, Legend]:
@@ -149,7 +149,6 @@ def _read_snapshot(
             trading=cluster.trading,
             residence=cluster.residence_seconds,
             switch_cost=cluster.switch_seconds,
-            may_preempt=may_preempt,
         ),
     )
     return snapshot, legend
@@ -177,7 +176,7 @@ def before_and_after(
 ) -> tuple[fs.Snapshot, fs.Snapshot, Legend]:
     """The cluster as the next quantum would see it at `now`, without and with the change."""
     limits = RoundLimits.read(cluster, now=now)
-    snapshot, legend = _read_snapshot(cluster, limits, now=now, may_preempt=True)
+    snapshot, legend = _read_snapshot(cluster, limits, now=now)
     before = within_limits(snapshot, legend)
     changed = replace(legend, limits=limits.changed(change.removed, change.quota))
     account = change.tenant.pk, change.user and change.user.pk
@@ -307,6 +306,7 @@ def _read_jobs(
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
             resident[i] = (now - lease.held_from).total_seconds() if lease.held_from else 0.0
+    keeps = [kind in Job.UNSLICED for kind in jobs.kind]
     sizes = np.zeros(count, dtype=np.int64)
     for i, nodes in places.items():
         sizes[i] = len(nodes)
@@ -323,6 +323,7 @@ def _read_jobs(
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
         only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
+        keeps=np.array(keeps) if any(keeps) else None,
     )
 
 
@@ -362,17 +363,17 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         blocked=np.append(jobs.blocked, 0),
         place_start=np.append(jobs.place_start, jobs.place_start[-1]),
         place_node=jobs.place_node,
-        only_idle=_with_wish(jobs, job.only_idle),
+        only_idle=_with_wish(jobs.only_idle, jobs, job.only_idle),
+        keeps=_with_wish(jobs.keeps, jobs, job.kind in Job.UNSLICED),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 
 
-def _with_wish(jobs: fs.Jobs, only_idle: bool) -> fs.Bools | None:
-    """Who runs on idle GPUs only, with one more job."""
-    if jobs.only_idle is None and not only_idle:
+def _with_wish(marked: fs.Bools | None, jobs: fs.Jobs, is_marked: bool) -> fs.Bools | None:
+    """Which jobs are marked, with one more; None stays None where it is not."""
+    if marked is None and not is_marked:
         return None
-    others = np.zeros(len(jobs), dtype=bool) if jobs.only_idle is None else jobs.only_idle
-    return np.append(others, only_idle)
+    return np.append(np.zeros(len(jobs), dtype=bool) if marked is None else marked, is_marked)
 
 
 def _with_leaf(

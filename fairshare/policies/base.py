@@ -29,6 +29,9 @@ class Need(StrEnum):
     ELASTIC = "elastic"  # smallest and largest number of workers
     COLOCATION = "colocation"  # how jobs slow each other down on one GPU
     TOPOLOGY = "topology"  # which nodes are near each other
+    RECLAIM = (
+        "reclaim"  # rounds between two quanta that take surplus back, where others' only fill what is free
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairshare.driver import Situation, happened
+from fairshare.driver import Situation, between_quanta, happened
 from fairshare.model import NOWHERE, Accounts, Cluster, Decision, Jobs, Settings, Snapshot
 from fairshare.policies import policy_of
 from fairshare.policies.base import Policy
@@ -80,7 +80,7 @@ class LiveScheduler:
         if is_quantum:
             self._last_quantum = state.now
         running = state.running
-        view = self._view(state, active, running, may_preempt=is_quantum)
+        view = self._view(state, active, running, is_quantum=is_quantum)
         now = Situation(self._policy, view, self._remembered(state, view))
         plan = self._last_plan = now.decide(self._seed + self._asked)
         self._asked += 1
@@ -98,9 +98,9 @@ class LiveScheduler:
         return max(self._last_quantum + self._settings.quantum, state.now)
 
     def _view(
-        self, state: State, active: list[int], running: Mapping[int, Place], *, may_preempt: bool
+        self, state: State, active: list[int], running: Mapping[int, Place], *, is_quantum: bool
     ) -> Snapshot:
-        settings = replace(self._settings, may_preempt=may_preempt)
+        settings = self._settings if is_quantum else between_quanta(self._policy, self._settings)
         if self._known is None or self._known[0] != active:
             self._known = active, self._jobs(state, active)
         jobs = self._placed(self._known[1], state, active, running)

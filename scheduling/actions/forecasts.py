@@ -56,7 +56,7 @@ def _forecasts(cluster: Cluster) -> list[JobForecast]:
     if not waiting:
         return []
     now = now_from_database()
-    snapshot, legend = read_snapshot(cluster, now=now, may_preempt=True)
+    snapshot, legend = read_snapshot(cluster, now=now)
     places = {
         place: pk
         for place, pk in enumerate(legend.jobs)

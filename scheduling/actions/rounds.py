@@ -22,6 +22,7 @@ from accounting.clock import now_from_database
 from accounting.models import Generation
 from fairshare import codec
 from fairshare import model as fs
+from fairshare.driver import between_quanta
 from fairshare.validate import InvalidPlan
 from scheduling import live
 from scheduling.actions import leases as lease_actions
@@ -37,6 +38,7 @@ from scheduling.situations import (
     Memory,
     happened_as_bytes,
     options_as_json,
+    policy_of_cluster,
     remember,
     situation_of_record,
     situation_of_round,
@@ -120,9 +122,10 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
     memory = Memory.read(cluster)
     # Who has left since had a part in what happened, and keeps its account until that is counted.
     also = (memory.users if memory else set()) | (lasted.users if lasted else set())
-    snapshot, legend = read_snapshot(
-        cluster, now=now, may_preempt=kind == Round.Kind.QUANTUM, lock=True, also=also
-    )
+    snapshot, legend = read_snapshot(cluster, now=now, lock=True, also=also)
+    if kind == Round.Kind.FILL:
+        settings = between_quanta(policy_of_cluster(cluster), snapshot.settings)
+        snapshot = replace(snapshot, settings=settings)
     situation, happened = situation_of_round(cluster, snapshot, legend.axes, memory=memory, lasted=lasted)
     read_ms = stopwatch.lap_ms()
     # PostgreSQL's bigint is signed, hence 63 bits; nobody can foresee them.
@@ -141,7 +144,7 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         only_idle=()
         if decision.only_idle is None
         else [legend.jobs[job] for job in decision.only_idle.tolist()],
-        anew=kind == Round.Kind.QUANTUM,
+        anew=snapshot.settings.may_preempt,
         now=now,
     )
     up = int(snapshot.cluster.capacity.sum())

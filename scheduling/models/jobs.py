@@ -60,6 +60,8 @@ class Job(models.Model):
         REPLICA = "replica", "Replica"  # of a service, which makes and ends it
         SESSION = "session", "Session"  # somebody works in it
 
+    # Those that are not time-sliced while their account is within its guarantee.
+    UNSLICED = (Kind.REPLICA, Kind.SESSION)
     WAITING = (State.QUEUED, State.SUSPENDED)
     HOLDING = (State.STARTING, State.RUNNING, State.STOPPING, State.CANCELLING)
     ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)

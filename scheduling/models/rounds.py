@@ -15,7 +15,11 @@ from scheduling.models.clusters import Cluster
 
 
 class Round(models.Model):
-    """One decision. A fill round only gives free GPUs out; a quantum round may also take."""
+    """One decision.
+
+    A quantum round may take GPUs from anybody. A fill round comes between two of these: it gives free GPUs out, and
+    takes from surplus what others wait for within their guarantees, where the policy can.
+    """
 
     class Kind(models.TextChoices):
         QUANTUM = "quantum", "Quantum"

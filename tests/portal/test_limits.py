@@ -105,7 +105,7 @@ def test_other_tickets_of_a_member_are_previewed_before_they_are_saved(
     assert f'action="{save}"' in page
     assert browser.post(save, form).status_code == 302
     assert Membership.objects.get(pk=scene.membership.pk).tickets == 300
-    snapshot, legend = read_snapshot(scene.world.cluster, now=now_from_database(), may_preempt=True)
+    snapshot, legend = read_snapshot(scene.world.cluster, now=now_from_database())
     entitled = decide(snapshot, seed=0).entitled
     leaf = legend.accounts.index((scene.people.astro.pk, scene.people.bob.pk))
     assert entitled[leaf, legend.generations.index(scene.people.v100.pk)] == pytest.approx(1.5)
@@ -163,7 +163,7 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
         Tenant.objects.filter(pk=astro.pk).update(tickets=300)
     else:
         quota.save()
-    snapshot, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
+    snapshot, legend = read_snapshot(cluster, now=now_from_database())
     decision = decide(snapshot, seed=0)
     assert not decision.trades
     after = {
@@ -181,7 +181,7 @@ def test_after_saving_shares_are_as_previewed(scene: Scene, by: str) -> None:
 
 def shares(lab: World, tenant: Tenant, *, gpus: str = "V100") -> float:
     """Of a team on one cluster, as the next quantum would give them."""
-    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
     kind = legend.generations.index(Generation.objects.get(name=gpus).pk)
     return decide(snapshot, seed=0).share[legend.accounts.index((tenant.pk, None)), kind]
 

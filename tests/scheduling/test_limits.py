@@ -164,7 +164,7 @@ class TestOverspent:
         lab.age(lab.lease(job), 3600 * 50)
         limit(lab, "0.1", kind=kind, at_limit=at_limit)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
-        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
         entitled, share = policy_of(snapshot.settings).shares(snapshot)
         teams = {tenant: t for t, (tenant, user) in enumerate(legend.accounts) if user is None}
         for gpus in (entitled, share):
@@ -179,7 +179,7 @@ class TestOverspent:
         limit(lab, 1, kind=Kind.GPUS)
         lab.submit(lab.people.bob, lab.people.astro)
         lab.submit(lab.people.charlie, lab.people.bio, gpus=2)
-        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+        snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
         _, share = policy_of(snapshot.settings).shares(snapshot)
         assert share[legend.accounts.index((lab.people.bio.pk, None))].sum() == 2
 

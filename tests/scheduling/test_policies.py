@@ -19,9 +19,9 @@ from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.tree import Tree
 from fairshare.validate import InvalidPlan
 from scheduling.actions import cancel_job
-from scheduling.models import Cluster, Lease, PolicyState, Round, RoundRecord, ShareBalance
+from scheduling.models import Cluster, Job, Lease, PolicyState, Round, RoundRecord, ShareBalance
 from scheduling.situations import Memory, situation_now, situation_of_record
-from scheduling.snapshot import read_snapshot
+from scheduling.snapshot import read_snapshot, with_candidate
 from scheduling.tasks import run_due_rounds
 from tests.scheduling.world import World, world
 
@@ -200,7 +200,7 @@ def test_forecasts_see_what_the_policy_remembers(lab: World) -> None:
     lab.pass_time(60)
     lab.quantum()
     cluster = Cluster.objects.get()
-    view, legend = read_snapshot(cluster, now=now_from_database(), may_preempt=True)
+    view, legend = read_snapshot(cluster, now=now_from_database())
     known = situation_now(cluster, view, legend.axes).state["known"]
     assert known.tolist() == pytest.approx([120] * len(known), rel=0.05)
 
@@ -223,3 +223,28 @@ def test_a_plan_that_breaks_a_rule_is_logged_and_nothing_of_it_is_committed(
     assert not Lease.objects.filter(job=job).exists()
     run_due_rounds()
     assert "a round was refused: InvalidPlan" in Cluster.objects.get().failure
+
+
+@pytest.mark.parametrize("reclaims", [False, True])
+def test_a_round_between_two_quanta_takes_surplus_back_where_the_policy_can(
+    lab: World, monkeypatch: pytest.MonkeyPatch, reclaims: bool
+) -> None:
+    monkeypatch.setattr(Counting, "needs", frozenset({Need.RECLAIM} if reclaims else ()))
+    Cluster.objects.update(policy="counting")
+    lab.submit(lab.people.bob, lab.people.astro)
+    seen = [situation_of_record(round_).view.settings for round_ in (lab.fill(), lab.quantum())]
+    assert [(one.may_preempt, one.reclaim) for one in seen] == [(reclaims, reclaims), (True, False)]
+
+
+def test_a_policy_sees_which_jobs_are_not_to_be_time_sliced(lab: World) -> None:
+    people = lab.people
+    lab.submit(people.bob, people.astro)
+    cluster = Cluster.objects.get()
+    view, legend = read_snapshot(cluster, now=now_from_database())
+    assert view.jobs.keeps is None
+    session = lab.submit(people.bob, people.astro)
+    Job.objects.filter(pk=session.pk).update(kind=Job.Kind.SESSION)
+    view, legend = read_snapshot(cluster, now=now_from_database())
+    assert view.jobs.keeps.tolist() == [job == session.pk for job in legend.jobs]
+    candidate = Job(cluster=cluster, tenant=people.astro, owner=people.bob, workers=1, gpus_per_worker=1)
+    assert with_candidate(view, legend, candidate).jobs.keeps.tolist() == [False, True, False]

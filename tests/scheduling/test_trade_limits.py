@@ -205,7 +205,7 @@ def test_a_job_of_a_team_that_had_none_is_checked_beside_limits(lab: World) -> N
     limit(lab, Allowance(trades=False))
     dora, chem = make.user("dora"), make.tenant("Chem")
     make.membership(dora, chem)
-    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database(), may_preempt=True)
+    snapshot, legend = read_snapshot(lab.cluster, now=now_from_database())
     job = Job(tenant=chem, owner=dora, workers=1, gpus_per_worker=1, generation_ids=[], cluster=lab.cluster)
     accounts = with_candidate(snapshot, legend, job).accounts
     shape = accounts.owed.shape

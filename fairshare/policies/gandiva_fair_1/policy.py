@@ -94,7 +94,11 @@ class _Divided:
         if view.cluster.closed is not None:  # it depends on where gangs run
             return False
         return view.cluster is self.view.cluster and (
-            _same(view.jobs, self.view.jobs, but={"running_on", "resident", "place_start", "place_node"})
+            _same(
+                view.jobs,
+                self.view.jobs,
+                but={"running_on", "resident", "place_start", "place_node", "attained"},
+            )
             and _same(view.accounts, self.view.accounts, but={"owed"})
             and replace(view.settings, may_preempt=True) == replace(self.view.settings, may_preempt=True)
         )
