@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
-from django.db.models import Q
+from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, Sum, Value
+from django.db.models.functions import Coalesce
 
 from accounting.models import Membership, Quota, Tenant, User
 from accounting.models.tenants import members_among
@@ -259,6 +260,8 @@ def _read_accounts(
         if leaf is not None and generation in column:
             owed[leaf, column[generation]] = amount
     limits = read_trade_limits(cluster, index, column, count, lock=lock)
+    even = set(User.objects.filter(job_order=User.JobOrder.EVEN).values_list("pk", flat=True))
+    evenly = np.array([user in even for _, user in keys], dtype=bool)
     arrays = fs.Accounts(
         parent=np.array(parent, dtype=np.int64),
         tickets=np.array(tickets),
@@ -269,6 +272,7 @@ def _read_accounts(
         deals=limits.deals,
         give_most=limits.give_most,
         give_part=limits.give_part,
+        evenly=evenly if evenly.any() else None,
     )
     archived = {tenant.pk for tenant in tenants if tenant.archived_at}
     return _Accounts(keys, arrays, archived, set(pairs) - members_among(pairs)), leaf_of
@@ -324,7 +328,25 @@ def _read_jobs(
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
         only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
         keeps=np.array(keeps) if any(keeps) else None,
+        attained=None if accounts.arrays.evenly is None else _attained(cluster, jobs, now=now),
     )
+
+
+def _attained(cluster: Cluster, jobs: _JobColumns, *, now: datetime) -> fs.Floats:
+    """(J,) GPU-seconds that the jobs of users have had so far whose jobs share evenly; 0 of others."""
+    held = Coalesce("held_until", Value(now, DateTimeField())) - F("held_from")
+    gpu_time = ExpressionWrapper(F("gpus") * held, output_field=DurationField())
+    leases = Lease.objects.filter(
+        cluster=cluster,
+        held_from__isnull=False,
+        job__owner__job_order=User.JobOrder.EVEN,
+        job__state__in=[*Job.WAITING, *Job.HOLDING],
+    )
+    had: dict[int, float] = {
+        job: seconds.total_seconds()
+        for job, seconds in leases.values("job").annotate(had=Sum(gpu_time)).values_list("job", "had")
+    }
+    return np.array([had.get(job, 0.0) for job in jobs.id], dtype=np.float64)
 
 
 def _accepted(jobs: _JobColumns, column: Mapping[int, int]) -> fs.Bools:
@@ -365,6 +387,7 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         place_node=jobs.place_node,
         only_idle=_with_wish(jobs.only_idle, jobs, job.only_idle),
         keeps=_with_wish(jobs.keeps, jobs, job.kind in Job.UNSLICED),
+        attained=None if jobs.attained is None else np.append(jobs.attained, 0.0),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 
@@ -407,6 +430,7 @@ def _with_leaf(
         deals=_longer(accounts.deals, len(added), True),
         give_most=_longer(accounts.give_most, len(added), np.inf),
         give_part=_longer(accounts.give_part, len(added), np.inf),
+        evenly=None if accounts.evenly is None else np.append(accounts.evenly, [False] * len(added)),
     )
     return tree, keys
 

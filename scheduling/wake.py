@@ -25,7 +25,7 @@ RETRY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.2}
 CHANGES_EVERY_CLUSTER = {
     "ledger.correct", "member.add", "member.change", "member.hand_over", "member.remove", "price.set",
     "quota.remove", "quota.set", "tenant.archive", "tenant.move", "tenant.restore", "tenant.set_tickets",
-    "tenant.set_trade_limits", "user.deactivate", "user.reactivate",
+    "tenant.set_trade_limits", "user.deactivate", "user.reactivate", "user.set_job_order",
 }  # fmt: skip
 CHANGES_ITS_CLUSTER = {
     "cluster.attach", "cluster.attach_again", "cluster.pause", "cluster.replace_kubeconfig", "cluster.resume",

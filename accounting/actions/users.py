@@ -145,7 +145,9 @@ def reset_password(
 
 
 @transaction.atomic(durable=True)
-def set_preferences(*, actor: User, theme: str | None = None, time_zone: str | None = None) -> User:
+def set_preferences(
+    *, actor: User, theme: str | None = None, time_zone: str | None = None, job_order: str | None = None
+) -> User:
     """Changes what is given of the actor's own preferences; None stays."""
     if actor.is_anonymous or not actor.is_active:
         raise NotAllowed("Only active users have preferences.")
@@ -159,7 +161,20 @@ def set_preferences(*, actor: User, theme: str | None = None, time_zone: str | N
         if time_zone not in available_timezones():
             raise Refused("A time zone is a name such as UTC or Europe/Berlin.", "time_zone")
         user.time_zone = time_zone
-    user.save(update_fields=["theme", "time_zone"])
+    order = user.job_order
+    if job_order is not None:
+        if job_order not in User.JobOrder.values:
+            raise Refused(f"An order of jobs is one of {', '.join(User.JobOrder.values)}.", "job_order")
+        user.job_order = job_order
+    user.save(update_fields=["theme", "time_zone", "job_order"])
+    if user.job_order != order:  # which rounds read, unlike the rest
+        audit.record(
+            actor=actor,
+            verb="user.set_job_order",
+            target=user,
+            before={"job_order": order},
+            after={"job_order": user.job_order},
+        )
     audit.record(
         actor=actor,
         verb="user.set_preferences",

@@ -59,6 +59,10 @@ class User(AbstractUser):
         OPERATOR = "operator", "Operator"
         ADMIN = "admin", "Admin"
 
+    class JobOrder(models.TextChoices):
+        STRICT = "strict", "In order"  # by priority, and then by age
+        EVEN = "even", "Evenly"  # those of one priority take turns
+
     class Theme(models.TextChoices):
         SYSTEM = "system", "As the system"
         LIGHT = "light", "Light"
@@ -67,6 +71,10 @@ class User(AbstractUser):
     portal_role = models.CharField(max_length=10, choices=PortalRole, default=PortalRole.USER)
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     time_zone = models.CharField(max_length=64, default="UTC")
+    # How the user's own jobs in a team share what it gets there.
+    job_order = models.CharField(
+        max_length=6, choices=JobOrder, default=JobOrder.STRICT, db_default=JobOrder.STRICT
+    )
 
     objects: ClassVar[PortalUserManager] = PortalUserManager()
 

@@ -57,11 +57,12 @@ def password_changed(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def preferences(request: HttpRequest) -> HttpResponse:
-    """Theme and time zone."""
+    """Theme, time zone, and how the own jobs share."""
     problems: dict[str, str] = {}
-    values = {"theme": request.user.theme, "time_zone": request.user.time_zone}
+    names = ("theme", "time_zone", "job_order")
+    values: dict[str, str | None] = {name: getattr(request.user, name) for name in names}
     if request.method == "POST":
-        values = {name: request.POST.get(name, "") for name in values}
+        values = {name: request.POST.get(name) for name in names}
         try:
             set_preferences(actor=request.user, **values)
         except Refused as refused:
@@ -72,6 +73,7 @@ def preferences(request: HttpRequest) -> HttpResponse:
     context = values | {
         "problems": problems,
         "themes": User.Theme.choices,
+        "job_orders": User.JobOrder.choices,
         "time_zones": sorted(available_timezones()),
         "tokens": ApiToken.objects.of(request.user).usable().count(),
     }

@@ -279,7 +279,12 @@ class TestUsers:
         bob = actions.set_preferences(actor=cast.bob, time_zone="Asia/Kolkata")
         assert (bob.theme, bob.time_zone) == ("dark", "Asia/Kolkata")
         assert AuditEvent.objects.filter(actor=cast.bob, verb="user.set_preferences").count() == 2
-        for wrong in ({"theme": "pink"}, {"time_zone": "Mars/Base"}):
+        assert not AuditEvent.objects.filter(verb="user.set_job_order").exists()
+        bob = actions.set_preferences(actor=cast.bob, job_order="even")
+        assert (bob.job_order, bob.theme) == ("even", "dark")
+        (event,) = AuditEvent.objects.filter(actor=cast.bob, verb="user.set_job_order")
+        assert (event.before, event.after) == ({"job_order": "strict"}, {"job_order": "even"})
+        for wrong in ({"theme": "pink"}, {"time_zone": "Mars/Base"}, {"job_order": "best"}):
             with pytest.raises(Refused):
                 actions.set_preferences(actor=cast.bob, **wrong)
         with pytest.raises(NotAllowed):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from django.core.management import call_command
 
+from accounting.actions import set_preferences
 from accounting.clock import now_from_database
 from fairshare import policies
 from fairshare.model import Decision, Snapshot
@@ -248,3 +249,25 @@ def test_a_policy_sees_which_jobs_are_not_to_be_time_sliced(lab: World) -> None:
     assert view.jobs.keeps.tolist() == [job == session.pk for job in legend.jobs]
     candidate = Job(cluster=cluster, tenant=people.astro, owner=people.bob, workers=1, gpus_per_worker=1)
     assert with_candidate(view, legend, candidate).jobs.keeps.tolist() == [False, True, False]
+
+
+def test_a_policy_sees_whose_jobs_share_evenly_and_what_each_has_had(lab: World) -> None:
+    people = lab.people
+    ran = lab.submit(people.bob, people.astro, gpus=2)
+    lab.fill()
+    lab.carry_out()
+    lab.age(lab.lease(ran), 100)
+    lab.submit(people.bob, people.astro)
+    other = lab.submit(people.charlie, people.bio)
+    cluster = Cluster.objects.get()
+    view, _ = read_snapshot(cluster, now=now_from_database())
+    assert (view.accounts.evenly, view.jobs.attained) == (None, None)
+    set_preferences(actor=people.bob, job_order="even")
+    view, legend = read_snapshot(cluster, now=now_from_database())
+    evenly = dict(zip(legend.accounts, view.accounts.evenly.tolist(), strict=True))
+    assert [account for account, is_even in evenly.items() if is_even] == [(people.astro.pk, people.bob.pk)]
+    assert view.jobs.attained.tolist() == [pytest.approx(200, abs=10), 0, 0]
+    assert legend.jobs[-1] == other.pk
+    candidate = Job(cluster=cluster, tenant=people.bio, owner=people.bob, workers=1, gpus_per_worker=1)
+    seen = with_candidate(view, legend, candidate)
+    assert (len(seen.jobs.attained), len(seen.accounts.evenly)) == (4, len(seen.accounts.parent))
