@@ -218,7 +218,7 @@ class _Selection:
             return False
         takes_part = self._sharing.any(axis=1)
         size = jobs.workers * jobs.gpus
-        if int(size[takes_part].sum()) > int(self._snapshot.cluster.capacity.sum()) or self._is_worse_off():
+        if int(size[takes_part].sum()) > int(self._snapshot.cluster.capacity.sum()):
             return False
         running = np.flatnonzero(takes_part & (jobs.running_on != NOWHERE))
         waiting = np.flatnonzero(takes_part & (jobs.running_on == NOWHERE)).tolist()
@@ -226,12 +226,10 @@ class _Selection:
         for largest in (0, *movable):
             stay = running[size[running] > largest].tolist()
             moving = running[size[running] <= largest].tolist()
-            if self._all_allowed(stay) and self._place_rest([*waiting, *moving]):
+            if self._all_allowed(stay) and self._place_rest([*waiting, *moving]) and not self._is_worse_off():
                 self.places.settle_down()
                 return True
             self._restart()
-            if not waiting:
-                break
         return False
 
     def _restart(self) -> None:
@@ -264,17 +262,21 @@ class _Selection:
         return True
 
     def _is_worse_off(self) -> bool:
-        """Whether a gang runs where it is slower while its account is owed a turn where it is faster."""
-        jobs = self._jobs
-        running = np.flatnonzero((jobs.running_on != NOWHERE) & self._sharing.any(axis=1))
-        if not len(running):
+        """Whether the picked gangs of an account make less progress than its guarantee would let them make."""
+        jobs, picked = self._jobs, np.flatnonzero(self.picked)
+        if (self._speed[self._able] > 1 / SAME_SPEED).all():
             return False
-        here, owed = jobs.running_on[running], self._balances.owed[jobs.account[running]]
-        own = np.arange(len(running))
-        faster = self._speed[running] > self._speed[running][own, here][:, None] * SAME_SPEED
-        turn = (jobs.workers * jobs.gpus)[running] * (self._settings.quantum + self._settings.switch_cost)
-        ahead = owed - owed[own, here][:, None] > turn[:, None]
-        return bool((faster & ahead & self._crowded).any())
+        size = (jobs.workers * jobs.gpus).astype(np.float64)
+        accounts = len(self._tree.parent)
+        makes = np.bincount(
+            jobs.account[picked], size[picked] * self._speed[picked, self.generation[picked]], accounts
+        )
+        weight, fast = np.zeros((2, *self._shares.share.shape))
+        np.add.at(weight, jobs.account, self._sharing * size[:, None])
+        np.add.at(fast, jobs.account, self._sharing * size[:, None] * self._speed)
+        mean = np.divide(fast, weight, out=np.zeros_like(fast), where=weight > 0)
+        due = (tier_one(self._shares) * mean).sum(axis=1)
+        return bool((makes < due - 1e-6 * (1 + due))[self._tree.is_leaf].any())
 
     def _by_speed(self, job: int):  # type: ignore[no-untyped-def]
         speed = self._speed[job]

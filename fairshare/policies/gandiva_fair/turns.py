@@ -174,7 +174,13 @@ class Turns:
 
     def next(self) -> int:
         """The job whose turn it is; NOWHERE when all had their turns."""
-        return self._offered(self._root)
+        while self._heaps[self._root]:
+            turn, job = self._first(self._root)
+            # Meanwhile there may turn out to be no room for the gang that was offered.
+            if job != NOWHERE and self.size[job] == -turn[4]:
+                return job
+            self._refresh(turn[5], self._root)
+        return NOWHERE
 
     def took(self, job: int) -> None:
         """The job whose turn it was, or one of the same account instead of it, was picked."""
@@ -206,7 +212,7 @@ class Turns:
         account = self._account[job]
         position = self._heads[account]
         line = self._line
-        if self._runs[job] or line.listed[position] != job:
+        if self._runs[job] or position == line.end[account] or line.listed[position] != job:
             return []
         end = min(line.level_end[position], position + WINDOW)
         return [
@@ -222,13 +228,18 @@ class Turns:
             account = self._parent[account]
         return True
 
+    def _first(self, account: int) -> tuple[Turn, int]:
+        """The turn of the leaf that is first below an account, and the job that the leaf would run next."""
+        while True:
+            turn = self._heaps[account][0]
+            account = turn[5]
+            if not self._heaps[account]:
+                return turn, self._own(account)
+
     def _offered(self, account: int) -> int:
         """The job that an account would run next."""
-        while True:
-            heap = self._heaps[account]
-            if not heap:
-                break
-            account = heap[0][5]
+        if self._heaps[account]:
+            return self._first(account)[1]
         return self._own(account) if account in self._heads else NOWHERE
 
     def _own(self, leaf: int) -> int:
