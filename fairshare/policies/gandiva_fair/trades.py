@@ -14,6 +14,7 @@ all together large, and none of the two sides trades for nothing.
 
 from __future__ import annotations
 
+import heapq
 import math
 from itertools import combinations
 
@@ -27,6 +28,9 @@ from fairshare.tree import Tree
 
 # The price "between" is at most so many times the seller's speed-up.
 SELLERS_PART = 1.05
+# Buyers whose ratios differ by less than this share what is cheap, in so many rounds, in markets of so many buyers:
+# in larger ones each is too small a part of the whole for a round of all to be worth its time.
+NEAR, ROUNDS, SMALL_MARKET = 1.5, 8, 64
 
 
 def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
@@ -193,6 +197,60 @@ class _Tails:
         return self._is_fast[last] or 0 <= self._offer[last] < offer
 
 
+class _Turns:
+    """Whose turn it is to buy: the highest ratios first, but buyers that are much alike a little at a time.
+
+    Else a claim that is a little higher than another's would get everything that is cheap. How much a buyer gets
+    of a round falls with its ratio, down to nothing at NEAR times less than the highest.
+    """
+
+    def __init__(self, buyers: _Side, *, one_by_one: bool) -> None:
+        self._buyers = buyers
+        self._offers: dict[int, list[int]] = {}
+        for offer in range(len(buyers.ratio) - 1, -1, -1):
+            self._offers.setdefault(buyers.party[offer], []).append(offer)
+        self._wants = {party: sum(buyers.left[one] for one in some) for party, some in self._offers.items()}
+        self._one_by_one = one_by_one or len(self._offers) > SMALL_MARKET
+        self._heap = [(-buyers.ratio[some[-1]], party) for party, some in self._offers.items()]
+        heapq.heapify(self._heap)
+        self._round: list[tuple[int, float]] = []
+        self._now, self._most, self.top = NOWHERE, 0.0, 0.0
+
+    def next(self) -> tuple[int, float]:
+        """The next offer to buy and how much it may buy now; NOWHERE when there is none."""
+        while self._now == NOWHERE or self._most <= LEAST_GPUS or not self._offers[self._now]:
+            if not self._round:
+                self._begin_round()
+            if not self._round:
+                return NOWHERE, 0.0
+            self._now, self._most = self._round.pop()
+        return self._offers[self._now][-1], self._most
+
+    def bought(self, gpus: float) -> None:
+        self._most -= gpus
+
+    def finish(self) -> None:
+        """The offer whose turn it is buys no more."""
+        self._offers[self._now].pop()
+        if self._one_by_one:
+            self._most = 0.0
+
+    def _begin_round(self) -> None:
+        if self._now != NOWHERE and self._offers[self._now] and self._one_by_one:
+            heapq.heappush(self._heap, (-self._buyers.ratio[self._offers[self._now][-1]], self._now))
+        if self._one_by_one:
+            if self._heap:
+                ratio, party = heapq.heappop(self._heap)
+                self.top, self._round = -ratio, [(party, math.inf)]
+            return
+        heads = {party: self._buyers.ratio[some[-1]] for party, some in self._offers.items() if some}
+        self.top = max(heads.values(), default=0.0)
+        for party, ratio in sorted(heads.items(), key=lambda one: one[1]):
+            part = (ratio / self.top - 1 / NEAR) / (1 - 1 / NEAR)
+            if part > 0:
+                self._round.append((party, max(part / ROUNDS * self._wants[party], 2 * LEAST_GPUS)))
+
+
 class _Book:
     """Makes trades; `share` (T, K) is what accounts have by then."""
 
@@ -275,18 +333,20 @@ class _Book:
         stock = np.bincount(rows.leaf, self._use[:, slow], len(rows.account)).tolist()
         second = _seconds(buyers) if self._settings.pricing == "second_price" else None
         gains = list(zip(*(buyers.least(unit[:, fast] - unit[:, slow]) for unit in rows.units), strict=True))
-        bordered, done, i, j = self._borders.any, self._done, 0, 0
-        while i < len(sellers.left) and j < len(buyers.left):
-            low, high = sellers.ratio[i], buyers.ratio[j]
-            if high <= low * least or high <= low:
+        bordered, done, i = self._borders.any, self._done, 0
+        turns = _Turns(buyers, one_by_one=second is not None)
+        while i < len(sellers.left):
+            j, most = turns.next()
+            low = sellers.ratio[i]
+            if j == NOWHERE or turns.top <= low * max(least, 1.0):
                 break
             giving, taking = sellers.parts(i), buyers.parts(j)
             high = tails.worth(taking, j, gains[j])
             if high <= low * least or high <= low:
-                j += 1
+                turns.finish()
                 continue
             price = _between(low, high) if second is None else min(max(second[j], low), high)
-            offered, wanted = sellers.left[i], tails.room(taking, j, price)
+            offered, wanted = sellers.left[i], min(most, tails.room(taking, j, price))
             wanted = min(wanted, min([stock[leaf] / part for leaf, part in taking]) / price)
             if price > 1:
                 offered = min(offered, min([waiting[leaf] / part for leaf, part in giving]) / (price - 1))
@@ -296,6 +356,7 @@ class _Book:
             gpus = min(offered, wanted)
             if gpus > LEAST_GPUS:
                 done.append((sellers.party[i], buyers.party[j], slow, fast, gpus, price, low, high))
+                turns.bought(gpus)
                 sellers.left[i] -= gpus
                 sellers.gave[i] += gpus
                 sellers.got[i] += gpus * price
@@ -313,7 +374,7 @@ class _Book:
             if offered <= wanted:
                 i += 1
             elif buyers.left[j] <= LEAST_GPUS or gpus <= LEAST_GPUS:
-                j += 1
+                turns.finish()
 
 
 def _between(low: float, high: float) -> float:

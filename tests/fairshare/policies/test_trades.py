@@ -76,6 +76,13 @@ def test_between_two_speed_ups_that_are_close_the_price_is_in_the_middle() -> No
     assert one.price == pytest.approx((2.0 * 2.12) ** 0.5)
 
 
+def test_buyers_that_are_much_alike_get_much_alike() -> None:
+    """One has a little higher speed-up; what is cheap would be enough for one of them."""
+    share, _ = traded(alike(1.5, 1.5, 5.0, 5.1, gpus=12, tickets=[1, 1, 4, 4]))
+    assert share[2, 1] == pytest.approx(share[3, 1], rel=0.1)
+    assert share[3, 1] > share[2, 1]
+
+
 def test_speed_ups_below_one_trade_as_well() -> None:
     _, (one,) = traded(alike(0.25, 0.8))
     assert (one.slow, one.fast, one.seller, one.buyer) == (1, 0, 1, 0)

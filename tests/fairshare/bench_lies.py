@@ -1,0 +1,168 @@
+"""What it pays to lie about speeds: `python -m tests.fairshare.bench_lies [ECONOMIES]`.
+
+One team of each random economy claims other speed-ups than its jobs have, in 24 ways, or splits into two accounts.
+Its gain is in progress by its true speeds, in the order of its own jobs, against telling the truth. It is measured
+with claims believed as they are; bounded by the operator's table of generations alone; and bounded by what most teams
+say of the same models, and where fewer than three know a model, by counters of the GPUs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Floats
+from fairshare.policies.gandiva_fair.evidence import bounded, evidence_of
+from tests.fairshare.policies.teams import teams, traded
+
+ECONOMIES = 30
+CAPACITY = (12, 12)
+MODELS = 6  # which jobs of all teams share
+SPREAD = 0.03  # of a job around its model, in logarithms
+NOISE = 0.02  # of a counter, in logarithms
+LIAR = 0
+
+Bound = Literal["none", "table", "models and counters"]
+Pricing = Literal["between", "second_price"]
+Lie = Callable[
+    [Floats, Floats], Floats
+]  # true speed-ups of the liar's jobs, and those of all others: its claims
+
+
+def _times(factor: float) -> Lie:
+    return lambda own, others: own * factor
+
+
+def _last(factor: float, part: float) -> Lie:
+    """Only the jobs at the end of its order, which would wait."""
+    return lambda own, others: np.where(np.arange(len(own)) < part * len(own), own, own * factor)
+
+
+def _best(factor: float) -> Lie:
+    return lambda own, others: np.where(own >= np.median(own), own * factor, own)
+
+
+def _worst(factor: float) -> Lie:
+    return lambda own, others: np.where(own < np.median(own), own * factor, own)
+
+
+LIES: dict[str, Lie] = {
+    **{f"all × {factor:g}": _times(factor) for factor in (0.25, 0.5, 0.7, 0.8, 0.9, 0.95)},
+    **{f"all × {factor:g}": _times(factor) for factor in (1.05, 1.1, 1.25, 1.5, 2.0, 4.0)},
+    "waiting × 2": _last(2.0, 0.5),
+    "waiting × 0.5": _last(0.5, 0.5),
+    "best half × 1.5": _best(1.5),
+    "worst half × 1.5": _worst(1.5),
+    "worst half × 0.7": _worst(0.7),
+    "all as the best": lambda own, others: np.full_like(own, own.max()),
+    "all as the worst": lambda own, others: np.full_like(own, own.min()),
+    "all as the mean": lambda own, others: np.full_like(own, own.mean()),
+    "no gain": lambda own, others: np.ones_like(own),
+    "the other way round": lambda own, others: own[::-1].copy(),
+    "just below the best buyer": lambda own, others: np.maximum(own, others.max() * 0.94),
+    "just above the cheapest seller": lambda own, others: np.minimum(own, others.min() * 1.06),
+}
+
+
+@dataclass(frozen=True)
+class Economy:
+    """Teams with jobs of shared models; speed-ups from the first generation to the second."""
+
+    speed_up: list[Floats]  # of each team's jobs
+    model: list[Floats]
+
+
+def economy(seed: int) -> Economy:
+    chance = np.random.default_rng(seed)
+    of_model = chance.uniform(1.0, 6.0, MODELS)
+    count = int(chance.integers(3, 6))
+    favourite = chance.integers(0, MODELS, count)
+    model = [
+        np.where(chance.random(2 * sum(CAPACITY) // count) < 0.7, one, chance.integers(0, MODELS))
+        for one in favourite
+    ]
+    speed_up = [of_model[own] * np.exp(SPREAD * chance.normal(size=len(own))) for own in model]
+    return Economy(speed_up, model)
+
+
+def progress(speed_up: Floats, held: Floats) -> float:
+    """What jobs of one GPU make of `held` (2,) when they run in order, matched by their true speeds."""
+    runs = np.clip(held.sum() - np.arange(len(speed_up)), 0.0, 1.0)
+    by_gain = np.argsort(-speed_up, kind="stable")
+    fast = np.clip(held[1] - (np.cumsum(runs[by_gain]) - runs[by_gain]), 0.0, runs[by_gain])
+    return float(runs.sum() + fast @ (speed_up[by_gain] - 1))
+
+
+def rates_of(speed_up: list[Floats]) -> list[Floats]:
+    return [np.stack((np.ones(len(own)), own), axis=1) for own in speed_up]
+
+
+def believed(one: Economy, claims: list[Floats], seed: int, bound: Bound) -> list[Floats]:
+    """What of the claims is believed."""
+    if bound == "none":
+        return claims
+    told, true = np.concatenate(rates_of(claims)), np.concatenate(rates_of(one.speed_up))
+    size = [len(own) for own in claims]
+    team, model = np.repeat(np.arange(len(size)), size), np.concatenate(one.model)
+    counters, table = np.full(told.shape, np.nan), np.full(2, np.nan)
+    if bound == "table":
+        model, table = np.full_like(model, NOWHERE), np.array([1.0, true[:, 1].mean()])
+    else:
+        counters = true * np.exp(NOISE * np.random.default_rng([seed, 1]).normal(size=true.shape))
+    rate = bounded(told, evidence_of(told, team, model, counters, table))
+    return np.split(rate[:, 1] / rate[:, 0], np.cumsum(size)[:-1])
+
+
+def outcome(one: Economy, claims: list[Floats], seed: int, *, bound: Bound, pricing: Pricing) -> float:
+    """The liar's true progress."""
+    share, _ = traded(teams(rates_of(believed(one, claims, seed, bound)), CAPACITY, pricing=pricing))
+    return progress(one.speed_up[LIAR], share[LIAR])
+
+
+def gain(lie: Lie, seed: int, *, bound: Bound, pricing: Pricing = "between") -> float:
+    """What the lie pays, as a part of the liar's progress with the truth."""
+    one = economy(seed)
+    others = np.concatenate(one.speed_up[1:])
+    false = [np.maximum(lie(one.speed_up[LIAR], others), 0.05), *one.speed_up[1:]]
+    truth = outcome(one, one.speed_up, seed, bound=bound, pricing=pricing)
+    return outcome(one, false, seed, bound=bound, pricing=pricing) / truth - 1
+
+
+def gain_of_splitting(seed: int, *, pricing: Pricing = "between") -> float:
+    """What two accounts with half of the tickets and every other job each pay."""
+    one = economy(seed)
+    truth = outcome(one, one.speed_up, seed, bound="none", pricing=pricing)
+    own = one.speed_up[LIAR]
+    halves = [own[::2], own[1::2]]
+    tickets = [0.5, 0.5, *(1.0 for _ in one.speed_up[1:])]
+    share, _ = traded(teams(rates_of([*halves, *one.speed_up[1:]]), CAPACITY, tickets, pricing=pricing))
+    return sum(progress(half, share[at]) for at, half in enumerate(halves)) / truth - 1
+
+
+def main(economies: int) -> None:
+    sys.stdout.write(f"{len(LIES)} lies in {economies} economies, gains in the liar's true progress:\n")
+    for pricing in get_args(Pricing):
+        for bound in get_args(Bound):
+            found = {
+                name: np.array([gain(lie, seed, bound=bound, pricing=pricing) for seed in range(economies)])
+                for name, lie in LIES.items()
+            }
+            best = max(found, key=lambda name: found[name].max())
+            mean = np.mean(list(found.values()))
+            most = max(some.mean() for some in found.values())
+            sys.stdout.write(
+                f"  price {pricing}, bounded by {bound}: {mean:+.1%} in the mean, {most:+.1%} by the lie that pays most"
+                f" in the mean, at most {found[best].max():+.1%} ({best})\n"
+            )
+        split = np.array([gain_of_splitting(seed, pricing=pricing) for seed in range(economies)])
+        sys.stdout.write(
+            f"  price {pricing}, splitting a team: {split.mean():+.1%} in the mean, at most {split.max():+.1%}\n"
+        )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ECONOMIES)

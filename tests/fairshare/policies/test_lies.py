@@ -1,0 +1,103 @@
+"""Claims of speed: what bounds them, what is left to gain by lies, and who is flagged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairshare.model import NOWHERE
+from fairshare.policies.gandiva_fair.evidence import (
+    SLACK_OF_MODEL,
+    Samples,
+    Source,
+    bounded,
+    changed_with_trading,
+    evidence_of,
+)
+from tests.fairshare.bench_lies import LIES, gain, gain_of_splitting
+
+NAN = np.nan
+
+
+def believed(rate, model, *, counters=None, table=(NAN, NAN)):
+    """One job of each team; its ratio of speeds as believed, and the source of that."""
+    rate = np.array(rate, dtype=float)
+    unknown = np.full(rate.shape, NAN)
+    counted = unknown if counters is None else np.array(counters, dtype=float)
+    evidence = evidence_of(rate, np.arange(len(rate)), np.array(model), counted, np.array(table))
+    after = bounded(rate, evidence)
+    return after[:, 1] / after[:, 0], evidence.source.tolist()
+
+
+def test_a_claim_is_cut_to_what_most_teams_measured_of_the_model() -> None:
+    ratio, source = believed([[1, 9.0], [10, 20.0], [3, 6.0]], [0, 0, 0])
+    assert ratio == pytest.approx([2 * (1 + SLACK_OF_MODEL), 2, 2])
+    assert source == [Source.MODEL] * 3
+
+
+def test_two_teams_are_not_enough_to_judge_each_other() -> None:
+    ratio, source = believed([[1, 9.0], [10, 20.0]], [0, 0])
+    assert ratio == pytest.approx([9, 2])
+    assert source == [Source.OWN] * 2
+
+
+def test_where_no_model_is_known_counters_judge_and_then_the_table() -> None:
+    ratio, source = believed(
+        [[1, 9.0], [1, 9.0], [1, 9.0]],
+        [NOWHERE, NOWHERE, NOWHERE],
+        counters=[[5, 10.0], [NAN, NAN], [NAN, 4.0]],
+        table=(1.0, 3.0),
+    )
+    assert source == [Source.COUNTERS, Source.TABLE, Source.TABLE]
+    assert ratio == pytest.approx([2 * 1.05, 3 * 1.25, 3 * 1.25])
+
+
+def test_the_truth_is_left_as_it_is() -> None:
+    ratio, _ = believed([[1, 2.0], [7, 14.1], [3, 5.95]], [0, 0, 0])
+    assert ratio == pytest.approx([2, 14.1 / 7, 5.95 / 3])
+
+
+def test_a_rate_that_nothing_backs_is_not_traded_by_where_others_are_backed() -> None:
+    rate = np.array([[1.0, 2.0, 50.0]] * 3)
+    rate[1:, 2] = NAN
+    evidence = evidence_of(rate, np.arange(3), np.zeros(3, dtype=int), np.full((3, 3), NAN), np.full(3, NAN))
+    assert np.isnan(bounded(rate, evidence)[:, 2]).all()
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_no_lie_gains_five_percent_where_claims_are_bounded(name: str) -> None:
+    gains = [gain(LIES[name], seed, bound="models and counters") for seed in range(12)]
+    assert max(gains) < 0.05
+
+
+def test_some_lies_gain_more_where_claims_are_believed() -> None:
+    """Else the test above could not fail."""
+    assert len(LIES) == 24
+    assert max(gain(LIES["all × 1.25"], seed, bound="none") for seed in range(12)) > 0.05
+
+
+def test_splitting_a_team_gains_next_to_nothing() -> None:
+    assert max(gain_of_splitting(seed) for seed in range(20)) < 0.05
+
+
+def samples(fast_before: float, fast_after: float, *, noise: float = 0.02, count: int = 12) -> Samples:
+    """Of team 1, which begins to trade half-way; slow GPUs do as much as ever."""
+    chance = np.random.default_rng(0)
+    generation = np.tile([0, 1], count)
+    trading = np.arange(2 * count) >= count
+    mean = np.where(generation == 0, 1.0, np.where(trading, fast_after, fast_before))
+    ones = np.ones(2 * count, dtype=np.int64)
+    return Samples(ones, 0 * ones, generation, mean * np.exp(noise * chance.normal(size=2 * count)), trading)
+
+
+def test_a_team_whose_speed_ups_rise_as_it_begins_to_trade_is_flagged() -> None:
+    assert changed_with_trading(samples(2.0, 3.0), 3) == pytest.approx([1, 1.5, 1], abs=0.05)
+    assert changed_with_trading(samples(3.0, 2.0), 3)[1] == pytest.approx(1.5, abs=0.05)
+
+
+def test_chance_and_faster_jobs_are_no_sign_of_lies() -> None:
+    assert changed_with_trading(samples(2.0, 2.0), 3).tolist() == [1, 1, 1]
+    assert changed_with_trading(samples(2.0, 2.4, noise=0.5), 3).tolist() == [1, 1, 1]
+    same = samples(2.0, 2.0)
+    twice = Samples(same.team, same.model, same.generation, same.rate * (1 + same.trading), same.trading)
+    assert changed_with_trading(twice, 3).tolist() == [1, 1, 1]  # a better program, on both generations
