@@ -90,17 +90,20 @@ class _Side:
         self.gave, self.got = [0.0] * len(first), [0.0] * len(first)
         last = np.append(first[1:], len(leaf)) - 1
         alone = leaf[first] == leaf[last] if len(first) else np.empty(0, dtype=bool)
-        self._alone = np.where(alone, leaf[first], NOWHERE).tolist()
+        self._parts: list[Parts | None] = [
+            ((one, 1.0),) if is_alone else None
+            for one, is_alone in zip(leaf[first].tolist(), alone.tolist(), strict=True)
+        ]
 
     def parts(self, offer: int) -> Parts:
         """The accounts with jobs of an offer, and the part that each has of it."""
-        alone = self._alone[offer]
-        if alone != NOWHERE:
-            return ((alone, 1.0),)
-        blocks = np.flatnonzero(self._offer == offer)
-        leaf, which = np.unique(self._leaf[blocks], return_inverse=True)
-        part = np.bincount(which, self._gpus[blocks]) / self._total[offer]
-        return tuple(zip(leaf.tolist(), part.tolist(), strict=True))
+        parts = self._parts[offer]
+        if parts is None:
+            blocks = np.flatnonzero(self._offer == offer)
+            leaf, which = np.unique(self._leaf[blocks], return_inverse=True)
+            part = np.bincount(which, self._gpus[blocks]) / self._total[offer]
+            parts = self._parts[offer] = tuple(zip(leaf.tolist(), part.tolist(), strict=True))
+        return parts
 
     def offers(self, rows: int) -> Ints:
         """(R,) the offer of each job; NOWHERE for none."""
@@ -127,18 +130,24 @@ class _Tails:
 
     def __init__(self, rows: Rows, use: Floats, at: Margins, pair: tuple[int, int], buyers: _Side) -> None:
         slow, fast = pair
-        gpus = use @ np.ones(use.shape[1])
-        runs = np.flatnonzero(gpus > LEAST_GPUS)
+        on_slow = use[:, slow] + use[:, fast] - at.on_fast
+        elsewhere = use @ np.ones(use.shape[1]) - use[:, slow] - use[:, fast]
+        # Of each job what it has elsewhere, on the fast and on the slow generation: the latter is given up first.
+        gpus = np.stack((elsewhere, at.on_fast, on_slow), axis=1).ravel()
+        some = np.flatnonzero(gpus > LEAST_GPUS)
+        row, kind = some // 3, some % 3
         self._buyers = buyers
-        self._first: list[int] = np.searchsorted(runs, rows.start[:-1]).tolist()
-        self._last: list[int] = (np.searchsorted(runs, rows.start[1:]) - 1).tolist()
-        self._gpus: list[float] = gpus[runs].tolist()
-        self._is_fast: list[bool] = (at.on_fast[runs] * 2 > gpus[runs]).tolist()
-        self._offer: list[int] = buyers.offers(len(gpus))[runs].tolist()  # to buy for it; NOWHERE for none
-        # In each unit: what a job does on the fast generation, and where it is else or at least on the slow one.
-        self._on_fast: list[list[float]] = [unit[runs, fast].tolist() for unit in rows.units]
+        self._first: list[int] = np.searchsorted(row, rows.start[:-1]).tolist()
+        self._last: list[int] = (np.searchsorted(row, rows.start[1:]) - 1).tolist()
+        self._gpus: list[float] = gpus[some].tolist()
+        self._is_fast: list[bool] = (kind == 1).tolist()
+        # The offer to buy for it; NOWHERE for none.
+        self._offer: list[int] = np.where(kind == 2, buyers.offers(len(use))[row], NOWHERE).tolist()
+        # In each unit: what a job does on the fast generation, and on the slow one or wherever it runs besides.
+        self._on_fast: list[list[float]] = [unit[row, fast].tolist() for unit in rows.units]
+        mean = use[row] / (use[row] @ np.ones(use.shape[1]))[:, None]
         self._else: list[list[float]] = [
-            np.maximum((use[runs] * unit[runs]).sum(axis=1) / gpus[runs], unit[runs, slow]).tolist()
+            np.maximum((mean * unit[row]) @ np.ones(use.shape[1]), unit[row, slow]).tolist()
             for unit in rows.units
         ]
 
@@ -209,8 +218,12 @@ class _Turns:
         self._offers: dict[int, list[int]] = {}
         for offer in range(len(buyers.ratio) - 1, -1, -1):
             self._offers.setdefault(buyers.party[offer], []).append(offer)
-        self._wants = {party: sum(buyers.left[one] for one in some) for party, some in self._offers.items()}
         self._one_by_one = one_by_one or len(self._offers) > SMALL_MARKET
+        self._wants = (
+            {}
+            if self._one_by_one
+            else {party: sum(buyers.left[one] for one in some) for party, some in self._offers.items()}
+        )
         self._heap = [(-buyers.ratio[some[-1]], party) for party, some in self._offers.items()]
         heapq.heapify(self._heap)
         self._round: list[tuple[int, float]] = []
@@ -263,7 +276,7 @@ class _Book:
         self._settings: Settings = snapshot.settings
         self._tree, self._rows, self._party = tree, rows, parties[member[rows.account]]
         self._borders = Borders(snapshot.accounts, tree, shares, limits, leaves=rows.account.tolist())
-        self._use = np.zeros(rows.able.shape)
+        self._use, self._running = np.zeros(rows.able.shape), np.zeros(len(rows.job))
         self._run(np.arange(len(rows.account)))
         # Seller, buyer, slow and fast generation, GPUs of the fast one, price, both speed-ups.
         self._done: list[tuple[int, int, int, int, float, float, float, float]] = []
@@ -286,6 +299,7 @@ class _Book:
 
     def _run(self, leaves: Ints) -> None:
         self._rows.run(self._use, self.share[self._rows.account], leaves)
+        self._running = self._use @ np.ones(self._use.shape[1])
 
     def open(self, pair: tuple[int, int]) -> None:
         """All trades of one pair of generations: the highest ratios buy from the lowest."""
@@ -328,7 +342,7 @@ class _Book:
     def _match(self, pair: tuple[int, int], sellers: _Side, buyers: _Side, tails: _Tails) -> None:
         slow, fast = pair
         rows, least = self._rows, self._settings.least_gain
-        unused = rows.able[:, slow] * rows.waiting(self._use)
+        unused = rows.able[:, slow] * (rows.gpus - self._running)
         waiting = np.bincount(rows.leaf, unused, len(rows.account)).tolist()
         stock = np.bincount(rows.leaf, self._use[:, slow], len(rows.account)).tolist()
         second = _seconds(buyers) if self._settings.pricing == "second_price" else None
@@ -346,8 +360,8 @@ class _Book:
                 turns.finish()
                 continue
             price = _between(low, high) if second is None else min(max(second[j], low), high)
-            offered, wanted = sellers.left[i], min(most, tails.room(taking, j, price))
-            wanted = min(wanted, min([stock[leaf] / part for leaf, part in taking]) / price)
+            has = min([stock[leaf] / part for leaf, part in taking]) / price
+            offered, wanted = sellers.left[i], min(most, has, tails.room(taking, j, price))
             if price > 1:
                 offered = min(offered, min([waiting[leaf] / part for leaf, part in giving]) / (price - 1))
             if bordered:
@@ -373,7 +387,7 @@ class _Book:
                     self._borders.note(*sides, pair, price, gpus)
             if offered <= wanted:
                 i += 1
-            elif buyers.left[j] <= LEAST_GPUS or gpus <= LEAST_GPUS:
+            elif wanted == has or min(buyers.left[j], gpus) <= LEAST_GPUS:
                 turns.finish()
 
 
