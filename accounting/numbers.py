@@ -8,6 +8,9 @@ from decimal import Decimal
 
 WHOLE = re.compile(r"[-+]?[0-9]{1,19}")
 DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?")
+# Numbers of more digits than these.
+LONG = re.compile(r"[-+]?[0-9]{20,}")
+LONG_DECIMAL = re.compile(r"[-+]?(?=.*[0-9])[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?")
 IN_WORDS = "a whole number in the digits 0 to 9"
 DECIMAL_IN_WORDS = "a number such as 2.50"
 
@@ -18,11 +21,25 @@ def read_whole(text: str) -> int | None:
     return int(text) if WHOLE.fullmatch(text) else None
 
 
+def why_not_whole(text: str) -> str:
+    """What is wrong with a text that `read_whole` does not take."""
+    return "is too large" if LONG.fullmatch(text.strip(" ")) else f"must be {IN_WORDS}"
+
+
+def why_not_decimal(text: str) -> str:
+    """What is wrong with a text that `read_decimal` does not take."""
+    return (
+        "is too large, or has too many digits"
+        if LONG_DECIMAL.fullmatch(text.strip(" "))
+        else f"must be {DECIMAL_IN_WORDS}"
+    )
+
+
 def whole_argument(text: str) -> int:
     """The whole number that an argument of a command is."""
     number = read_whole(text)
     if number is None:
-        raise ArgumentTypeError(f"{text!r} is not {IN_WORDS}")
+        raise ArgumentTypeError(f"{text!r} {why_not_whole(text)}")
     return number
 
 

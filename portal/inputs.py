@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import BadRequest
 from django.db import DatabaseError
@@ -22,6 +22,7 @@ from portal.reports.periods import WrongQuestion
 
 logger = logging.getLogger(__name__)
 
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 CHARSETS = {"", "utf-8", "utf8", "us-ascii"}
 # What PostgreSQL says of a value that it cannot hold: too long, too large, or no text.
 NOT_HELD = (
@@ -33,6 +34,17 @@ NOT_HELD = (
     errors.ProgramLimitExceeded,
 )
 TOO_LARGE = "A text or a number of this request is larger than can be stored; shorten it and send it again."
+
+
+def keeps_form(view: View) -> View:
+    """Marks a view that itself refuses texts of its form that no column can hold, beside their fields."""
+    view.keeps_form = True  # type: ignore[attr-defined]
+    return view
+
+
+def unstorable_of(request: HttpRequest) -> dict[str, str]:
+    """By field of the form of such a view, why it cannot be stored."""
+    return getattr(request, "unstorable", {})
 
 
 class InputsMiddleware:
@@ -65,7 +77,10 @@ class InputsMiddleware:
             if _is_api(request):
                 return problem(404, "There is nothing here that you may see.")
             raise Http404
-        if found := dict(_problems(request)):
+        in_form = dict(_form_problems(request))
+        if in_form and getattr(view, "keeps_form", False):
+            request.unstorable, in_form = in_form, {}  # type: ignore[attr-defined]  # see unstorable_of
+        if found := dict(_problems(request)) | in_form:
             if _is_api(request):
                 return problem(422, NOT_UNDERSTOOD, found)
             raise WrongQuestion({name: f"{name}: {why}." for name, why in found.items()})
@@ -82,9 +97,13 @@ class InputsMiddleware:
 
 
 def _problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
-    """Each parameter of the query, the headers and a page's form that cannot be stored, with the reason."""
+    """Each parameter of the query and the headers that cannot be stored, with the reason."""
     yield from _of(request.GET.lists())
     yield from _of((name, [value]) for name, value in request.headers.items())
+
+
+def _form_problems(request: HttpRequest) -> Iterable[tuple[str, str]]:
+    """The same of a page's form."""
     if request.method == "POST" and not _is_api(request):
         yield from _of(request.POST.lists())
         yield from _of((name, [str(one.name) for one in files]) for name, files in request.FILES.lists())

@@ -306,7 +306,7 @@ def _plain_problems(error: ValidationError) -> dict[str, str]:
         elif item["type"] in OF_TYPES and accepted is not None:
             problem = f"must be {accepted}, not {_shown(item['input'])}"
         else:
-            problem = _plain_problem(item["type"], item["msg"], accepted)
+            problem = _plain_problem(item["type"], item["msg"], accepted, is_inside=bool(inside))
         if item["type"] == "string_type" and isinstance(item["input"], bool | int | float):
             problem += "; put what you wrote in quotes"  # 1.10 and 007 are shown otherwise
         problems.setdefault(".".join((field, *inside)), problem)
@@ -319,8 +319,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def _plain_problem(kind: str, message: str, accepted: str | None) -> str:
-    if accepted is None:
+def _plain_problem(kind: str, message: str, accepted: str | None, *, is_inside: bool) -> str:
+    # What is wrong inside of a field, with a key perhaps, says itself what is accepted there.
+    if accepted is None or (kind == "value_error" and is_inside):
         return message.removeprefix("Value error, ")
     if kind == "value_error":
         return f"{message.removeprefix('Value error, ')} (accepted: {accepted})"

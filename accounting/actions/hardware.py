@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
 
@@ -10,13 +11,16 @@ from django.db.backends.postgresql.psycopg_any import DateTimeTZRange
 from django.db.models import Max, Min
 
 from accounting import audit
-from accounting.actions.checks import check_fields, check_name, refused_if_referenced, refused_if_taken
+from accounting.actions.checks import check_fields, refused_if_referenced, refused_if_taken
 from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.models import CapacitySegment, Generation, Price, UsageSegment, User
 from accounting.months import first_of_month
 from accounting.permissions import require
 from accounting.tariff import HOUR
+
+NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9 ._+()]*")
+NAME_IN_WORDS = "the letters a to z, digits, spaces and - . _ + ( ), and begins with a letter or digit"
 
 
 @transaction.atomic(durable=True)
@@ -32,7 +36,8 @@ def create_generation_within(*, actor: User | None, generation: Generation) -> G
     """The same of one not stored yet, in a transaction of the caller's, who has seen to it that `actor` may."""
     generation.name, generation.description = generation.name.strip(), generation.description.strip()
     check_fields(generation, "name", "description", "memory_gib")
-    check_name(generation.name)
+    if not NAME.fullmatch(generation.name):
+        raise Refused(f"A name has {NAME_IN_WORDS}.", "name")
     with refused_if_taken("There is a generation of this name already.", "name"):
         generation.save(force_insert=True)
     names = ("name", "description", "memory_gib")

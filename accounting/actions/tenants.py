@@ -192,7 +192,10 @@ def _check_name(tenant: Tenant) -> None:
     check_fields(tenant, "name")
     check_name(tenant.name)
     if not slugify(tenant.name):
-        raise Refused("A name needs at least one letter or digit.", "name")
+        raise Refused(
+            "A name needs at least one of the letters a to z or digits 0 to 9, for the team's address.",
+            "name",
+        )
 
 
 def check_parent(parent: Tenant | None, *, below: Tenant | None = None) -> None:

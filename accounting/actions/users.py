@@ -61,6 +61,8 @@ def create_user_within(*, actor: User | None, user: User, password: str | None =
     for name in ("username", "first_name", "last_name"):
         if name == "username" or getattr(user, name):
             check_name(getattr(user, name), name)
+    if not user.username[0].isalnum():
+        raise Refused("A user name begins with a letter or a digit.", "username")
     if User.objects.filter(username__iexact=user.username).exists():
         raise Refused("There is a user of this name already.", "username")
     password = _give_password(user, password)

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.shortcuts import redirect
 
 from accounting.permissions import may
+from portal.inputs import keeps_form
 
 View = Callable[..., HttpResponse]
 
@@ -32,10 +33,11 @@ def permitted(verb: str) -> Callable[[View], View]:
 def posted_from(page: str, *keys: str) -> Callable[[View], View]:
     """For a form's address, which the browser keeps when the answer is a page: GET leads back to the form's page.
 
-    `keys` are the arguments of the address that `page` has, too.
+    `keys` are the arguments of the address that `page` has, too. The form is shown again with what was refused.
     """
 
     def decorate(view: View) -> View:
+        @keeps_form
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method in {"GET", "HEAD"}:

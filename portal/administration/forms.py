@@ -16,8 +16,9 @@ from django.utils import timezone
 from accounting import actions
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Membership
-from accounting.numbers import DECIMAL_IN_WORDS, IN_WORDS, read_decimal, read_key, read_whole
+from accounting.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
 from portal.fragments import render_page
+from portal.inputs import unstorable_of
 from scheduling.timetable.walls import when_shown
 
 MOST_DIGITS = 15  # before and behind the point
@@ -55,6 +56,7 @@ def perform(
     `to` is called where the address depends on what `act` changed.
     """
     try:
+        check_storable(request)
         act(request.POST)
     except Refused as error:
         return page(request, refusal=refusal(request, form, error.field, error.message))
@@ -62,6 +64,12 @@ def perform(
         return page(request, refusal=refusal(request, form, "", str(error)))
     messages.success(request, done)
     return redirect(*(to() if callable(to) else to))
+
+
+def check_storable(request: HttpRequest) -> None:
+    """Refuses what `InputsMiddleware` found in the form's own fields."""
+    for field, why in unstorable_of(request).items():
+        raise Refused(f"This {why}.", field)
 
 
 def refusal(request: HttpRequest, form: str, field: str | None, message: str) -> Refusal:
@@ -93,17 +101,18 @@ def whole(post: QueryDict, field: str) -> int:
     text = post.get(field, "")
     number = read_whole(text)
     if number is None:
-        raise Refused(f"This must be {IN_WORDS}.", field)
+        raise Refused(f"This {why_not_whole(text)}.", field)
     if abs(number) >= 2**31:
-        raise Refused("This number is too large.", field)
+        raise Refused("This is too large.", field)
     return number
 
 
 def decimal(post: QueryDict, field: str) -> Decimal:
     """A decimal number with a point."""
-    number = read_decimal(post.get(field, ""))
+    text = post.get(field, "")
+    number = read_decimal(text)
     if number is None:
-        raise Refused(f"This must be {DECIMAL_IN_WORDS}.", field)
+        raise Refused(f"This {why_not_decimal(text)}.", field)
     if number and not -MOST_DIGITS <= number.adjusted() <= MOST_DIGITS:
         raise Refused("This number is too large or too small.", field)
     return number

@@ -18,12 +18,19 @@ from accounting.seals import why_stopped
 from portal.administration.access import permitted, posted_from
 from portal.administration.forms import Refusal, chosen, decimal, moment, part, perform, show, whole
 from portal.administration.idle_fields import form_of_all, form_of_cluster
+from portal.inputs import keeps_form
 from portal.sorting import Names, Sorting
 from scheduling.actions import DrainMode, clusters, draining
 from scheduling.actions.idle_gpus import IdleRules
 from scheduling.drained_jobs import jobs_to_drain
 from scheduling.models import Cluster, IdleRule, Node
 
+# What becomes of the jobs of a node that is drained, as its operator is told.
+DRAINS = {
+    DrainMode.NOW: "Its jobs are being stopped, and go on elsewhere. ",
+    DrainMode.DEADLINE: "Its jobs may run until the deadline, and go on elsewhere then. ",
+    DrainMode.FINISH: "Its jobs run to their end. ",
+}
 OF_WORKERS = ("cpu_per_gpu", "memory_per_gpu", "cpu_limit_per_gpu", "memory_limit_per_gpu")
 
 
@@ -80,6 +87,7 @@ def _drain_page(request: HttpRequest, *, node: Node, refusal: Refusal | None = N
 
 
 @permitted("node.drain")
+@keeps_form
 @require_http_methods(["GET", "HEAD", "POST"])
 def drain(request: HttpRequest, pk: int) -> HttpResponse:
     """Whom it concerns and how; posted, it is done."""
@@ -97,7 +105,7 @@ def drain(request: HttpRequest, pk: int) -> HttpResponse:
             mode=mode,
             deadline=moment(post, "deadline") if mode == DrainMode.DEADLINE else None,
         ),
-        done=f"Nothing new starts on {node.name}. Return it to use here at any time.",
+        done=f"{DRAINS.get(mode, '')}Nothing new starts on {node.name}. Return it to use here at any time.",
         to=("admin_nodes",),
         page=partial(_drain_page, node=node),
     )
@@ -130,13 +138,10 @@ def declare(request: HttpRequest, pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=pk)
 
     def act(post: QueryDict) -> None:
-        name = post.get("name", "").strip()
-        if not name or len(name) > 253 or not name.isprintable():
-            raise Refused("A node needs a name of 1 to 253 characters.", "name")
         clusters.declare_node(
             actor=request.user,
             cluster=cluster,
-            name=name,
+            name=post.get("name", "").strip(),
             generation=chosen(post, "generation", Generation.objects),
             gpus=whole(post, "gpus"),
             virtual_speed=float(decimal(post, "virtual_speed")),

@@ -19,7 +19,7 @@ from accounting.names import by_name
 from portal.account import lockout
 from portal.administration import departures
 from portal.administration.access import permitted, posted_from
-from portal.administration.forms import Refusal, perform, refusal, show
+from portal.administration.forms import Refusal, check_storable, perform, refusal, show
 from portal.sorting import Names, Sorting
 from portal.tokens import actions as tokens
 from scheduling import actions as scheduling
@@ -72,6 +72,7 @@ def create(request: HttpRequest) -> HttpResponse:
     """Makes a user with a random password and shows it this one time."""
     post = request.POST
     try:
+        check_storable(request)
         made = actions.create_user(
             actor=request.user,
             username=post.get("username", ""),

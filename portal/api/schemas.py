@@ -18,7 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from accounting.numbers import DECIMAL, DECIMAL_IN_WORDS, IN_WORDS, WHOLE
+from accounting.numbers import DECIMAL, DECIMAL_IN_WORDS, WHOLE, why_not_decimal, why_not_whole
 from accounting.wording import in_millionths
 from portal.api.inlining import inlined
 from scheduling.actions.submitting import MOST_AT_ONCE
@@ -54,7 +54,7 @@ Spec = Annotated[
 def _in_digits(value: object) -> object:
     """ValueError for a text of a query that is no whole number in the digits 0 to 9."""
     if isinstance(value, str) and not WHOLE.fullmatch(value):
-        raise ValueError(f"must be {IN_WORDS}")
+        raise ValueError(why_not_whole(value))
     return value
 
 
@@ -67,8 +67,10 @@ def _true_or_false(value: object) -> object:
 
 def _amount(value: object) -> object:
     """ValueError for true, false, and texts that are no number."""
-    if isinstance(value, bool) or (isinstance(value, str) and not DECIMAL.fullmatch(value)):
+    if isinstance(value, bool):
         raise ValueError(f"must be {DECIMAL_IN_WORDS}")
+    if isinstance(value, str) and not DECIMAL.fullmatch(value):
+        raise ValueError(why_not_decimal(value))
     return value
 
 

@@ -110,8 +110,9 @@ def _read_date(text: str, name: str, otherwise: date, problems: dict[str, str]) 
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        day = date.max
-    if not 2000 <= day.year <= 2200:
         problems[name] = f"“{text[:20]}” is no date (accepted: 2026-11-21)."
+        return otherwise
+    if not 2000 <= day.year <= 2200:
+        problems[name] = f"“{text[:20]}” is in no year from 2000 to 2200."
         return otherwise
     return day

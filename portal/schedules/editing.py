@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.numbers import read_key
+from portal.inputs import keeps_form
 from portal.schedules.timing import FIELDS, Timing
 from portal.schedules.views import visible_schedule
 from portal.submit.draft import Choices, Draft
@@ -27,6 +28,7 @@ from scheduling.spec import SpecError
 from scheduling.timetable import zone_names
 
 
+@keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
@@ -47,6 +49,7 @@ def new(request: HttpRequest) -> HttpResponse:
     return _page(request, choices, draft, zone)
 
 
+@keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
@@ -63,6 +66,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     return _page(request, choices, draft, Timing.of(schedule), schedule=schedule)
 
 
+@keeps_form
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
     """What changes beside the fields that say when, after one of them was edited."""

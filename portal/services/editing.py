@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from accounting.errors import NotAllowed, Refused
+from portal.inputs import keeps_form
 from portal.services.rules import Rules
 from portal.services.views import visible_service
 from portal.submit.draft import Choices, Draft
@@ -23,6 +24,7 @@ from scheduling.spec import SpecError
 BEGIN = Fields(port="8000", readiness_path="/")
 
 
+@keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
@@ -32,6 +34,7 @@ def new(request: HttpRequest) -> HttpResponse:
     return _page(request, choices, Draft.new(choices, fields=BEGIN), Rules())
 
 
+@keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
 def update(request: HttpRequest, pk: int) -> HttpResponse:

@@ -14,7 +14,7 @@ from accounting.models import User
 from accounting.sources import Row, Scope, Sources
 from fairshare.model import Reason
 from portal.jobs.story import unbooked_of, yaml_of
-from scheduling.actions.replicas import BY_ITSELF
+from scheduling.actions.replicas import BY_ITSELF, so_many
 from scheduling.explain import SHORT, Explainer
 from scheduling.models import Job, Lease, Service, ServiceRevision
 
@@ -145,7 +145,7 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
         left = f" {_are(len(members))} ending." if members else ""
         return [f"{'It was removed' if service.removed_at else 'It is stopped'}.{left}"]
     ready = sum(member.is_ready for member in members)
-    told = [f"{ready} of {service.replicas} replicas {'is' if ready == 1 else 'are'} ready."]
+    told = [f"{ready} of {so_many(service.replicas)} {'is' if ready == 1 else 'are'} ready."]
     told += _not_ready(members)
     waiting = [member for member in members if member.job.state in Job.WAITING]
     if waiting:

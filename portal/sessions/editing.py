@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounting.errors import NotAllowed, Refused
 from accounting.numbers import read_whole
+from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft
 from portal.submit.fields import Fields
 from portal.submit.views import form_context
@@ -60,6 +61,7 @@ class Limits:
         return replace(self, problems=own)
 
 
+@keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:

@@ -14,6 +14,7 @@ from django.http import QueryDict
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Generation, Membership, Tenant, User
 from accounting.names import by_name
+from accounting.texts import one_line
 from portal.submit.fields import Fields, digest, read_yaml
 from scheduling.backends import environments_of
 from scheduling.containers import ONLY_IN_CONTAINERS
@@ -120,7 +121,7 @@ class Draft:
             yaml=post.get("yaml", "").replace("\r\n", "\n"),
             tenant=_chosen(choices.tenants, post.get("tenant", "")),
             cluster=_chosen(choices.clusters, post.get("cluster", "")),
-            request_key=post.get("request_key", "")[:80] or uuid.uuid4().hex,
+            request_key=one_line(post.get("request_key", ""))[:80] or uuid.uuid4().hex,
             agreed=post.get("agreed", ""),
             even_if_never=post.get("even_if_never") == "on",
         )
@@ -218,7 +219,9 @@ class Draft:
     def refused(self, error: NotAllowed | Refused, user: User) -> Self:
         """With what the action said; what can never run shows all its reasons, and how to submit it anyway."""
         if isinstance(error, Refused) and error.field == "even_if_never":
-            return replace(self.checked_for(user), problems={"": NEVER_MEANT})
+            checked = self.checked_for(user)
+            why = {"gpus_per_worker": " ".join(checked.preflight.sentences)} if checked.preflight else {}
+            return replace(checked, problems={"": NEVER_MEANT} | why)
         return self.with_problems(SpecError({"": str(error)}))
 
     def with_problems(self, error: SpecError) -> Self:

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounting.errors import NotAllowed, Refused
 from accounting.numbers import read_key
+from portal.inputs import keeps_form
 from portal.submit.draft import Choices, Draft, example, has_example
 from portal.submit.fields import Fields
 from scheduling.actions.submitting import submit_job
@@ -20,6 +21,7 @@ from scheduling.spec import SpecError
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
+@keeps_form
 @never_cache
 @require_http_methods(["GET", "POST"])
 def submit(request: HttpRequest) -> HttpResponse:
@@ -50,6 +52,7 @@ def submit(request: HttpRequest) -> HttpResponse:
     return _page(request, choices, draft, status=422)
 
 
+@keeps_form
 @require_POST
 def convert(request: HttpRequest) -> HttpResponse:
     """What changes on the page after one side was edited (`from` = form or yaml)."""

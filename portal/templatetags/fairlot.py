@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import get_text_list
+from django.utils.text import capfirst, get_text_list
 
 from accounting import permissions
 from accounting.models import Tenant, User
@@ -201,9 +202,28 @@ def moment(at: datetime | None, empty: str = "–") -> str:
 
 
 @register.simple_tag
+def zone() -> str:
+    """The zone in which the user reads times, and types them."""
+    return timezone.get_current_timezone_name()
+
+
+@register.simple_tag
 def wall_of(at: datetime, *, beside: bool = False) -> str:
     """A moment as its own zone's wall shows it, not as the user's does; shorter `beside` one with the whole date."""
     return at.strftime("%a %H:%M %Z" if beside else "%a %-d %b %Y %H:%M %Z")
+
+
+# Words of Fairlot with which its fragments begin. What begins with anything else, such as a name, stays as it is.
+OPENINGS = re.compile(
+    r"(a|an|and|are|at|begins|cannot|choose|contains|could|does|exited|exit|has|have|holds|is|its?|killed|lines?|may"
+    r"|must|names?|needs|no|not|of|one|only|out|put|says|should|the|there|they|this|use|was|with|workers?|write) "
+)
+
+
+@register.filter
+def as_sentence(text: str) -> str:
+    """A fragment ("must be ...", "worker 0 exited ...") as it stands alone."""
+    return capfirst(text) if OPENINGS.match(text) else text
 
 
 @register.filter

@@ -14,12 +14,11 @@ from django import template
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from django.utils.text import capfirst
 
 from portal import wording
 from portal.cluster.floor import OTHER, Cell
 from portal.jobs.filters import ListedJob
-from portal.templatetags.fairlot import ago_at, chip, moment, reason_chip, state_chip
+from portal.templatetags.fairlot import ago_at, as_sentence, chip, moment, reason_chip, state_chip
 from scheduling.models import Job, JobEvent
 
 register = template.Library()
@@ -54,7 +53,7 @@ def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) ->
     only_idle = chip("only idle GPUs", "accent") if job.only_idle else ""
     starts = _starts(job.starts_by, now) if job.starts_by and job.state in Job.WAITING else ""
     now_on = f' <span class="muted">{escape(job.now_on)}</span>' if job.now_on else ""
-    team = f'<td data-label="Team">{escape(job.team)}</td>' if with_team else ""
+    team = f'<td data-label="Team" class="break">{escape(job.team)}</td>' if with_team else ""
     ended = ago_at(job.ended_at, now) if job.ended_at else ""
     return (
         f'<tr id="job-{job.pk}"><th scope="row" class="job-name"><a href="{address}{job.pk}/">'
@@ -62,7 +61,7 @@ def _job_row(job: ListedJob, address: str, now: datetime, *, with_team: bool) ->
         f'<td data-label="State"><span class="row chips">{state_chip(job)}{reason_chip(job)}{only_idle}{starts}</span>'
         "</td>"
         f'<td data-label="GPUs" class="number"><span>{job.wanted}{now_on}</span></td>{team}'
-        f'<td data-label="Owner">{escape(job.owner)}</td>'
+        f'<td data-label="Owner" class="break">{escape(job.owner)}</td>'
         f'<td data-label="Submitted">{ago_at(job.created_at, now)}</td><td data-label="Ended">{ended}</td></tr>'
     )
 
@@ -84,7 +83,7 @@ def _event_line(event: JobEvent, now: datetime) -> str:
     turn = f" · turn {event.epoch}" if event.epoch else ""
     return (
         f'\n    <li id="event-{event.pk}" class="event event-{escape(event.kind)}">'
-        f'<p class="break">{escape(capfirst(event.text))}</p>'
+        f'<p class="break">{escape(as_sentence(event.text))}</p>'
         f'<p class="muted small">{moment(event.at)} · {ago_at(event.at, now)}{turn}</p></li>\n  '
     )
 

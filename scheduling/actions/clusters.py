@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,6 +54,8 @@ ACCEPTED = {
     "memory_limit_per_gpu": f"0.1 to {fixed(65_536)} GiB, or nothing",
 }
 FASTEST = 1_000_000  # times that of a GPU of speed 1
+NODE_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+NODE_NAME_IN_WORDS = "1 to 63 letters a to z, digits, - . and _, and begins and ends with a letter or digit"
 MOST_GPUS = 64  # of a declared node; each is drawn on the page of the cluster
 # By these words a job's history tells for what its turn ended.
 SHUTTING_DOWN = "Fairlot is shutting down"
@@ -146,7 +149,10 @@ def declare_node(
 ) -> Node:
     """Adds a node, or one that was removed again: a virtual one by its speed, a real one by the UUIDs of its GPUs."""
     require(actor, "node.declare")
-    check_name(name)
+    if virtual_speed is None:  # a machine is called as it is
+        check_name(name)
+    elif not NODE_NAME.fullmatch(name):
+        raise Refused(f"A node's name has {NODE_NAME_IN_WORDS}.", field="name")
     if not 1 <= gpus <= MOST_GPUS:
         raise Refused(f"A node has 1 to {MOST_GPUS} GPUs.", field="gpus")
     if virtual_speed is not None and not 0 < virtual_speed <= FASTEST:

@@ -18,6 +18,7 @@ from scheduling.locks import lock_schedule
 from scheduling.models import Cluster, Lease, Node
 
 MODEL = re.compile(r"\b(RTX \w*\d{3,4}( Ti| SUPER)?|[A-Z]{1,2}\d{1,4}[A-Z]?)\b", re.ASCII)
+NOT_IN_NAMES = re.compile(r"[^-A-Za-z0-9 ._+()]+")  # of generations
 GIB = 1024**3
 
 
@@ -35,7 +36,11 @@ def declare_local_gpus(*, actor: User | None, cluster: Cluster) -> list[Node]:
 def model_of(product: str) -> str:
     """ "NVIDIA A100-SXM4-80GB" → "A100"; the product's own name where no model number is found."""
     found = MODEL.search(product)
-    return found[0] if found else product.removeprefix("NVIDIA ").strip()[:40]
+    return (
+        found[0]
+        if found
+        else NOT_IN_NAMES.sub(" ", product.removeprefix("NVIDIA ")).strip(" -._+()")[:40] or "GPU"
+    )
 
 
 def _node(actor: User | None, cluster: Cluster, model: str, gpus: list[Gpu]) -> Node:

@@ -143,7 +143,7 @@ def secrets_of(job: Job, spec: JobSpec) -> Secrets:
 
 
 def _fill(secret: Secret, values: Mapping[str, str]) -> None:
-    if not values or not all(values.values()):
+    if not values or not all(text.strip() for text in values.values()):
         raise Refused("A secret needs a text; with keys, each of them.", "value")
     if len(values) > MOST_KEYS:
         raise Refused(f"At most {MOST_KEYS} keys.", "value")

@@ -170,11 +170,16 @@ def test_operators_drain_and_pause(scene, place, browser_of) -> None:
 def test_a_drain_is_asked_for_on_a_page_that_lists_whom_it_concerns(scene, browser_of) -> None:
     olga = browser_of(scene.people.olga)
     node = scene.world.lease(scene.job).held_gpus.first().node
+    spare = scene.world.node("spare", scene.people.v100)
     path = f"/admin/nodes/{node.pk}/drain/"
     assert f'href="{path}"' in olga.get("/admin/nodes/").content.decode()
     page = olga.get(path).content.decode()
     for told in ("supernova", "Training", "Astro", "bob", "1 job", 'value="finish" checked'):
         assert told in page, told
+    said = {"finish": "Its jobs run to their end", "now": "Its jobs are being stopped"}
+    for mode, told in said.items():
+        drained = olga.post(f"/admin/nodes/{spare.pk}/drain/", {"reason": "fan", "mode": mode}, follow=True)
+        assert told in drained.content.decode()
     over = olga.post(path, {"reason": "fan", "mode": "deadline", "deadline": "2001-01-01T00:00"})
     assert over.status_code == 422
     assert "The deadline must be in the future." in over.content.decode()
@@ -263,6 +268,15 @@ REFUSALS = [
     ("/admin/nodes/{node}/remove/", {}, "Drain v100-0 first"),
     ("/admin/clusters/{cluster}/declare/", {"name": "big", "generation": "{v100}", "gpus": "100000",
      "virtual_speed": "1"}, "A node has 1 to 64 GPUs."),
+    ("/admin/clusters/{cluster}/declare/", {"name": "A b", "generation": "{v100}", "gpus": "1",
+     "virtual_speed": "1"}, "A node's name has 1 to 63 letters a to z"),
+    ("/admin/tenants/new/create/", {"name": "日本", "parent": "top", "tickets": "5"}, "letters a to z or digits"),
+    ("/admin/tenants/astro/tickets/", {"tickets": "9" * 23}, "This is too large."),
+    ("/admin/tenants/astro/tickets/", {"tickets": "9" * 12}, "This is too large."),
+    ("/admin/tenants/astro/budgets/set/", {"amount": "9" * 40, "budget_period": "month", "percentages": "80"},
+     "This is too large, or has too many digits."),
+    ("/admin/users/create/", {"username": "-", "portal_role": "user"}, "begins with a letter or a digit"),
+    ("/admin/generations/create/", {"name": "a/b<c>", "memory_gib": "1"}, "A name has the letters a to z"),
     ("/admin/clusters/{cluster}/settings/", {"quantum_seconds": "60", "residence_seconds": "0",
      "overhead_limit": "1000"}, "This must be more than 0 and at most 100 %."),
     ("/admin/clusters/{cluster}/settings/",
@@ -283,7 +297,11 @@ def test_a_refusal_says_why_once_and_keeps_what_was_typed(scene, place, browser_
         assert response.status_code == 422, path
         [shown] = re.findall(r'class="field-error" id="refusal" role="alert">([^<]*)<', html)
         assert said in html_module.unescape(shown), path
-        kept = [text for name, text in form.items() if name in {"name", "per_gpu_hour", "limit"}]
+        kept = [
+            html_module.escape(text)
+            for name, text in form.items()
+            if name in {"name", "per_gpu_hour", "limit"}
+        ]
         assert all(f'value="{text}"' in html for text in kept), path
     assert AuditEvent.objects.count() == before
 

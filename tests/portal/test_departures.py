@@ -146,3 +146,10 @@ def test_managers_who_demote_themselves_come_to_a_page_that_they_may_see(
     answer = alice.post(f"/team/astro/members/{own.pk}/", {"role": "member", "tickets": "100"})
     assert (answer.status_code, answer["Location"]) == (302, to)
     assert alice.get(to, follow=True).status_code == 200
+
+
+def test_who_removes_oneself_is_told_so(scene: Scene, browser_of: Browser) -> None:
+    alice, astro = scene.people.alice, scene.people.astro
+    for member in Membership.objects.filter(tenant=astro):
+        page = browser_of(alice).get(f"/team/astro/members/{member.pk}/leaving/").content.decode()
+        assert ("This is you" in page) is (member.user == alice)

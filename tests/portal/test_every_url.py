@@ -77,7 +77,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "service_new": PAGE,
     "service": ASTRO,
     "service_update": ASTRO,
-    "service_scale": POSTED,
+    "service_scale": MOVED,
     "service_stop": POSTED,
     "service_start": POSTED,
     "service_rollback": POSTED,

@@ -1,11 +1,13 @@
 """What no column can hold is refused in one place, with the parameter's name, whatever page or call it comes to."""
 
 import json
+import re
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
+from portal.submit.fields import digest
 from scheduling.models import Job
 from tests.portal.scene import Scene
 
@@ -39,10 +41,37 @@ def test_a_page_says_which_parameter_has_a_zero_byte(admin: Client) -> None:
         assert f"{name}: must not contain zero bytes" in answer.content.decode()
 
 
-def test_a_form_with_a_zero_byte_is_refused_with_the_fields_name(admin: Client) -> None:
-    answer = admin.post(reverse("admin_tenant_create"), {"name": "a\0b", "tickets": "1", "parent": "top"})
+@pytest.mark.parametrize(
+    ("path", "field", "form"),
+    [
+        ("/admin/tenants/new/create/", "name", {"tickets": "17", "parent": "top"}),
+        ("/admin/users/create/", "first_name", {"username": "dora17", "portal_role": "user"}),
+        ("/team/astro/ask/tickets/", "reason", {"tickets": "17"}),
+        ("/submit/", "name", {"command": "echo 17", "workers": "1", "gpus_per_worker": "1"}),
+        ("/submit/", "command", {"name": "my 17", "workers": "1", "gpus_per_worker": "1"}),
+        ("/schedules/new/", "name", {"command": "echo 17", "workers": "1", "gpus_per_worker": "1"}),
+        ("/services/new/", "name", {"command": "echo 17", "workers": "1", "gpus_per_worker": "1"}),
+        ("/sessions/new/", "name", {"command": "echo 17", "workers": "1", "gpus_per_worker": "1"}),
+    ],
+)
+def test_a_form_with_a_zero_byte_is_refused_beside_the_field_and_keeps_the_rest(
+    scene: Scene, browser_of, path: str, field: str, form: dict[str, str]
+) -> None:
+    own = {"tenant": str(scene.people.astro.pk), "cluster": str(scene.world.cluster.pk)}
+    own |= {"yaml": "", "agreed": digest("")}  # the form was edited, the YAML was not
+    browser = browser_of(scene.people.ada if path.startswith("/admin/") else scene.people.alice)
+    answer = browser.post(path, own | form | {field: "a\0b"})
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    assert re.search(rf'name="{field}"[^>]*aria-invalid="true"', html)
+    assert "ust not contain zero bytes" in html
+    assert "17" in html
+
+
+def test_a_form_that_cannot_show_its_refusal_names_the_field(admin: Client) -> None:
+    answer = admin.post("/account/preferences/", {"theme": "dark", "time_zone": "a\0b"})
     assert answer.status_code == 400
-    assert "name: must not contain zero bytes" in answer.content.decode()
+    assert "time_zone: must not contain zero bytes" in answer.content.decode()
 
 
 BODIES = [  # with % for what cannot be stored, and the field that has it

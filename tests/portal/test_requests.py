@@ -319,3 +319,11 @@ def test_the_api_asks_and_answers(scene: Scene, browser_of) -> None:
     listed = alice.get("/api/v1/requests?state=approved").json()
     assert [one["id"] for one in listed["items"]] == [pk]
     assert browser_of(scene.people.charlie).get("/api/v1/requests").json()["items"] == []
+
+
+def test_operators_keep_the_tabs_of_the_administration_beside_requests(scene: Scene, browser_of) -> None:
+    for who, has in ((scene.people.ada, True), (scene.people.alice, False)):
+        for page in ("/requests/", f"/requests/{scene.request.pk}/"):
+            html = browser_of(who).get(page).content.decode()
+            assert ('aria-label="Admin"' in html) is has
+            assert not has or re.search(r'href="/requests/" aria-current="page"', html)

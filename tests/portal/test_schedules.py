@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from accounting.models import Membership
+from accounting.models import Membership, Tenant
 from portal.submit.fields import Fields, digest
 from scheduling import actions
 from scheduling.actions.schedules import Terms
@@ -339,3 +339,12 @@ def test_a_token_of_who_may_not_change_it_is_refused(scene: Scene, api) -> None:
         *(("POST", f"{one}/{verb}") for verb in ("pause", "resume", "run")),
     ]
     assert {api(method, path, NEW)[0] for method, path in calls} == {403}
+
+
+def test_a_schedule_of_an_archived_team_is_not_called_active(scene: Scene, browser_of) -> None:
+    olga, page = browser_of(scene.people.olga), f"/schedules/{scene.schedule.pk}/"
+    assert "Active" in olga.get(page).content.decode()
+    Tenant.objects.filter(pk=scene.people.astro.pk).update(archived_at="2026-01-01T00:00Z")
+    html = olga.get(page).content.decode()
+    assert "Team archived" in html
+    assert "Active" not in html

@@ -94,6 +94,28 @@ def test_templates_hold_nothing_that_the_policy_forbids(path: Path) -> None:
     assert "js:" not in text
 
 
+# What people write, of any length and without blanks perhaps.
+WRITTEN = re.compile(
+    r"name|tenant|team|owner|user|reason|note|text|label|why|title|trouble|cluster|generation"
+)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
+def test_cells_of_tables_break_what_people_write_wherever_it_is_too_long(path: Path) -> None:
+    for attributes, body in re.findall(r"<t[dh]\b([^>]*)>(.*?)</t[dh]>", path.read_text()):
+        if "break" in attributes or "number" in attributes:
+            continue
+        shown = re.sub(r"<[^>]*\bbreak\b[^>]*>.*?<|<[^>]+>", " ", body)
+        assert not [one for one in re.findall(r"\{\{ ([^}]+) \}\}", shown) if WRITTEN.search(one)], body
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(settings.BASE_DIR)))
+def test_fields_of_a_time_name_its_zone(path: Path) -> None:
+    """Those of schedules in a field of their own."""
+    for label in re.findall(r"<label[^>]*>(.*?)</label>\s*<input [^>]*datetime-local", path.read_text()):
+        assert "{% zone %}" in label or path.name == "timing.html"
+
+
 def test_preferences_are_kept_audited_and_used(dora: User) -> None:
     browser = Client()
     browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")

@@ -15,6 +15,7 @@ from accounting.clock import now_from_database
 from accounting.models import Generation, Membership, Tenant
 from portal.submit.fields import Fields, digest, read_yaml
 from portal.submit.lines import read_variables
+from portal.templatetags.fairlot import as_sentence
 from scheduling.actions import run_round
 from scheduling.models import Cluster, Job, Node, Round
 from scheduling.spec import DEFAULT_PROGRESS, JobSpec, SpecError
@@ -343,3 +344,24 @@ def test_members_of_an_archived_team_alone_are_told_so(scene: Scene, browser_of)
     assert "Ask an admin to make you a member" in stranger.get("/submit/").content.decode()
     Membership.objects.create(tenant=people.astro, user=people.charlie, role="member", tickets=1)
     assert "archived" not in bio.get("/").content.decode()
+
+
+def test_what_can_never_run_marks_the_gpus_that_it_asks_for(scene: Scene, bob: Client) -> None:
+    answer = bob.post("/submit/", posted(gpus_per_worker="64"))
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    assert re.search(r'name="gpus_per_worker"[^>]*aria-invalid="true"', html)
+    assert "each worker needs 64 GPUs on one node" in html
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        ("must be a number", "Must be a number"),
+        ("nonsense is not known as a time", "nonsense is not known as a time"),
+        ("mustard is not known as a time", "mustard is not known as a time"),
+        ("", ""),
+    ],
+)
+def test_a_problem_begins_as_a_sentence_but_for_what_somebody_wrote(problem: str, told: str) -> None:
+    assert as_sentence(problem) == told
