@@ -36,7 +36,7 @@ class Options:
 
 
 class GandivaFair:
-    """Hierarchical tickets with a guarantee, gang-aware turns over all generations, trades between jobs at the margin."""
+    """Hierarchical tickets with a guarantee, gang-aware turns over all generations, trades of the jobs at the margin."""
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
@@ -116,7 +116,7 @@ def _divide(view: Snapshot) -> _Divided:
     able, reason = may_run(view, tree)
     sharing = view.jobs.sharing(able)
     shares, trades = share_out(view, tree, sharing), ()
-    if view.settings.trading:
+    if view.settings.trading and sharing.any():
         share, trades = trade(view, tree, sharing, shares, TradeLimits.of(view.accounts, shares.entitled))
         shares = replace(shares, share=share)
     return _Divided(tree, able, reason, shares, trades)
