@@ -197,10 +197,11 @@ def _not_locked_out(played: Played) -> Verdict | None:
         return UNTESTED
     oracle = Oracle(economy, _first_wanted(played, played.oracle(played.rounds[0])))
     due = oracle.guarantee[0] * len(played.rounds) * played.served
-    got = played.progress()
+    got, had = played.progress(), np.sum(played.used, axis=0)
+    team = played.oracle(played.rounds[0]).guarantee[1] * len(played.rounds) * played.served
     broken, worst = [], 1.0
     for t in oracle.leaves:
-        if due[t] > EPSILON:
+        if due[t] > EPSILON and all(had[above] < team[above] for above in economy.paths[t][1:]):
             # A debt of two of the largest gangs is a matter of turns.
             worst = min(worst, (got[t] + 2 * played.fluid) / due[t])
             if got[t] < 0.95 * due[t] - 2 * played.fluid:
@@ -334,6 +335,26 @@ def _well_packed(played: Played) -> Verdict | None:
 # ---- 9: the first of an account's own jobs gets its turn
 
 
+def _saved_for(played: Played, first: int) -> float:
+    """GPU-quanta that its account, and each one above, can have saved up for the first of the account's jobs.
+
+    What other jobs below it have beside this one, or while it waits and nobody outside wants their GPUs, is used.
+    """
+    economy = played.economy
+    oracle, found = played.oracle(played.rounds[0]), np.inf
+    for account in economy.paths[economy.jobs[first].account]:
+        saved = 0.0
+        for one in played.rounds:
+            own = [j for j in one.after if account in economy.paths[economy.jobs[j].account] and j != first]
+            rest = {j: nodes for j, nodes in one.after.items() if j not in own}
+            others = [j for j in one.waiting if account not in economy.paths[economy.jobs[j].account]]
+            wanted = first not in one.after and any(would_fit(economy, j, rest) for j in [first, *others])
+            had = 0 if wanted else sum(economy.jobs[j].size for j in own)
+            saved += max(oracle.guarantee[1][account] * played.served - had, 0.0)
+        found = min(found, saved)
+    return found
+
+
 def _first_gets_turns(played: Played) -> Verdict | None:
     economy = played.economy
     if not economy.is_still or economy.settings.trading or economy.settings.residence:
@@ -344,7 +365,7 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         own = [j for j in oracle.active if economy.jobs[j].account == t]
         first = min(own, key=lambda j: (-economy.jobs[j].priority, j))
         size, guaranteed = economy.jobs[first].size, oracle.guarantee[1][t]
-        ideal = len(played.rounds) * played.served * min(1.0, guaranteed / size)
+        ideal = min(_saved_for(played, first) / size, float(len(played.rounds)))
         if ideal < 5:
             continue
         judged = True
@@ -352,8 +373,8 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, the first of account {t}, ran in {turns} of {len(played.rounds)} rounds; its {size} GPUs"
-                f" of a guarantee of {guaranteed:.2f} are worth {ideal:.1f}"
+                f"job {first}, the first of account {t}, ran in {turns} of {len(played.rounds)} rounds; for its {size}"
+                f" GPUs a guarantee of {guaranteed:.2f} is worth {ideal:.1f}"
             )
     return _verdict(broken, worst) if judged else UNTESTED
 
@@ -445,7 +466,8 @@ PROMISES = (
         "Nobody is locked out of a generation",
         "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private cluster, by their"
         " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which"
-        " jobs run is a matter of its own order (2, 9), where they run is one of their speeds.",
+        " jobs run is a matter of its own order (2, 9), where they run is one of their speeds. A team that had its"
+        " guarantee owes its users no more by this promise.",
         "part of private progress",
         _not_locked_out,
     ),
@@ -493,7 +515,8 @@ PROMISES = (
         "9",
         "The job that its account wants most gets its turn",
         "At least three quarters of the rounds that the guarantee is worth, less three, in proportion to what whole"
-        " gangs let anybody have.",
+        " gangs let anybody have. What other jobs of its account (or team) have meanwhile of GPUs that nobody else"
+        " wants is used and not saved up: to stop others for it would break 1.",
         "part of its turns",
         _first_gets_turns,
     ),
