@@ -373,7 +373,7 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         worst = min(worst, turns / ideal)
         if turns < 0.75 * ideal - 3:
             broken.append(
-                f"job {first}, the first of account {t}, ran in {turns} of {len(played.rounds)} rounds; for its {size}"
+                f"job {first}, the first of account {t}, ran in {turns} of {len(played.rounds)} rounds; for {size}"
                 f" GPUs a guarantee of {guaranteed:.2f} is worth {ideal:.1f}"
             )
     return _verdict(broken, worst) if judged else UNTESTED
