@@ -24,6 +24,7 @@ class Account:
     trades: bool = False
     cap: Mapping[int, float] = field(default_factory=dict)  # most GPUs of a generation at once
     cap_total: float = INF
+    evenly: bool = False  # whether its jobs of one priority take turns, instead of going by age
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Economy:
             owed=np.zeros(shape),
             cap=cap,
             cap_total=np.array([account.cap_total for account in self.accounts], dtype=np.float64),
+            evenly=np.array([account.evenly for account in self.accounts], dtype=bool),
         )
 
     @cached_property
@@ -147,8 +149,12 @@ class Economy:
         running: Mapping[int, tuple[int, ...]],
         last: Mapping[int, tuple[int, ...]],
         resident: Mapping[int, float],
+        attained: Mapping[int, float],
     ) -> Snapshot:
-        """What a policy sees: `running` and `last` give the node of each worker, now and when it last ran."""
+        """What a policy sees: `running` and `last` give the node of each worker, now and when it last ran.
+
+        `resident` has the seconds since each job got its GPUs, `attained` the GPU-seconds that it has had.
+        """
         jobs = [self.jobs[j] for j in active]
         rate = np.full((len(jobs), self.generations), np.nan)
         accepts = np.zeros(rate.shape, dtype=bool)
@@ -174,6 +180,7 @@ class Economy:
             blocked=np.zeros(len(jobs), dtype=np.int64),
             place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
             place_node=ints([node for place in places for node in place]),
+            attained=np.array([attained.get(j, 0.0) for j in active], dtype=np.float64),
         )
         return Snapshot(self._cluster, self._accounts, seen, self.settings)
 

@@ -118,6 +118,9 @@ def mixed(make: Maker) -> Economy:
             priority = make.number(0, 2) if ranks else 0
             jobs.append(replace(job, account=t, comes=first, goes=last, priority=priority))
     jobs.sort(key=lambda job: job.comes)  # own order is by age
+    for t in below:
+        if make.often(0.2):
+            accounts[t] = replace(accounts[t], evenly=True)
     return replace(empty, accounts=tuple(accounts), jobs=tuple(jobs), settings=_settings(make))
 
 

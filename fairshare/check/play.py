@@ -74,11 +74,12 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
     running: Places = {}
     last: Places = {}
     resident: dict[int, float] = {}
+    attained: dict[int, float] = {}
     rounds = []
     for number in range(economy.rounds):
         active = economy.active(number)
         before = {j: running[j] for j in active if j in running}
-        view = economy.snapshot(active, before, last, resident)
+        view = economy.snapshot(active, before, last, resident, attained)
         try:
             now = Situation.first(policy, view) if now is None else Situation(policy, view, now.state)
             plan = now.decide(seed + number)
@@ -96,6 +97,8 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
         rounds.append(Round(number, active, before, after, {j: resident[j] for j in before}, share))
         stays = {j for j in after if before.get(j) == after[j]}
         resident = {j: (resident[j] if j in stays else 0.0) + economy.settings.quantum for j in after}
+        for j in after:
+            attained[j] = attained.get(j, 0.0) + economy.jobs[j].size * economy.settings.quantum
         running, last = after, last | after
     return rounds
 

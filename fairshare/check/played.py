@@ -121,9 +121,15 @@ class Played:
         return found
 
     def wants_more(self, one: int, other: int) -> bool:
-        """Whether the owner of two jobs of one account wants the first more: by priority, then by age."""
+        """Whether the owner of two jobs of one account wants the first more: by priority, then by age if in order."""
         jobs = self.economy.jobs
+        if self.economy.accounts[jobs[one].account].evenly:
+            return jobs[one].priority > jobs[other].priority
         return (-jobs[one].priority, one) < (-jobs[other].priority, other)
+
+    def may_go_first(self, one: int, other: int) -> bool:
+        """Whether the first of two jobs of one account may be its next rather than the other."""
+        return one != other and not self.wants_more(other, one)
 
 
 def used(economy: Economy, places: Places) -> Floats:

@@ -108,7 +108,9 @@ def _is_next(played: Played, one: Round, job: int) -> bool:
     """Whether its account wants no other waiting job more."""
     leaf = played.economy.jobs[job].account
     return not any(
-        played.economy.jobs[j].account == leaf and played.economy.able[j].any() and played.wants_more(j, job)
+        played.economy.jobs[j].account == leaf
+        and played.economy.able[j].any()
+        and played.may_go_first(j, job)
         for j in one.waiting
     )
 
@@ -361,7 +363,7 @@ def _first_gets_turns(played: Played) -> Verdict | None:
         return UNTESTED
     oracle = played.oracle(played.rounds[0])
     broken, worst, judged = [], 1.0, False
-    for t in oracle.leaves:
+    for t in [t for t in oracle.leaves if not economy.accounts[t].evenly]:
         own = [j for j in oracle.active if economy.jobs[j].account == t]
         first = min(own, key=lambda j: (-economy.jobs[j].priority, j))
         size, guaranteed = economy.jobs[first].size, oracle.guarantee[1][t]
@@ -377,6 +379,28 @@ def _first_gets_turns(played: Played) -> Verdict | None:
                 f" GPUs a guarantee of {guaranteed:.2f} is worth {ideal:.1f}"
             )
     return _verdict(broken, worst) if judged else UNTESTED
+
+
+def _takes_turns(played: Played) -> Verdict | None:
+    """Jobs of one shape, account and priority have as much time as each other where the account shares evenly."""
+    economy = played.economy
+    settings = economy.settings
+    if not economy.is_still or settings.trading or settings.residence or settings.draw == "lottery":
+        return UNTESTED
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for j in played.oracle(played.rounds[0]).active:
+        job = economy.jobs[j]
+        if economy.accounts[job.account].evenly and not job.rate:
+            key = (job.account, job.priority, job.workers, job.gpus, tuple(economy.able[j].tolist()))
+            alike.setdefault(key, []).append(j)
+    broken, worst = [], 0
+    for jobs in alike.values():
+        turns = {j: sum(j in one.after for one in played.rounds) for j in jobs}
+        most, least = max(jobs, key=lambda j: turns[j]), min(jobs, key=lambda j: turns[j])
+        worst = max(worst, turns[most] - turns[least])
+        if turns[most] - turns[least] > 3:
+            broken.append(f"job {most} ran in {turns[most]} rounds and job {least} in {turns[least]}")
+    return _verdict(broken, float(worst)) if any(len(jobs) > 1 for jobs in alike.values()) else UNTESTED
 
 
 # ---- 10: trades
@@ -412,7 +436,7 @@ def _fair_chances(played: Played) -> Verdict | None:
     leaves, draws = oracle.leaves, 400
     if len(leaves) < 2 or not economy.is_still:
         return UNTESTED
-    view = economy.snapshot(economy.active(0), {}, {}, {})
+    view = economy.snapshot(economy.active(0), {}, {}, {}, {})
     first = Situation.first(played.judged.make(economy.settings), view)
     wins = np.zeros(len(economy.accounts))
     for seed in range(draws):
@@ -519,6 +543,14 @@ PROMISES = (
         " wants is used and not saved up: to stop others for it would break 1.",
         "part of its turns",
         _first_gets_turns,
+    ),
+    Promise(
+        "9b",
+        "Jobs of an account that shares evenly take turns",
+        "Jobs alike in shape, choice and priority differ by at most three rounds at any time: one for the quantum that"
+        " what runs goes on, one for the present turn, one for a hole that only one of them fills.",
+        "rounds apart",
+        _takes_turns,
     ),
     Promise(
         "10",

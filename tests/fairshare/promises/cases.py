@@ -77,6 +77,9 @@ CASES: dict[str, Economy] = {
     "8b threes and fives on a node of eight": S(
         [(0, 8)], [A()], [*[J(0, gpus=3)] * 2, *[J(0, gpus=5)] * 2], trading=False, rounds=20
     ),
+    "9b two gangs of the whole cluster": S(
+        [(0, 8)], [A(evenly=True)], [*[J(0, gpus=8)] * 2], trading=False, rounds=40
+    ),
     "10 teams whose own jobs differ in speed": S(
         [(0, 4), (1, 4)],
         [A(trades=True), A(trades=True)],

@@ -128,7 +128,7 @@ def test_the_same_seed_gives_the_same_economies():
 def test_the_driver_plays_as_the_forecast_does(number):
     given = replace(random_economy(2, number * 10), rounds=8)
     still = replace(given, jobs=tuple(replace(job, comes=0, goes=None) for job in given.jobs))
-    view = still.snapshot(still.active(0), {}, {}, {})
+    view = still.snapshot(still.active(0), {}, {}, {}, {})
     now = Situation.first(VERSION_1.make(still.settings), view)
     for one in play(still, VERSION_1, seed=3):
         plan = now.decide(3 + one.number)
