@@ -90,6 +90,8 @@ class _Selection:
         # Who takes no part in the sharing is bound by what limits leave alone, and counts for nothing else.
         self.room = Quotas(self._tree, limits.room) if jobs.only_idle is not None else None
         self.claims = Quotas(self._tree, limits.claims) if limits.claims else None
+        # What hours leave for a round was checked when it began; between two, what runs is bound by caps alone.
+        self.caps = Quotas(self._tree, self._snapshot.accounts) if self._settings.reclaim else None
         self._idle_jobs: list[int] | None = None
         self.generation = np.full(len(jobs), NOWHERE, dtype=np.int64)
         holds = self._holders()
@@ -186,6 +188,8 @@ class _Selection:
         self._count(job, account, generation, size)
 
     def _count(self, job: int, account: int, generation: int, gpus: int) -> None:
+        if self.caps is not None:
+            self.caps.use(account, generation, gpus)
         if self.room is not None:
             self.room.use(account, generation, gpus)
         if self._takes_part(job):
@@ -200,12 +204,17 @@ class _Selection:
     def _allow(self, job: int, generation: int) -> bool:
         """Whether limits let the job's account have so many more GPUs, in the sharing or when all that is over."""
         account, size = self._account[job], self._size[job]
+        if self.caps is not None and self._running_on[job] == generation:
+            if not self.caps.allow(account, generation, size):
+                return False
+            return not self._takes_part(job) or self._may_claim(account, generation, size)
         if self.room is not None and not self.room.allow(account, generation, size):
             return False
         if not self._takes_part(job):
             return True
-        if not self.quotas.allow(account, generation, size):
-            return False
+        return self.quotas.allow(account, generation, size) and self._may_claim(account, generation, size)
+
+    def _may_claim(self, account: int, generation: int, size: int) -> bool:
         idle = self._idle_jobs is not None
         return idle or self.claims is None or self.claims.allow(account, generation, size)
 

@@ -36,7 +36,7 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     classes = classes_of(snapshot.jobs, able)
     shape = len(tree.parent), len(capacity)
     leaves = np.zeros(len(tree.parent))
-    leaves[classes.leaf] = 1.0
+    leaves[classes.leaf[_may_have_some(classes.leaf, classes.able, tree, accounts)]] = 1.0
     weight = accounts.tickets * (tree.sums(leaves) > 0)
     entitled = _by_tickets(tree, weight, capacity)
     guaranteed, share = np.zeros(shape), np.zeros(shape)
@@ -54,6 +54,13 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
         _divide(flow, owner, parent, accounts.tickets, most, pools=pools, share=share)
         pools, parent = share, owner
     return Shares(entitled, guaranteed, share)
+
+
+def _may_have_some(leaf: Ints, able: Bools, tree: Tree, accounts: Accounts) -> Bools:
+    """(C,) the classes for which caps up the tree leave anything; who is at its limit counts for no entitlement."""
+    each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
+    some: Bools = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)
+    return some
 
 
 def _by_tickets(tree: Tree, weight: Floats, capacity: Floats, accounts: Accounts | None = None) -> Floats:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fairshare.model import NOWHERE, Reason, Snapshot
 from fairshare.policies.gandiva_fair.shares import Shares
 from fairshare.tree import Tree
-from tests.fairshare.build import snapshots, with_closed
-from tests.fairshare.policies.gandiva_fair.playing import Round, decide
+from tests.fairshare.build import Account, Job, snapshot, snapshots, with_closed
+from tests.fairshare.policies.gandiva_fair.playing import Round, by_hand, decide
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -104,3 +104,14 @@ def test_the_same_seed_gives_the_same_picks(given):
     first, second = (decide(given, some_shares(given), seed=7) for _ in range(2))
     assert first.picks.generation.tolist() == second.picks.generation.tolist()
     assert all((second.picks.nodes[job] == nodes).all() for job, nodes in first.picks.nodes.items())
+
+
+def test_hours_that_run_out_within_a_quantum_stop_nobody_before_its_end():
+    """They leave no GPU for another round, and nobody waits; caps hold all the same."""
+    given = snapshot([(0, 4)], [Account()], [Job(0, gpus=4, on=(0,)), Job(0)], may_preempt=True)
+    spent = replace(given, accounts=replace(given.accounts, room=np.zeros((1, 1))))
+    between = replace(spent, settings=replace(spent.settings, reclaim=True))
+    assert decide(spent, by_hand([[4.0]])).runs == []
+    assert decide(between, by_hand([[4.0]])).runs == [0]
+    capped = replace(between, accounts=replace(between.accounts, cap_total=np.array([2.0])))
+    assert decide(capped, by_hand([[4.0]])).runs == []

@@ -52,6 +52,15 @@ def test_what_one_of_a_team_leaves_goes_to_the_team_first():
     assert found.share[:, 0] == pytest.approx([4, 4, 1, 3, 4])
 
 
+def test_who_may_have_nothing_more_counts_for_nobodys_entitlement():
+    jobs = [Job(t) for t in (2, 3, 4) for _ in range(9)]
+    accounts = [Account(), Account(), Account(parent=0), Account(parent=0, cap={0: 0}), Account(parent=1)]
+    found = shares(snapshot([(0, 8)], accounts, jobs))
+    assert found.entitled[:, 0].tolist() == [4, 4, 4, 0, 4]
+    accounts[0].cap_total = 0
+    assert shares(snapshot([(0, 8)], accounts, jobs)).entitled[:, 0].tolist() == [0, 8, 0, 0, 8]
+
+
 def test_caps_are_kept_and_what_they_leave_is_others():
     jobs = [Job(t) for t in range(3) for _ in range(9)]
     found = shares(snapshot([(0, 8)], [Account(1), Account(2, cap_total=2), Account(4)], jobs))
