@@ -16,7 +16,7 @@ POLICIES: dict[str, Judged] = {
 }
 VERSION_1 = POLICIES["gandiva_fair:1"]
 # The one that clusters use unless they choose another.
-DEFAULT = POLICIES[f"{policies.DEFAULT}:{policies.versions(policies.DEFAULT)[-1]}"]
+DEFAULT = POLICIES[f"{policies.DEFAULT}:{policies.policy_type(policies.DEFAULT).version}"]
 # What a policy promises where that is less than everything.
 _LESS = {VERSION_1.name: ("8a", "15")}
 

@@ -8,12 +8,15 @@ from typing import Any
 
 from fairshare.model import Settings
 from fairshare.policies.base import Policy, read_options
+from fairshare.policies.gandiva_fair.policy import GandivaFair
 from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 
 DEFAULT = "gandiva_fair"
 
 # All versions that ever decided a round of a released Fairlot: their records are drawn again with them.
-_ALL: tuple[type[Policy], ...] = (GandivaFair1,)
+_ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair)
+# A newer version is judged and compared (python -m fairshare check) before clusters decide with it.
+_IN_FORCE: Mapping[str, int] = {"gandiva_fair": 1}
 _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): one for one in _ALL}
 
 
@@ -37,19 +40,19 @@ def all_versions() -> list[tuple[str, int]]:
 
 
 def policy_type(name: str, version: int | None = None) -> type[Policy]:
-    """A version of a policy, or its newest; raises UnknownPolicy."""
+    """A version of a policy, or the one in force; raises UnknownPolicy."""
     known = versions(name)
     if not known:
         raise UnknownPolicy(f"{name!r} is not a policy; there are {', '.join(names())}")
     if version is not None and version not in known:
         raise UnknownPolicy(f"{name} has no version {version}; it has {', '.join(map(str, known))}")
-    return _BY_VERSION[name, known[-1] if version is None else version]
+    return _BY_VERSION[name, _IN_FORCE[name] if version is None else version]
 
 
 def policy_named(
     name: str = DEFAULT, version: int | None = None, options: Mapping[str, object] | None = None
 ) -> Policy:
-    """A version of a policy, or its newest, with options; raises UnknownPolicy and InvalidOption."""
+    """A version of a policy, or the one in force, with options; raises UnknownPolicy and InvalidOption."""
     kind = policy_type(name, version)
     return kind(read_options(kind, options or {}))
 

@@ -36,7 +36,7 @@ class Options:
 
 
 class GandivaFair:
-    """Hierarchical tickets with a guarantee, gang-aware turns over all generations, trades of the jobs at the margin."""
+    """Tickets with a guarantee, gang-aware turns over all generations, trades of the jobs at the margin."""
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
@@ -52,10 +52,11 @@ class GandivaFair:
         return self._options
 
     def start(self, view: Snapshot) -> State:
-        """`guaranteed` and `total` (T,), `owed` (T, K): GPU-seconds, as in fairshare.policies.gandiva_fair.balances."""
+        """`guaranteed` and `total` (T,), `owed` (T, K): GPU-seconds, see `Balances`; what was owed is guaranteed."""
         tree = Tree.of(view.accounts.parent)
         owed = np.where(tree.is_leaf[:, None], view.accounts.owed, 0.0)
-        return {"guaranteed": np.zeros(len(owed)), "total": tree.sums(owed).sum(axis=1), "owed": owed}
+        total = tree.sums(owed).sum(axis=1)
+        return {"guaranteed": np.maximum(total, 0.0), "total": total, "owed": owed}
 
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
         tree, jobs = Tree.of(view.accounts.parent), view.jobs
@@ -115,7 +116,8 @@ def _divide(view: Snapshot) -> _Divided:
     tree = Tree.of(view.accounts.parent)
     able, reason = may_run(view, tree)
     sharing = view.jobs.sharing(able)
-    shares, trades = share_out(view, tree, sharing), ()
+    shares = share_out(view, tree, sharing)
+    trades: tuple[Trade, ...] = ()
     if view.settings.trading and sharing.any():
         share, trades = trade(view, tree, sharing, shares, TradeLimits.of(view.accounts, shares.entitled))
         shares = replace(shares, share=share)
