@@ -103,18 +103,19 @@ def read_snapshot(
     now: datetime,
     lock: bool = False,
     also: Collection[tuple[int, int]] = (),
+    between: bool = False,
 ) -> tuple[fs.Snapshot, Legend]:
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
     `also` are (tenant, user) that have an account though they have no job here any more. The settings are those of
-    a quantum's end.
+    a quantum's end; `between` two of these hours that are spent stop nobody who runs.
 
     Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
     them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
-    return within_limits(snapshot, legend), legend
+    return within_limits(snapshot, legend, between=between), legend
 
 
 def _read_snapshot(
@@ -155,10 +156,10 @@ def _read_snapshot(
     return snapshot, legend
 
 
-def within_limits(snapshot: fs.Snapshot, legend: Legend) -> fs.Snapshot:
+def within_limits(snapshot: fs.Snapshot, legend: Legend, *, between: bool = False) -> fs.Snapshot:
     """A snapshot as if there were no limits, with those that the legend tells of."""
     accounts = legend.limits.on(snapshot.accounts, legend.accounts, legend.generations)
-    return _without_spent_hours(replace(snapshot, accounts=accounts), legend)
+    return _without_spent_hours(replace(snapshot, accounts=accounts), legend, between=between)
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,7 +495,11 @@ def _blocked(
 
 
 def _without_spent_hours(
-    snapshot: fs.Snapshot, legend: Legend, keys: Sequence[tuple[int, int | None]] = ()
+    snapshot: fs.Snapshot,
+    legend: Legend,
+    keys: Sequence[tuple[int, int | None]] = (),
+    *,
+    between: bool = False,
 ) -> fs.Snapshot:
     """No gang may run where its account's hours or money do not last for a round, and none at all nowhere else.
 
@@ -503,6 +508,8 @@ def _without_spent_hours(
     jobs, tree = snapshot.jobs, Tree.of(snapshot.accounts.parent)
     caps = legend.limits.of_periods(keys or legend.accounts, legend.generations, Quota.AtLimit.BLOCK)
     spent = caps.forbid(tree, jobs.account, jobs.workers * jobs.gpus)
+    if between:
+        spent = spent & (jobs.running_on[:, None] != np.arange(len(legend.generations)))
     if not spent.any():
         return snapshot
     accepts, blocked = jobs.accepts & ~spent, jobs.blocked.copy()

@@ -122,8 +122,9 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
     memory = Memory.read(cluster)
     # Who has left since had a part in what happened, and keeps its account until that is counted.
     also = (memory.users if memory else set()) | (lasted.users if lasted else set())
-    snapshot, legend = read_snapshot(cluster, now=now, lock=True, also=also)
-    if kind == Round.Kind.FILL:
+    is_fill = kind == Round.Kind.FILL
+    snapshot, legend = read_snapshot(cluster, now=now, lock=True, also=also, between=is_fill)
+    if is_fill:
         settings = between_quanta(policy_of_cluster(cluster), snapshot.settings)
         snapshot = replace(snapshot, settings=settings)
     situation, happened = situation_of_round(cluster, snapshot, legend.axes, memory=memory, lasted=lasted)

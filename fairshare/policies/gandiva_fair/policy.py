@@ -40,7 +40,7 @@ class GandivaFair:
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
-    needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES})
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.RECLAIM})
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:
