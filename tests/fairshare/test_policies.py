@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fairshare.codec import decode_decision, decode_snapshot, encode
 from fairshare.driver import Situation, realigned
 from fairshare.model import NOWHERE, Decision, Snapshot
-from fairshare.policies import UnknownPolicy, policy_named, policy_of, policy_type
+from fairshare.policies import UnknownPolicy, policy_named, policy_of, policy_type, versions
 from fairshare.policies.base import InvalidOption, options_of
 from fairshare.validate import InvalidPlan, validate
 from tests.fairshare.build import Account, Job, decide, snapshot, snapshots, with_closed
@@ -62,14 +62,15 @@ def test_a_policy_or_a_version_that_does_not_exist_is_refused() -> None:
         policy_named("gandiva_fair", 99)
 
 
+@pytest.mark.parametrize("version", versions("gandiva_fair"))
 @settings(max_examples=60, deadline=None)
-@given(snapshots(), st.integers(0, 3))
-def test_what_a_policy_kept_from_its_last_plan_changes_none(given: Snapshot, seed: int) -> None:
-    kept = policy_of(given.settings)
+@given(given=snapshots(), seed=st.integers(0, 3))
+def test_what_a_policy_kept_from_its_last_plan_changes_none(given: Snapshot, seed: int, version: int) -> None:
+    kept = policy_of(given.settings, version=version)
     Situation.first(kept, given).decide(seed)
     other = replace(given, jobs=replace(given.jobs, blocked=np.where(given.jobs.blocked == 0, 11, 0)))
     for seen in (given, other, given):
-        fresh = Situation.first(policy_of(given.settings), seen).decide(seed)
+        fresh = Situation.first(policy_of(given.settings, version=version), seen).decide(seed)
         assert encode(Situation.first(kept, seen).decide(seed)) == encode(fresh)
 
 

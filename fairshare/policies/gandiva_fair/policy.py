@@ -14,6 +14,7 @@ from fairshare.policies.gandiva_fair.balances import Balances, settle
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.policies.gandiva_fair.trades import trade
+from fairshare.policies.unchanged import divides_alike
 from fairshare.quotas import limits_of
 from fairshare.reasons import may_run
 from fairshare.trade_limits import TradeLimits
@@ -45,7 +46,7 @@ class GandivaFair:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._divided: _Divided | None = None
+        self._divided: tuple[Snapshot, _Divided] | None = None  # the last one, and what it is of
 
     @property
     def options(self) -> Options:
@@ -79,7 +80,9 @@ class GandivaFair:
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         seen = self._seen(view, state["owed"])
-        known = _divide(seen)
+        if self._divided is None or not divides_alike(seen, self._divided[0]):
+            self._divided = seen, _divide(seen)
+        known = self._divided[1]
         balances = Balances(state["guaranteed"], state["total"], state["owed"])
         limits = limits_of(seen.accounts, known.tree, known.shares.entitled, seen.settings)
         picks = select(seen, known.tree, known.able, known.reason, known.shares, balances, limits, random)

@@ -276,7 +276,8 @@ class _Book:
         self._settings: Settings = snapshot.settings
         self._tree, self._rows, self._party = tree, rows, parties[member[rows.account]]
         self._borders = Borders(snapshot.accounts, tree, shares, limits, leaves=rows.account.tolist())
-        self._use, self._running = np.zeros(rows.able.shape), np.zeros(len(rows.job))
+        self._use: Floats = np.zeros(rows.able.shape)
+        self._running: Floats = np.zeros(len(rows.job))
         self._run(np.arange(len(rows.account)))
         # Seller, buyer, slow and fast generation, GPUs of the fast one, price, both speed-ups.
         self._done: list[tuple[int, int, int, int, float, float, float, float]] = []

@@ -12,6 +12,7 @@ from fairshare.model import Decision, Floats, Snapshot
 from fairshare.policies.base import Happened, Need, State, option
 from fairshare.policies.gandiva_fair_1.algorithm import Division, decide, divide, shares_of
 from fairshare.policies.gandiva_fair_1.balance import settle
+from fairshare.policies.unchanged import divides_alike
 from fairshare.tree import Tree
 
 
@@ -40,7 +41,7 @@ class GandivaFair1:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._divided: _Divided | None = None
+        self._divided: tuple[Snapshot, Division] | None = None  # the last one, and what it is of
 
     @property
     def options(self) -> Options:
@@ -65,11 +66,11 @@ class GandivaFair1:
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         seen = self._seen(view, state["owed"])
-        if self._divided is None or not self._divided.still_holds(seen):
-            self._divided = _Divided(seen, divide(seen))
+        if self._divided is None or not divides_alike(seen, self._divided[0]):
+            self._divided = seen, divide(seen)
         # Its draws begin from the number that the generator was made of.
         seed = random.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
-        return decide(seen, int(seed), self._divided.division)
+        return decide(seen, int(seed), self._divided[1])
 
     def shares(self, view: Snapshot) -> tuple[Floats, Floats]:
         return shares_of(self._seen(view, view.accounts.owed))
@@ -81,30 +82,3 @@ class GandivaFair1:
             accounts=replace(view.accounts, owed=owed),
             settings=replace(view.settings, **chosen),  # type: ignore[arg-type]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Divided:
-    """The last division, which holds as long as all that it depends on are the very same objects."""
-
-    view: Snapshot
-    division: Division
-
-    def still_holds(self, view: Snapshot) -> bool:
-        if view.cluster.closed is not None:  # it depends on where gangs run
-            return False
-        return view.cluster is self.view.cluster and (
-            _same(
-                view.jobs,
-                self.view.jobs,
-                but={"running_on", "resident", "place_start", "place_node", "attained"},
-            )
-            and _same(view.accounts, self.view.accounts, but={"owed"})
-            and replace(view.settings, may_preempt=True) == replace(self.view.settings, may_preempt=True)
-        )
-
-
-def _same(one: object, other: object, *, but: set[str]) -> bool:
-    """Whether two dataclasses have the same objects in all fields but some."""
-    names = set(type(one).__slots__) - but  # type: ignore[attr-defined]
-    return all(getattr(one, name) is getattr(other, name) for name in names)
