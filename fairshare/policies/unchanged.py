@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from fairshare.model import Snapshot
+from fairshare.model import Accounts, Jobs, Snapshot
 
 # What changes from round to round though the same jobs are there.
 _OF_JOBS = frozenset({"running_on", "resident", "place_start", "place_node", "attained"})
@@ -27,9 +27,6 @@ def divides_alike(one: Snapshot, other: Snapshot) -> bool:
     )
 
 
-def _same(one: object, other: object, *, but: frozenset[str]) -> bool:
-    return all(
-        getattr(one, field.name) is getattr(other, field.name)
-        for field in fields(one)
-        if field.name not in but
-    )  # type: ignore[arg-type]
+def _same(one: Jobs | Accounts, other: Jobs | Accounts, *, but: frozenset[str]) -> bool:
+    names = [field.name for field in fields(one) if field.name not in but]
+    return all(getattr(one, name) is getattr(other, name) for name in names)
