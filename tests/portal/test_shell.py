@@ -124,6 +124,10 @@ def test_preferences_are_kept_audited_and_used(dora: User) -> None:
     assert 'data-theme="dark"' in page
     assert "Your preferences are saved." in page
     assert AuditEvent.objects.filter(verb="user.set_preferences", actor=dora).count() == 1
+    form = {"theme": "dark", "time_zone": "Asia/Tokyo", "job_order": "even"}
+    page = browser.post(reverse("preferences"), form, follow=True).content.decode()
+    assert re.search(r'name="job_order" value="even" checked', page)
+    assert browser.post(reverse("preferences"), form | {"job_order": "best"}).status_code == 422
     wrong = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "Mars/Olympus"})
     assert wrong.status_code == 422
     assert "A time zone is a name such as" in wrong.content.decode()

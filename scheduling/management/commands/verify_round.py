@@ -1,4 +1,4 @@
-"""`manage.py verify_round N`: draws a round again from its record and says whether it matches."""
+"""`manage.py verify_round N`: draws a round again with the policy that decided it and says whether it matches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduling.models import Round
 
 
 class Command(BaseCommand):
-    help = "Draws a round again from its stored snapshot and seed, and compares."
+    help = "Asks the policy of a round again with its stored snapshot, state and seed, and compares."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("number", type=whole_argument)
@@ -32,7 +32,8 @@ class Command(BaseCommand):
             raise CommandError(f"The record of round {number} is no longer kept.")
         stored, again = redraw(round_)
         described = (
-            f"Round {number} of {round_.cluster.name}: {round_.draw}, seed {round_.seed}, "
+            f"Round {number} of {round_.cluster.name}: {round_.policy} {round_.policy_version}, {round_.draw}, "
+            f"seed {round_.seed}, "
             f"{len(stored.run)} gangs on {round_.gpus_given} GPUs, {len(stored.trades)} trades"
         )
         if not decisions_equal(stored, again):
