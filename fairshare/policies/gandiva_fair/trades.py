@@ -14,7 +14,6 @@ all together large, and none of the two sides trades for nothing.
 
 from __future__ import annotations
 
-import heapq
 import math
 from itertools import combinations
 
@@ -90,20 +89,17 @@ class _Side:
         self.gave, self.got = [0.0] * len(first), [0.0] * len(first)
         last = np.append(first[1:], len(leaf)) - 1
         alone = leaf[first] == leaf[last] if len(first) else np.empty(0, dtype=bool)
-        self._parts: list[Parts | None] = [
-            ((one, 1.0),) if is_alone else None
-            for one, is_alone in zip(leaf[first].tolist(), alone.tolist(), strict=True)
-        ]
+        self._alone: list[int] = np.where(alone, leaf[first], NOWHERE).tolist()
 
     def parts(self, offer: int) -> Parts:
         """The accounts with jobs of an offer, and the part that each has of it."""
-        parts = self._parts[offer]
-        if parts is None:
-            blocks = np.flatnonzero(self._offer == offer)
-            leaf, which = np.unique(self._leaf[blocks], return_inverse=True)
-            part = np.bincount(which, self._gpus[blocks]) / self._total[offer]
-            parts = self._parts[offer] = tuple(zip(leaf.tolist(), part.tolist(), strict=True))
-        return parts
+        alone = self._alone[offer]
+        if alone != NOWHERE:
+            return ((alone, 1.0),)
+        blocks = np.flatnonzero(self._offer == offer)
+        leaf, which = np.unique(self._leaf[blocks], return_inverse=True)
+        part = np.bincount(which, self._gpus[blocks]) / self._total[offer]
+        return tuple(zip(leaf.tolist(), part.tolist(), strict=True))
 
     def offers(self, rows: int) -> Ints:
         """(R,) the offer of each job; NOWHERE for none."""
@@ -215,22 +211,23 @@ class _Turns:
 
     def __init__(self, buyers: _Side, *, one_by_one: bool) -> None:
         self._buyers = buyers
-        self._offers: dict[int, list[int]] = {}
-        for offer in range(len(buyers.ratio) - 1, -1, -1):
-            self._offers.setdefault(buyers.party[offer], []).append(offer)
-        self._one_by_one = one_by_one or len(self._offers) > SMALL_MARKET
-        self._wants = (
-            {}
-            if self._one_by_one
-            else {party: sum(buyers.left[one] for one in some) for party, some in self._offers.items()}
-        )
-        self._heap = [(-buyers.ratio[some[-1]], party) for party, some in self._offers.items()]
-        heapq.heapify(self._heap)
+        self._one_by_one = one_by_one or len(set(buyers.party)) > SMALL_MARKET
+        self._next = 0  # of all offers, where each buys all that it wants before the next
+        self._offers: dict[int, list[int]] = {}  # of each party, the highest last
+        if not self._one_by_one:
+            for offer in range(len(buyers.ratio) - 1, -1, -1):
+                self._offers.setdefault(buyers.party[offer], []).append(offer)
+        self._wants = {party: sum(buyers.left[one] for one in some) for party, some in self._offers.items()}
         self._round: list[tuple[int, float]] = []
         self._now, self._most, self.top = NOWHERE, 0.0, 0.0
 
     def next(self) -> tuple[int, float]:
         """The next offer to buy and how much it may buy now; NOWHERE when there is none."""
+        if self._one_by_one:
+            if self._next == len(self._buyers.ratio):
+                return NOWHERE, 0.0
+            self.top = self._buyers.ratio[self._next]
+            return self._next, math.inf
         while self._now == NOWHERE or self._most <= LEAST_GPUS or not self._offers[self._now]:
             if not self._round:
                 self._begin_round()
@@ -244,18 +241,12 @@ class _Turns:
 
     def finish(self) -> None:
         """The offer whose turn it is buys no more."""
-        self._offers[self._now].pop()
         if self._one_by_one:
-            self._most = 0.0
+            self._next += 1
+        else:
+            self._offers[self._now].pop()
 
     def _begin_round(self) -> None:
-        if self._now != NOWHERE and self._offers[self._now] and self._one_by_one:
-            heapq.heappush(self._heap, (-self._buyers.ratio[self._offers[self._now][-1]], self._now))
-        if self._one_by_one:
-            if self._heap:
-                ratio, party = heapq.heappop(self._heap)
-                self.top, self._round = -ratio, [(party, math.inf)]
-            return
         heads = {party: self._buyers.ratio[some[-1]] for party, some in self._offers.items() if some}
         self.top = max(heads.values(), default=0.0)
         for party, ratio in sorted(heads.items(), key=lambda one: one[1]):

@@ -221,6 +221,15 @@ def test_with_three_generations_nobody_loses_more_than_a_little() -> None:
         assert (uses(rates, after) > 0.95 * uses(rates, before)).all()
 
 
+def test_in_a_market_of_many_nobody_loses_either() -> None:
+    """More teams than take turns at what is cheap: the highest speed-up buys first there."""
+    rates, gpus = random_teams(1, 80, 0.3, (400, 400)), (400, 400)
+    one = teams(rates, gpus)
+    before, (after, done) = by_tickets(one).share, traded(one)
+    assert len(done) > 80
+    assert losers(rates, before, after) == losers(full_speed(rates), before, after) == 0
+
+
 # ---- how much of the possible gain
 
 
