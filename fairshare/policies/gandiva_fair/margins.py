@@ -127,7 +127,6 @@ class Margins:
 
     sold: Blocks
     bought: Blocks
-    on_fast: Floats  # (R,) GPUs of the fast generation after matching
 
 
 def ratios(rows: Rows, slow: int, fast: int) -> Floats:
@@ -140,9 +139,9 @@ def ratios(rows: Rows, slow: int, fast: int) -> Floats:
 def margins(rows: Rows, use: Floats, party: Ints, ratio: Floats, pair: tuple[int, int]) -> Margins:
     """Matches the jobs that run on a pair of generations by comparative speed, and returns what lies at the margin.
 
-    `use` as from `Rows.run`, `party` (L,) to which each account belongs, `ratio` as from `ratios`. An account
-    sells for no less than what the GPUs could do for any job that it has, waiting ones too, and buys for those
-    that run: so it gains whichever of its jobs come next.
+    `use`, as from `Rows.run`, is changed to that; `party` (L,) is to which each account belongs, `ratio` as from
+    `ratios`. An account sells for no less than what the GPUs could do for any job that it has, waiting ones too,
+    and buys for those that run: so it gains whichever of its jobs come next.
     """
     slow, fast = pair
     running = use[:, slow] + use[:, fast]
@@ -155,8 +154,7 @@ def margins(rows: Rows, use: Floats, party: Ints, ratio: Floats, pair: tuple[int
     leaf, running = rows.leaf[some], running[some]
     held: Floats = np.bincount(leaf, use[some, fast], len(rows.account)).astype(np.float64)[leaf]
     could, does = _fill(leaf, rows.gpus[some], held), _fill(leaf, running, held)
-    on_fast = use[:, fast].copy()
-    on_fast[some] = does
+    use[some, fast], use[some, slow] = does, running - does
     wants = running - does
     sold, bought = could > LEAST_GPUS, wants > LEAST_GPUS
     asked = _asked(rows, some[sold], _next(rows, use, slow)[leaf[sold]], ratio[some[sold]], pair)
@@ -165,7 +163,6 @@ def margins(rows: Rows, use: Floats, party: Ints, ratio: Floats, pair: tuple[int
         bought=_blocks(
             some[bought], ratio[some[bought]], wants[bought], party[leaf[bought]], -ratio[some[bought]]
         ),
-        on_fast=on_fast,
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Settings, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Parts
-from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Blocks, Margins, Rows, margins, ratios
+from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Blocks, Rows, margins, ratios
 from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
 
@@ -68,6 +68,8 @@ def trade(
     _, member = parties_of(tree, snapshot.accounts.trades)
     book = _Book(snapshot, tree, shares, limits, Rows.of(snapshot.jobs, able, member >= 0, in_order=in_order))
     pairs = sorted(combinations(range(able.shape[1]), 2), key=lambda pair: (pair[0], -pair[1]))
+    for pair in pairs if len(pairs) > 1 else ():
+        book.match(pair)
     for pair in pairs:
         book.open(pair)
     return book.share, book.trades()
@@ -124,12 +126,11 @@ class _Side:
 class _Tails:
     """The running jobs of buyers, the last in their own order first: a buyer at a price above 1 gives up some."""
 
-    def __init__(self, rows: Rows, use: Floats, at: Margins, pair: tuple[int, int], buyers: _Side) -> None:
+    def __init__(self, rows: Rows, use: Floats, pair: tuple[int, int], buyers: _Side) -> None:
         slow, fast = pair
-        on_slow = use[:, slow] + use[:, fast] - at.on_fast
         elsewhere = use @ np.ones(use.shape[1]) - use[:, slow] - use[:, fast]
         # Of each job what it has elsewhere, on the fast and on the slow generation: the latter is given up first.
-        gpus = np.stack((elsewhere, at.on_fast, on_slow), axis=1).ravel()
+        gpus = np.stack((elsewhere, use[:, fast], use[:, slow]), axis=1).ravel()
         some = np.flatnonzero(gpus > LEAST_GPUS)
         row, kind = some // 3, some % 3
         self._buyers = buyers
@@ -293,6 +294,10 @@ class _Book:
         self._rows.run(self._use, self.share[self._rows.account], leaves)
         self._running = self._use @ np.ones(self._use.shape[1])
 
+    def match(self, pair: tuple[int, int]) -> None:
+        """Own jobs on a pair of generations change places by comparative speed."""
+        margins(self._rows, self._use, self._party, ratios(self._rows, *pair), pair)
+
     def open(self, pair: tuple[int, int]) -> None:
         """All trades of one pair of generations: the highest ratios buy from the lowest."""
         rows, leaves = self._rows, len(self._rows.account)
@@ -311,7 +316,7 @@ class _Book:
             or buyers.ratio[0] <= sellers.ratio[0] * self._settings.least_gain
         ):
             return
-        self._match(pair, sellers, buyers, _Tails(rows, self._use, at, pair, buyers))
+        self._match(pair, sellers, buyers, _Tails(rows, self._use, pair, buyers))
         change = np.zeros((leaves, self.share.shape[1]))
         for side, gives, takes in ((sellers, pair[1], pair[0]), (buyers, pair[0], pair[1])):
             gave, got = side.changes(leaves)

@@ -104,9 +104,8 @@ def test_own_jobs_are_matched_to_generations_by_comparative_speed() -> None:
     rows = Rows.of(one.jobs, one.jobs.accepts, np.array([True]), in_order=True)
     use = np.zeros((8, 2))
     rows.run(use, np.array([[4.0, 4.0]]), np.array([0]))
-    at = margins(rows, use, np.array([0]), ratios(rows, 0, 1), (0, 1))
-    on_slow = use.sum(axis=1) - at.on_fast
-    assert at.on_fast @ one.jobs.rate[rows.job, 1] + on_slow @ one.jobs.rate[rows.job, 0] == pytest.approx(40)
+    margins(rows, use, np.array([0]), ratios(rows, 0, 1), (0, 1))
+    assert (use * one.jobs.rate[rows.job]).sum() == pytest.approx(40)
 
 
 def test_a_team_trades_for_the_jobs_at_the_margin_and_not_for_their_mean() -> None:
@@ -217,7 +216,7 @@ def test_with_three_generations_nobody_loses_more_than_a_little() -> None:
         rates = random_teams(seed, count, 0.3, (4, 8, 4))
         one = teams(rates, (4, 8, 4))
         before, (after, _) = by_tickets(one).share, traded(one)
-        assert (in_order(full_speed(rates), after) > 0.97 * in_order(full_speed(rates), before)).all()
+        assert (in_order(full_speed(rates), after) > 0.98 * in_order(full_speed(rates), before)).all()
         assert (uses(rates, after) > 0.95 * uses(rates, before)).all()
 
 
