@@ -53,6 +53,9 @@ window.addEventListener("pageshow", () => {
   for (const field of document.querySelectorAll("form[data-auto] :disabled, form.topsearch :disabled")) field.disabled = false;
 });
 
+// --- a page that answers a form is asked for again by a reload; the form is not sent again ---------
+history.replaceState(history.state, "", location.href);
+
 // --- what is said about a form stands beside the button that sent it, and has the focus ----------
 const answers = new Set(); // messages that were put beside their forms
 

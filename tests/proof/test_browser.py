@@ -155,6 +155,17 @@ def test_what_a_form_is_told_stands_beside_its_button_and_has_the_focus(people: 
     people.complaints[:] = [said for said in people.complaints if "422" not in said]
 
 
+def test_a_reload_sends_no_form_again(people: People) -> None:
+    page = people.sign_in("bob").page
+    page.goto("/account/tokens/")
+    page.get_by_label("Name", exact=True).fill("nightly")
+    page.get_by_role("button", name="Make token").click()
+    tokens = page.get_by_role("rowheader", name="nightly")
+    expect(tokens).to_have_count(1)
+    page.reload()
+    expect(tokens).to_have_count(1)
+
+
 def test_the_keyboard_is_enough(people: People) -> None:
     page = people.sign_in("bob").page
     page.goto("/")
