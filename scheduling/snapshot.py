@@ -108,13 +108,17 @@ def read_snapshot(
     """The cluster as a round sees it at `now`. The caller holds the cluster's lock.
 
     `also` are (tenant, user) that have an account though they have no job here any more. The settings are those of
-    a quantum's end; `between` two of these hours that are spent stop nobody who runs.
+    a quantum's end; `between` two of these neither spent hours nor a lost right stop who runs.
 
     Gangs that are being stopped are not in it, for their GPUs count as free to be promised; those among
     them that move are where they were promised to go. With `lock` the limits are locked, too.
     """
     limits = RoundLimits.read(cluster, now=now, lock=lock)
     snapshot, legend = _read_snapshot(cluster, limits, now=now, lock=lock, also=also)
+    if between:
+        jobs = snapshot.jobs
+        goes_on = np.where(jobs.running_on == fs.NOWHERE, jobs.blocked, 0)
+        snapshot = replace(snapshot, jobs=replace(jobs, blocked=goes_on))
     return within_limits(snapshot, legend, between=between), legend
 
 
