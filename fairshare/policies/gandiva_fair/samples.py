@@ -1,0 +1,83 @@
+"""Getting the speeds that trades need: gangs of one account change places across generations, once each.
+
+Gandiva_fair (EuroSys '20, section 3.3) profiles jobs on the generations that they may use. Here two gangs of the same
+shape and account change places: what every account gets of every generation stays as it was, so that profiling costs
+nobody else anything, and each gang moves for it at most once a generation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from fairshare.model import NOWHERE, Bools, Ints, Jobs, Snapshot
+from fairshare.policies.gandiva_fair.selection import Picks
+from fairshare.tree import Tree
+
+# Gangs of an account for which a partner is sought in one round; a team of hundreds needs no more.
+TRIES = 16
+
+
+def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) -> Picks:
+    """Returns the picks where at most one pair of each account's gangs changed places.
+
+    `able` (J, K) says where jobs may run. One of a pair goes on where its speed was measured, and was not measured
+    where the other is; the other may run here, too. Only of accounts that trade, or are below one that does.
+    """
+    jobs, settings = snapshot.jobs, snapshot.settings
+    if not settings.trading or not settings.may_preempt or settings.reclaim:
+        return picks
+    generation, nodes = picks.generation.copy(), dict(picks.nodes)
+    movable = (generation != NOWHERE) & _trades(snapshot, tree)[jobs.account]
+    if jobs.keeps is not None:
+        movable &= ~jobs.keeps
+    picked = np.flatnonzero(movable)
+    picked = picked[np.argsort(jobs.account[picked], kind="stable")]
+    settled = jobs.resident >= max(settings.residence, settings.quantum / 2)
+    curious = _curious(jobs, able, generation, picked) & settled[picked]
+    bounds = np.flatnonzero(np.diff(jobs.account[picked], prepend=-1, append=-1)).tolist()
+    for begin, end in pairwise(bounds):
+        own = picked[begin:end][settled[picked[begin:end]] | (jobs.running_on[picked[begin:end]] == NOWHERE)]
+        for first in picked[begin:end][curious[begin:end]][:TRIES].tolist():
+            second = _partner(jobs, able, generation, own, first)
+            if second is not None:
+                nodes[first], nodes[second] = nodes[second], nodes[first]
+                generation[[first, second]] = generation[[second, first]]
+                break
+    return replace(picks, generation=generation, nodes=nodes)
+
+
+def _trades(snapshot: Snapshot, tree: Tree) -> Bools:
+    """(T,) whether an account or one above it is a party to trades."""
+    found = snapshot.accounts.trades.copy()
+    for level in tree.levels[1:]:
+        found[level] |= found[tree.parent[level]]
+    return found
+
+
+def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
+    """Which of `picked` go on where they were measured, and may run on a generation where they were not."""
+    here = generation[picked]
+    known = np.isfinite(jobs.rate[picked])
+    at_home = (here == jobs.running_on[picked]) & known[np.arange(len(picked)), here]
+    found: Bools = at_home & (able[picked] & ~known).any(axis=1)
+    return found
+
+
+def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
+    """One of `own` of the shape of `first`, on a generation that `first` lacks, which may run where it is."""
+    missing = able[first] & ~np.isfinite(jobs.rate[first])
+    here = generation[first]
+    alike = (
+        (jobs.workers[own] == jobs.workers[first])
+        & (jobs.gpus[own] == jobs.gpus[first])
+        & able[own, here]
+        & missing[generation[own]]
+    )
+    partners = own[alike]
+    if not len(partners):
+        return None
+    # One that lacks a sample here gains by it as well.
+    return int(partners[np.argmin(np.isfinite(jobs.rate[partners, here]))])
