@@ -308,16 +308,26 @@ class Turns:
         size, quantum = self.size[job], self._quantum
         due = self._due[account]
         left = self._saved[account] + (due - self._use[account] - size) * quantum
-        overtakes = False
-        if job not in self._saving:
-            overtakes = left < self._reserved[account] - 1e-6 * quantum and self._reserved[account] > 0
-            kept = self._kept_for.get(account)
-            overtakes |= kept is not None and bool((kept & self.able[job]).any())
+        overtakes = job not in self._saving and self._overtakes(account, job, left)
         if due > 0 and left >= -1e-6 * quantum and not overtakes and not self._first_draw:
             return CLAIM
         if self._share[account] <= 0:
             return LEFTOVER
         return OVERTAKING if overtakes else SURPLUS
+
+    def _overtakes(self, account: int, job: int, left: float) -> bool:
+        """Whether the job would use what its account saves up for another gang below it.
+
+        At a leaf that is all on the generations that the other gang may use; above, what is not within the
+        guarantee of the account that offers the job.
+        """
+        kept = self._kept_for.get(account)
+        if kept is not None:
+            return bool((kept & self.able[job]).any())
+        if left >= self._reserved[account] - 1e-6 * self._quantum or not self._heaps[account]:
+            return False
+        below = self._heaps[account][0][5]
+        return self._use[below] + self.size[job] > self._due[below] + 1e-6
 
     def _number(self, account: int, job: int, stage: int) -> float:
         """Lower goes first: how many quanta an account is ahead; in a lottery whole ones, and chance decides the rest.
