@@ -528,31 +528,31 @@ class _Selection:
 
     def _change_places(self) -> None:
         """Gangs of one account and shape change generations where together they are faster so."""
-        jobs, speed = self._jobs, self._speed
-        varied = (
-            np.ptp(np.where(self._able, speed, speed.max(axis=1, keepdims=True, initial=0.0)), axis=1) > 0
-        )
-        some = np.flatnonzero(self.picked)
-        some = some[[job not in self.places.pinned for job in some.tolist()]]
+        jobs, speed = self._jobs, np.maximum(self._speed, 1e-9)
+        pinned = np.zeros(len(jobs), dtype=bool)
+        pinned[list(self.places.pinned)] = True
+        some = np.flatnonzero(self.picked & ~pinned)
         shape = np.column_stack([jobs.account, jobs.workers, jobs.gpus])[some]
-        _, group = np.unique(shape, axis=0, return_inverse=True)
-        group = group.reshape(-1)
-        for number in np.unique(group[varied[some]]).tolist():
-            own = some[group == number]
-            for pair in combinations(np.unique(self.generation[own]).tolist(), 2):
-                self._exchange(own, *pair)
+        group = np.unique(shape, axis=0, return_inverse=True)[1].reshape(-1)
+        for a, b in combinations(range(speed.shape[1]), 2):
+            both = self._able[some, a] & self._able[some, b]
+            up, down = both & (self.generation[some] == a), both & (self.generation[some] == b)
+            gain = speed[some, b] / speed[some, a]
+            most, least = np.zeros(len(some)), np.full(len(some), np.inf)
+            np.maximum.at(most, group[up], gain[up])
+            np.minimum.at(least, group[down], gain[down])
+            for number in np.flatnonzero(most > least * SAME_SPEED).tolist():
+                own = group == number
+                first, second = np.flatnonzero(own & up), np.flatnonzero(own & down)
+                first = first[np.argsort(-gain[first], kind="stable")]
+                second = second[np.argsort(gain[second], kind="stable")]
+                self._exchange(some[first].tolist(), some[second].tolist(), a, b)
 
-    def _exchange(self, own: Ints, a: int, b: int) -> None:
-        speed = np.maximum(self._speed, 1e-9)
-        gain = speed[own, b] / speed[own, a]
-        both = self._able[own, a] & self._able[own, b]
-        up = own[both & (self.generation[own] == a)]
-        down = own[both & (self.generation[own] == b)]
-        up = up[np.argsort(-gain[np.isin(own, up)], kind="stable")]
-        down = down[np.argsort(gain[np.isin(own, down)], kind="stable")]
-        for one, other in zip(up.tolist(), down.tolist(), strict=False):
-            now = speed[one, a] + speed[other, b]
-            if speed[one, b] + speed[other, a] <= now * SAME_SPEED:
+    def _exchange(self, up: list[int], down: list[int], a: int, b: int) -> None:
+        """Let gangs on `a` and on `b` change places, pair by pair, as long as that pays."""
+        speed = self._speed
+        for one, other in zip(up, down, strict=False):
+            if speed[one, b] + speed[other, a] <= (speed[one, a] + speed[other, b]) * SAME_SPEED:
                 break
             first, second = self.places.take_back(one), self.places.take_back(other)
             self.places.give(one, second)

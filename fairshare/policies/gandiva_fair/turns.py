@@ -174,13 +174,7 @@ class Turns:
 
     def next(self) -> int:
         """The job whose turn it is; NOWHERE when all had their turns."""
-        while self._heaps[self._root]:
-            turn, job = self._first(self._root)
-            # Meanwhile there may turn out to be no room for the gang that was offered.
-            if job != NOWHERE and self.size[job] == -turn[4]:
-                return job
-            self._refresh(turn[5], self._root)
-        return NOWHERE
+        return self._offered(self._root)
 
     def took(self, job: int) -> None:
         """The job whose turn it was, or one of the same account instead of it, was picked."""
@@ -238,9 +232,15 @@ class Turns:
 
     def _offered(self, account: int) -> int:
         """The job that an account would run next."""
-        if self._heaps[account]:
-            return self._first(account)[1]
-        return self._own(account) if account in self._heads else NOWHERE
+        if account in self._heads:
+            return self._own(account)
+        while self._heaps[account]:
+            turn, job = self._first(account)
+            # Meanwhile there may turn out to be no room for the gang that was offered.
+            if job != NOWHERE and self.size[job] == -turn[4]:
+                return job
+            self._refresh(turn[5], account)
+        return NOWHERE
 
     def _own(self, leaf: int) -> int:
         head, end, listed = self._heads[leaf], self._line.end[leaf], self._line.listed
@@ -360,6 +360,8 @@ class Turns:
         below = self._heaps[account][0][0] if account != leaf else CLAIM
         if below == CLAIM and stage != OVERTAKING and job not in self._saving:
             self._save_for(leaf, job, account)
+        kept = self._kept_for.get(leaf)
+        self._kept_for[leaf] = self.able[job] if kept is None else kept | self.able[job]
         self._skip(leaf, job)
         self._aside[leaf] = self._aside.get(leaf, 0) + 1
         if self._aside[leaf] >= SCAN or self._strict[leaf]:
@@ -380,4 +382,3 @@ class Turns:
                 break
             account = self._parent[account]
         self._saving[job] = reserved
-        self._kept_for[leaf] = new if kept is None else kept | new
