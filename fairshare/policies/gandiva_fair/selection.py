@@ -426,17 +426,18 @@ class _Selection:
         groups = self._groups(job, generations)
         turn = self._size[job] * self._settings.quantum
         present = next((i for i, (ks, _) in enumerate(groups) if here in ks), None)
+        chosen = [i for i, (_, due) in enumerate(groups) if due >= turn / 2 or len(groups) == 1]
         leaves = False
         if present is not None:
             margin = turn + self._size[job] * self._settings.switch_cost
-            leaves = (
-                self._may_move
-                and bool(self._crowded[here])
-                and any(due - groups[present][1] > margin and due >= turn / 2 for _, due in groups)
-            )
+            ahead = [i for i, (_, due) in enumerate(groups) if due - groups[present][1] > margin]
+            # A faster generation is worth a turn at any time, a slower one only to pay a debt.
+            better = [i for i in ahead if i < present or i in chosen]
+            leaves = self._may_move and bool(self._crowded[here]) and bool(better)
             if not leaves and places.go_home(job):
                 return True
-        due_here = [ks for ks, due in groups if due >= turn / 2 or len(groups) == 1]
+            chosen = sorted({*chosen, *better})
+        due_here = [groups[i][0] for i in chosen]
         if any(places.place(job, ks, held=True) for ks in due_here):
             return True
         if leaves and places.go_home(job):
