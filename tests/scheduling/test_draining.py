@@ -10,6 +10,7 @@ from accounting.classes import Standing
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed, Refused
 from accounting.models import AuditEvent, Quota
+from fairshare.model import Reason
 from scheduling.actions import (
     DrainMode,
     cancel_job,
@@ -201,6 +202,13 @@ def test_a_node_with_a_past_is_removed_once_it_is_drained_and_its_past_stays() -
     assert list(NodeChange.objects.filter(node_id=node.pk).values_list("gpus", flat=True)) == [4, 4, 0]
     with pytest.raises(SpecError, match="V100 is not in lab"):
         lab.submit(cast.bob, cast.astro, generations=["V100"])
+    lab.node("a100-0", cast.a100)
+    waits, runs = lab.submit(cast.bob, cast.astro, gpus=8), lab.submit(cast.bob, cast.astro, gpus=2)
+    lab.quantum()
+    assert lab.states([waits, runs]) == [Job.State.QUEUED, Job.State.STARTING]
+    waits.refresh_from_db()
+    assert Reason(waits.reason) is Reason.NEVER_WORKER_TOO_LARGE, "the removed one counts no more"
+    cancel_job(actor=cast.bob, job=waits)
     with pytest.raises(Refused, match="A node has 1 to 64 GPUs"):
         declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=65)
     again = declare_node(actor=ada, cluster=lab.cluster, name="v100-0", generation=cast.a100, gpus=8)
