@@ -11,6 +11,7 @@ import numpy as np
 from fairshare.model import Bools, Decision, Floats, Ints, Snapshot, Trade
 from fairshare.policies.base import Happened, Need, State, option
 from fairshare.policies.gandiva_fair.balances import Balances, settle
+from fairshare.policies.gandiva_fair.samples import swap_for_samples
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.policies.gandiva_fair.trades import trade
@@ -86,7 +87,7 @@ class GandivaFair:
         balances = Balances(state["guaranteed"], state["total"], state["owed"])
         limits = limits_of(seen.accounts, known.tree, known.shares.entitled, seen.settings)
         picks = select(seen, known.tree, known.able, known.reason, known.shares, balances, limits, random)
-        return _plan(known, picks)
+        return _plan(known, swap_for_samples(seen, known.tree, known.able, picks))
 
     def shares(self, view: Snapshot) -> tuple[Floats, Floats]:
         seen = self._seen(view, view.accounts.owed)

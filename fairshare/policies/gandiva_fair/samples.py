@@ -69,15 +69,17 @@ def _curious(jobs: Jobs, able: Bools, generation: Ints, picked: Ints) -> Bools:
 def _partner(jobs: Jobs, able: Bools, generation: Ints, own: Ints, first: int) -> int | None:
     """One of `own` of the shape of `first`, on a generation that `first` lacks, which may run where it is."""
     missing = able[first] & ~np.isfinite(jobs.rate[first])
-    here = generation[first]
+    here, there = generation[first], generation[own]
+    known = np.isfinite(jobs.rate[own])
     alike = (
         (jobs.workers[own] == jobs.workers[first])
         & (jobs.gpus[own] == jobs.gpus[first])
         & able[own, here]
-        & missing[generation[own]]
+        & missing[there]
+        # Who lacks a sample there alone would have to come back for it.
+        & (known[np.arange(len(own)), there] | ~known[:, here])
     )
-    partners = own[alike]
-    if not len(partners):
+    if not alike.any():
         return None
     # One that lacks a sample here gains by it as well.
-    return int(partners[np.argmin(np.isfinite(jobs.rate[partners, here]))])
+    return int(own[alike][np.argmin(known[alike, here])])

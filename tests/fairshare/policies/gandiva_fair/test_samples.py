@@ -94,3 +94,15 @@ def test_it_changes_nothing_for_any_account_or_node(view: Snapshot) -> None:
     for job, nodes in after.nodes.items():
         assert set(view.cluster.node_generation[nodes].tolist()) == {after.generation[job]}
         assert view.jobs.accepts[job, after.generation[job]]
+
+
+def test_nothing_goes_to_and_fro_where_no_speed_is_ever_told() -> None:
+    now = Situation.first(
+        GandivaFair(GandivaFair.options_type()), two(Job(0, **MEASURED), Job(0, on=(1,)), quantum=60.0)
+    )
+    seen = []
+    for number in range(8):
+        plan = now.decide(number)
+        seen.append(plan.generation.tolist())
+        now = now.after(plan)
+    assert seen == [[1, 0]] * 8
