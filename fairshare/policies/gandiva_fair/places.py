@@ -54,6 +54,7 @@ class Places:
         ]  # or held by those that others need not make way for
         self.workers: list[int] = jobs.workers.tolist()
         self.gpus: list[int] = jobs.gpus.tolist()
+        self._account: list[int] = jobs.account.tolist()
         self.places: dict[int, Spot] = {}
         self.pinned: set[int] = set()  # gangs that stay where they are
         self._on: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # picked gangs by node
@@ -202,7 +203,7 @@ class Places:
         return False
 
     def _clear(self, job: int, k: int, node: int, target: int, moved: list[tuple[int, Spot]]) -> bool:
-        """Move picked gangs smaller than `job` away from a node until `target` GPUs are free there."""
+        """Move picked gangs no larger than `job` away from a node until `target` GPUs are free there."""
         before, size = len(moved), self.workers[job] * self.gpus[job]
         there = [
             (self.places[other] == self.home(other), self.workers[other] * self.gpus[other], other)
@@ -212,7 +213,9 @@ class Places:
         taboo = self.free[k] >= self.gpus[job]  # nodes that have room for a worker of the gang
         taboo[node] = True
         for _, smaller, other in sorted(there):
-            was_at = self._move(other, k, taboo) if smaller < size else None
+            # Those of its own account may become slower for it: their owner wants all of them to run.
+            same = self._account[other] == self._account[job]
+            was_at = self._move(other, k, taboo, may_slow=same) if smaller <= size else None
             if was_at is not None:
                 moved.append((other, was_at))
                 if self.free[k][node] >= target:
@@ -220,12 +223,12 @@ class Places:
         self._undo(moved, before)
         return False
 
-    def _move(self, job: int, k: int, taboo: Bools) -> Spot | None:
-        """Move a picked gang to GPUs that are as good for it, not on nodes of `k` that are taboo.
+    def _move(self, job: int, k: int, taboo: Bools, *, may_slow: bool) -> Spot | None:
+        """Move a picked gang to GPUs that are as good for it, or any if it `may_slow`, not on taboo nodes of `k`.
 
         Returns where it was; None, and no change, where it finds none.
         """
-        least = self._speed[job, k] / SAME_SPEED
+        least = 0.0 if may_slow else self._speed[job, k] / SAME_SPEED
         as_good = np.flatnonzero(self._able[job] & (self._speed[job] >= least)).tolist()
         for levels in (self._unheld, self.free):
             for other in as_good:

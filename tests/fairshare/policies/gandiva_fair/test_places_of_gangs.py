@@ -1,0 +1,93 @@
+"""Where gangs go: by the speeds of their own account, on the fewest nodes, and nowhere in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.fairshare.build import Account, Job, snapshot
+from tests.fairshare.policies.gandiva_fair.playing import decide, play
+
+
+def test_the_fast_generation_goes_to_who_is_due_it_and_nobody_is_locked_out():
+    jobs = [Job(0, gpus=8, rate={0: 1.0, 1: 4.0}), Job(1, gpus=8, accepts=(1,), rate={1: 1.0})]
+    played = play(snapshot([(0, 8), (1, 8)], [Account(100), Account(1)], jobs, trading=False), 303)
+    assert played.by_generation == pytest.approx(np.array([[0.08, 7.92], [0.0, 0.08]]), abs=0.04)
+
+
+def test_generations_that_are_the_same_to_one_are_left_to_who_needs_them():
+    played = play(snapshot([(0, 1), (1, 1)], [Account(), Account()], [Job(0), Job(1, accepts=(1,))]), 50)
+    assert played.by_generation.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert played.moves == played.stops == []
+
+
+def test_two_accounts_take_turns_on_the_generation_where_both_are_fast():
+    jobs = [Job(t, gpus=8, rate={0: 1.0, 1: 4.0}) for t in range(2)]
+    played = play(snapshot([(0, 8), (1, 8)], [Account(), Account()], jobs, trading=False), 120)
+    assert played.by_generation == pytest.approx(np.full((2, 2), 4.0), abs=0.3)
+    assert len(played.moves) <= 120, "both move in every other round at most"
+
+
+def test_a_user_s_jobs_are_matched_to_generations_by_how_much_each_gains():
+    jobs = [Job(0, rate={0: 1.0, 1: 1.0}) for _ in range(4)] + [
+        Job(0, rate={0: 1.0, 1: 9.0}) for _ in range(4)
+    ]
+    one = decide(snapshot([(0, 4), (1, 4)], [Account()], jobs, trading=False))
+    assert one.picks.generation.tolist() == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("nodes", "jobs"),
+    [
+        ([(0, 8), (0, 8)], [Job(0, gpus=4), Job(0, gpus=4), Job(0, gpus=4)]),
+        ([(0, 8), (1, 8)], [Job(0, gpus=4), Job(1, gpus=8, accepts=(0,)), Job(0, gpus=4)]),
+        ([(0, 8)] * 3, [Job(0, gpus=g) for g in (3, 3, 3, 5, 5, 5)]),
+        ([(0, 8)] * 2, [Job(0, gpus=g) for g in (3, 3, 2, 4, 4)]),
+        ([(0, 4), (1, 4)], [Job(0, gpus=2), Job(0, gpus=2), Job(1, workers=2, gpus=2, accepts=(0,))]),
+    ],
+)
+def test_whenever_all_fit_all_run_and_nothing_moves(nodes, jobs):
+    played = play(snapshot(nodes, [Account(), Account()], jobs), 20)
+    assert all(len(one.runs) == len(jobs) for one in played.rounds)
+    assert played.stops == played.moves == []
+
+
+def test_a_gang_that_comes_makes_others_move_once_where_all_fit_only_then():
+    jobs = [Job(0, gpus=4, on=(0,)), Job(0, gpus=4, on=(1,)), Job(1, gpus=8)]
+    played = play(snapshot([(0, 8), (0, 8)], [Account(), Account()], jobs), 10)
+    assert all(len(one.runs) == 3 for one in played.rounds)
+    assert len(played.moves) == 1
+
+
+def test_own_next_jobs_fill_holes_and_what_runs_is_not_stopped_for_it():
+    jobs = [Job(0, gpus=3) for _ in range(8)] + [Job(0, gpus=5) for _ in range(8)]
+    given = snapshot([(0, 8)] * 4, [Account()], jobs)
+    played = play(given, 10)
+    assert played.mean.tolist() == [32.0]
+    assert played.stops == []
+    running = [replace(job, on=(n // 2,)) if n < 4 else job for n, job in enumerate(jobs)]
+    assert decide(snapshot([(0, 8)] * 4, [Account()], running)).stops == []
+
+
+def test_a_job_of_more_choice_makes_room_for_one_that_runs_and_has_less():
+    """The running job's only generation is asked for by its account's first one, which may go elsewhere."""
+    jobs = [Job(0), Job(0, accepts=(1,), on=(1,)), Job(1, accepts=(0,)), Job(0)]
+    one = decide(snapshot([(0, 2), (1, 1)], [Account(), Account()], jobs))
+    assert 1 in one.runs
+
+
+def test_a_limit_stops_no_job_for_one_that_is_wanted_less():
+    jobs = [Job(0, priority=10, on=(0,)), Job(0)]
+    given = snapshot([(0, 2), (1, 2)], [Account(cap_total=1)], jobs)
+    played = play(given, 20)
+    assert all(one.runs == [0] for one in played.rounds)
+
+
+def test_new_gangs_keep_away_from_what_runs_within_a_guarantee():
+    jobs = [Job(0, on=(0,)), *(Job(2, gpus=2, on=(n,)) for n in (1, 2)), Job(1, gpus=2)]
+    given = snapshot([(0, 2)] * 3, [Account(), Account(), Account()], jobs)
+    one = decide(given)
+    assert 0 in one.runs
+    assert one.moves == []
