@@ -330,9 +330,10 @@ class Places:
                 spot = Spot(k, nodes.tolist())
             self._shift((free,), spot.nodes, -self.gpus[job])
             found[job] = spot
-        for job in jobs:
+        moved = [job for job in jobs if self.places[job] != found[job]]
+        for job in moved:
             self.take_back(job)
-        for job in jobs:
+        for job in moved:
             self.give(job, found[job])
 
     def _fits(self, job: int, spot: Spot, levels: Sequence[Ints] | dict[int, Ints]) -> bool:

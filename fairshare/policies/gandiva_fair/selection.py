@@ -18,7 +18,7 @@ from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED, speeds_of
 from fairshare.policies.gandiva_fair.places import Places
 from fairshare.policies.gandiva_fair.shares import Shares
-from fairshare.policies.gandiva_fair.turns import Line, Turns, wanted_order
+from fairshare.policies.gandiva_fair.turns import Line, Turns, alike, wanted_order
 from fairshare.quotas import Left, Limits, Quotas
 from fairshare.reasons import explain
 from fairshare.tree import Tree
@@ -533,8 +533,7 @@ class _Selection:
         pinned = np.zeros(len(jobs), dtype=bool)
         pinned[list(self.places.pinned)] = True
         some = np.flatnonzero(self.picked & ~pinned)
-        shape = np.column_stack([jobs.account, jobs.workers, jobs.gpus])[some]
-        group = np.unique(shape, axis=0, return_inverse=True)[1].reshape(-1)
+        group = alike(jobs.account[some], jobs.workers[some], jobs.gpus[some])
         for a, b in combinations(range(speed.shape[1]), 2):
             both = self._able[some, a] & self._able[some, b]
             up, down = both & (self.generation[some] == a), both & (self.generation[some] == b)

@@ -26,7 +26,7 @@ from fairshare.tree import Tree
 # Stages of a turn: within the guarantee, surplus, surplus that a larger gang is saving up for, no share at all.
 CLAIM, SURPLUS, OVERTAKING, LEFTOVER = 1, 2, 3, 4
 # Own gangs that an account passes over in search of one within its guarantee.
-SCAN = 8
+SCAN = 4
 # Own gangs of the same priority among which one may go first that fills a hole.
 WINDOW = 32
 
@@ -89,6 +89,18 @@ def wanted_order(jobs: Jobs, accounts: Accounts, settings: Settings) -> Ints:
     return rank
 
 
+def alike(*columns: Ints) -> Ints:
+    """(J,) a number for each combination of values, none of them negative, that occurs in columns (J,)."""
+    found, span = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        values = int(column.max(initial=0)) + 1
+        if span * values >= 2**62:
+            found = np.unique(found, return_inverse=True)[1]
+            span = len(found) + 1
+        found, span = found * values + column, span * values
+    return np.unique(found, return_inverse=True)[1]
+
+
 def _keeps(jobs: Jobs) -> Bools:
     return np.zeros(len(jobs), dtype=bool) if jobs.keeps is None else jobs.keeps
 
@@ -136,8 +148,9 @@ class Turns:
         self._kept_for: dict[int, Bools] = {}  # (K,) of leaves, generations that these may use
         self._since: dict[tuple[int, int, int], float] = {}
         self.taken = bytearray(len(jobs))  # jobs that were picked
-        kind = np.unique(np.column_stack([jobs.workers, jobs.gpus, able]), axis=0, return_inverse=True)[1]
-        self.kind: list[int] = kind.reshape(-1).tolist()  # jobs of one kind fit in the same places
+        choice = able @ (1 << np.arange(able.shape[1], dtype=np.int64))
+        # Jobs of one kind fit in the same places.
+        self.kind: list[int] = alike(choice, jobs.workers, jobs.gpus).tolist()
         self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds for which there is no room
         self.only_claims = True
         self._begin()
