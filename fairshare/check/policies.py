@@ -17,8 +17,13 @@ POLICIES: dict[str, Judged] = {
 VERSION_1 = POLICIES["gandiva_fair:1"]
 # The one that clusters use unless they choose another.
 DEFAULT = POLICIES[f"{policies.DEFAULT}:{policies.policy_type(policies.DEFAULT).version}"]
-# What a policy promises where that is less than everything.
-_LESS = {VERSION_1.name: ("8a", "15")}
+# Its newest version, which may be judged and compared before clusters use it.
+NEWEST = POLICIES[f"{policies.DEFAULT}:{policies.versions(policies.DEFAULT)[-1]}"]
+# What a policy promises where that is less than everything: what is missing is broken in some random economies.
+_LESS = {
+    VERSION_1.name: ("8a", "15"),
+    "gandiva_fair:2": ("1", "3", "7", "8a", "9b", "15"),
+}
 
 
 def promised(policy: Judged) -> tuple[Promise, ...]:

@@ -17,7 +17,7 @@ from time import perf_counter
 
 import numpy as np
 
-from fairshare.check.policies import DEFAULT, POLICIES, VERSION_1
+from fairshare.check.policies import NEWEST, POLICIES, VERSION_1
 from fairshare.driver import Situation
 from fairshare.model import Snapshot
 from fairshare.synthetic import synthetic_snapshot
@@ -109,7 +109,7 @@ def row(name: str, times: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fairshare.bench_growth")
-    parser.add_argument("--policies", nargs=2, choices=list(POLICIES), default=[DEFAULT.name, VERSION_1.name])
+    parser.add_argument("--policies", nargs=2, choices=list(POLICIES), default=[NEWEST.name, VERSION_1.name])
     parser.add_argument("--most", type=int, default=SIZES[-1])
     parser.add_argument("--limit", type=float, default=180.0)
     asked = parser.parse_args()

@@ -18,7 +18,7 @@ from fairshare.check.economy import Account, Economy, Job
 from fairshare.check.oracle import Oracle
 from fairshare.check.play import Judged
 from fairshare.check.played import Played
-from fairshare.check.policies import DEFAULT, POLICIES, VERSION_1
+from fairshare.check.policies import NEWEST, POLICIES, VERSION_1
 from fairshare.model import Floats, Settings
 
 SPREADS = (0.1, 0.3, 0.6)
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--policies", nargs="*", choices=list(POLICIES), default=[])
     parser.add_argument("--instances", type=int, default=39)
     asked = parser.parse_args()
-    for name in dict.fromkeys(asked.policies or [DEFAULT.name, VERSION_1.name]):
+    for name in dict.fromkeys(asked.policies or [NEWEST.name, VERSION_1.name]):
         for spread in SPREADS:
             sys.stdout.write(f"{name}, trades, {trades(POLICIES[name], spread, asked.instances)}")
 

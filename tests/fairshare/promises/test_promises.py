@@ -1,7 +1,7 @@
-"""The default policy holds what it promises, and the judge sees where version 1 does not.
+"""Policies hold what they promise, and the judge sees where version 1 does not.
 
-Everything here asks `fairshare.check.policies` for the default policy and for what that promises: another
-default is judged by all its promises without a change here. `make soak` goes through many more economies.
+Everything here asks `fairshare.check.policies` for the default policy, for its newest version, and for what each
+promises: another default is judged without a change here. `make soak` goes through many more economies.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ import pytest
 
 from fairshare.check.generate import random_economy
 from fairshare.check.judge import breach, smallest
-from fairshare.check.policies import DEFAULT, VERSION_1, promised
+from fairshare.check.policies import DEFAULT, NEWEST, POLICIES, VERSION_1, promised
 from fairshare.check.promises import PROMISES
 from tests.fairshare.promises.cases import CASES
 
 SEED = int(os.environ.get("PROMISES_SEED", "1"))
-ECONOMIES = int(os.environ.get("PROMISES_ECONOMIES", "60"))
+ECONOMIES = int(os.environ.get("PROMISES_ECONOMIES", "40"))
+JUDGED = list(dict.fromkeys([DEFAULT.name, NEWEST.name]))
 
 
+@pytest.mark.parametrize("policy", JUDGED)
 @pytest.mark.parametrize("number", range(ECONOMIES))
-def test_a_random_economy_breaks_no_promise_of_the_default_policy(number):
-    found = breach(random_economy(SEED, number), DEFAULT, promised(DEFAULT), seed=number)
-    assert found is None, str(smallest(found, DEFAULT, seed=number))
+def test_a_random_economy_breaks_no_promise_of_the_policy(number, policy):
+    judged = POLICIES[policy]
+    found = breach(random_economy(SEED, number), judged, promised(judged), seed=number)
+    assert found is None, str(smallest(found, judged, seed=number))
 
 
+@pytest.mark.parametrize("policy", JUDGED)
 @pytest.mark.parametrize("name", CASES)
-def test_a_known_case_breaks_no_promise_of_the_default_policy(name):
-    found = breach(CASES[name], DEFAULT, promised(DEFAULT))
+def test_a_known_case_breaks_no_promise_of_the_policy(name, policy):
+    found = breach(CASES[name], POLICIES[policy], promised(POLICIES[policy]))
     assert found is None, str(found)
 
 
