@@ -15,7 +15,8 @@ DEFAULT = "gandiva_fair"
 
 # All versions that ever decided a round of a released Fairlot: their records are drawn again with them.
 _ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair)
-# A newer version is judged and compared (python -m fairshare check) before clusters decide with it.
+# A newer version is judged and compared (python -m fairshare check) before clusters decide with it; of other policies
+# the newest is in force.
 _IN_FORCE: Mapping[str, int] = {"gandiva_fair": 1}
 _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): one for one in _ALL}
 
@@ -46,7 +47,7 @@ def policy_type(name: str, version: int | None = None) -> type[Policy]:
         raise UnknownPolicy(f"{name!r} is not a policy; there are {', '.join(names())}")
     if version is not None and version not in known:
         raise UnknownPolicy(f"{name} has no version {version}; it has {', '.join(map(str, known))}")
-    return _BY_VERSION[name, _IN_FORCE[name] if version is None else version]
+    return _BY_VERSION[name, _IN_FORCE.get(name, known[-1]) if version is None else version]
 
 
 def policy_named(
