@@ -257,16 +257,17 @@ class Places:
         """Find places for all `jobs` beside the picked ones, each on a generation of `prefer`; else no change.
 
         A depth-first search, large workers first: a gang goes where it fits most tightly, and elsewhere if
-        that leaves no room for the others. It gives up after STEPS steps.
+        that leaves no room for the others. It gives up after STEPS steps more than there are gangs.
         """
         order = sorted(range(len(jobs)), key=lambda i: self._tightness(jobs[i], len(prefer[i])))
         options = [self._options(jobs[order[0]], prefer[order[0]])] if order else []
         steps, placed = 0, 0
         while placed < len(order):
             steps += 1
-            if steps > STEPS or not options[-1]:
+            tired = steps > STEPS + len(order)
+            if tired or not options[-1]:
                 options.pop()
-                if steps > STEPS or not options:
+                if tired or not options:
                     for i in order[:placed]:
                         self.take_back(jobs[i])
                     return False
