@@ -191,14 +191,36 @@ def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
     return found
 
 
+def _alone(played: Played, jobs: list[int]) -> float:
+    """The progress of a round in which these jobs have the cluster alone, each in turn where it is fastest."""
+    economy = played.economy
+    free, found = [gpus for _, gpus in economy.nodes], 0.0
+    for j in jobs:
+        gpus, workers = economy.jobs[j].gpus, economy.jobs[j].workers
+        for k in sorted(np.flatnonzero(economy.able[j]).tolist(), key=lambda k: -economy.speed[j, k]):
+            nodes = sorted((n for n, (at, _) in enumerate(economy.nodes) if at == k), key=lambda n: free[n])
+            slots = [n for n in nodes for _ in range(free[n] // gpus)][:workers]
+            if len(slots) == workers:
+                for n in slots:
+                    free[n] -= gpus
+                found += economy.speed[j, k] * economy.jobs[j].size
+                break
+    return found
+
+
 def _not_locked_out(played: Played) -> Verdict | None:
     economy = played.economy
     if not economy.is_still or economy.settings.trading or economy.settings.draw == "lottery":
         return UNTESTED
     if economy.settings.residence or len(played.rounds) < 40 or not played.oracle(played.rounds[0]).leaves:
         return UNTESTED
-    oracle = Oracle(economy, _first_wanted(played, played.oracle(played.rounds[0])))
-    due = oracle.guarantee[0] * len(played.rounds) * played.served
+    wanted = _first_wanted(played, played.oracle(played.rounds[0]))
+    oracle = Oracle(economy, wanted)
+    alone = [
+        _alone(played, [j for j in wanted if economy.jobs[j].account == t])
+        for t in range(len(economy.accounts))
+    ]
+    due = np.minimum(oracle.guarantee[0], alone) * len(played.rounds) * played.served
     got, had = played.progress(), np.sum(played.used, axis=0)
     team = played.oracle(played.rounds[0]).guarantee[1] * len(played.rounds) * played.served
     broken, worst = [], 1.0
@@ -491,7 +513,8 @@ PROMISES = (
         "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private cluster, by their"
         " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which"
         " jobs run is a matter of its own order (2, 9), where they run is one of their speeds. A team that had its"
-        " guarantee owes its users no more by this promise.",
+        " guarantee owes its users no more by this promise, and nobody is due more than its own order lets"
+        " whole gangs make of an empty cluster.",
         "part of private progress",
         _not_locked_out,
     ),
