@@ -167,7 +167,8 @@ def test_a_gang_larger_than_the_cluster_is_told_never_with_numbers(lab: World) -
 
 
 def test_a_job_behind_others_is_told_not_now_with_numbers(lab: World) -> None:
-    lab.submit(lab.people.charlie, lab.people.bio, gpus=4, generations=["V100"])
+    for owner, team in ((lab.people.charlie, lab.people.bio), (lab.people.bob, lab.people.astro)):
+        lab.submit(owner, team, gpus=2, generations=["V100"])
     lab.fill()
     job = lab.submit(lab.people.bob, lab.people.astro, gpus=2, generations=["V100"])
     lab.fill()
