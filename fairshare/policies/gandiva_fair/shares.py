@@ -9,7 +9,7 @@ part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -130,24 +130,17 @@ def _within_caps(flow: Flow, tree: Tree, accounts: Accounts) -> tuple[Flow, Floa
             + _flow(flow.leaf[others], flow.gpus[others], free[free.any(axis=1)], flow.step[others])
             + _alone(flow.leaf[rows[row]], flow.gpus[rows[row]] * part[row, k], k, flow.able.shape[1])
         )
-    for owner in _above(tree, flow.leaf)[::-1]:
+    for depth in range(len(tree.levels) - 1, -1, -1):
+        owner = _above(tree, flow.leaf)[depth]
         rows = np.flatnonzero((owner != NOWHERE) & (owner != flow.leaf))
         rows = rows[capped[owner[rows]].any(axis=1)]
-        if not len(rows):
-            continue
-        side = _SideBySide.of(flow, rows, owner)
-        demand = side.pools(accounts.cap[side.accounts]).by_account(side.flow.gpus)[:, None]
-        used = side.best_use(np.minimum(accounts.cap[side.accounts], demand), most[side.accounts])
-        row, k = np.nonzero(used.held > EPSILON)
-        whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
-        return _within_caps(
-            whole + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1]),
-            tree,
-            replace(
-                accounts,
-                cap=np.where(np.isin(np.arange(len(capped)), side.accounts)[:, None], np.inf, accounts.cap),
-            ),
-        )
+        if len(rows):
+            side = _SideBySide.of(flow, rows, owner)
+            demand = side.pools(accounts.cap[side.accounts]).by_account(side.flow.gpus)[:, None]
+            used = side.best_use(np.minimum(accounts.cap[side.accounts], demand), most[side.accounts])
+            row, k = np.nonzero(used.held > EPSILON)
+            whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
+            flow = whole + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1])
     return flow, most
 
 

@@ -124,3 +124,10 @@ def test_a_cap_on_one_generation_leaves_the_choice_of_the_others():
     jobs = [Job(1, gpus=6, accepts=(3,)), Job(0, workers=5)]
     view = snapshot([(0, 3), (1, 3), (1, 3), (2, 8), (3, 8)], [Account(cap={2: 4}), Account()], jobs)
     assert shares(view).share.sum(axis=1) == pytest.approx([5, 6])
+
+
+def test_caps_at_several_levels_give_nobody_more_than_its_jobs_can_use():
+    accounts = [Account(2), Account(2), Account(100, parent=0, cap={0: 2}), Account(parent=1)]
+    accounts += [Account(4, parent=2, cap={3: 8}), Account(4, parent=3, cap={1: 7})]
+    view = snapshot([(0, 16), (1, 4), (2, 8), (3, 6)], accounts, [Job(4), Job(5, workers=2, gpus=2)])
+    assert shares(view).share.sum(axis=1) == pytest.approx([1, 4, 1, 4, 1, 4])
