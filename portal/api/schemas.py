@@ -1213,7 +1213,7 @@ class PolicyChoice(Schema):
 
 class PolicyVersion(Schema):
     name: Line
-    version: int = Field(ge=1, le=32_767)
+    version: Whole = Field(ge=1, le=32_767)
 
 
 class NewPolicy(PolicyChoice):
