@@ -12,7 +12,7 @@ from fairshare import codec
 from fairshare import model as fs
 from fairshare.driver import Situation, realigned
 from fairshare.policies import policy_named, policy_of, policy_type
-from fairshare.policies.base import Happened, Policy
+from fairshare.policies.base import Happened, Need, Policy
 from scheduling.models import Cluster, PolicyState, Round, ShadowRound, ShareBalance
 from scheduling.snapshot import Axes
 
@@ -36,6 +36,12 @@ class Lasted:
 def policy_of_cluster(cluster: Cluster) -> Policy:
     """The newest version of the policy that the cluster's settings name, with the options that they have."""
     return _with_settings(cluster, cluster.policy, None, cluster.policy_options)
+
+
+def some_cluster_lets_jobs_take_turns() -> bool:
+    """Whether a policy in force asks whose jobs share evenly."""
+    in_use = Cluster.objects.order_by().values_list("policy", flat=True).distinct()
+    return any(Need.OWN_ORDER in policy_type(name).needs for name in in_use)
 
 
 def shadow_of_cluster(cluster: Cluster) -> Policy | None:

@@ -29,9 +29,9 @@ class Need(StrEnum):
     ELASTIC = "elastic"  # smallest and largest number of workers
     COLOCATION = "colocation"  # how jobs slow each other down on one GPU
     TOPOLOGY = "topology"  # which nodes are near each other
-    RECLAIM = (
-        "reclaim"  # rounds between two quanta that take surplus back, where others' only fill what is free
-    )
+    OWN_ORDER = "own_order"  # whose jobs take turns by the time that each has had
+    # Rounds between two quanta that take surplus back, where others' only fill what is free.
+    RECLAIM = "reclaim"
 
 
 @dataclass(frozen=True, slots=True)

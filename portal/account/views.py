@@ -18,6 +18,7 @@ from accounting.models import User
 from portal.account import lockout
 from portal.account.forms import LoginForm, OwnPasswordForm
 from portal.models import ApiToken
+from scheduling.situations import some_cluster_lets_jobs_take_turns
 
 
 class Login(LoginView):
@@ -59,7 +60,9 @@ def password_changed(request: HttpRequest) -> HttpResponse:
 def preferences(request: HttpRequest) -> HttpResponse:
     """Theme, time zone, and how the own jobs share."""
     problems: dict[str, str] = {}
-    names = ("theme", "time_zone", "job_order")
+    names = ["theme", "time_zone"]
+    if some_cluster_lets_jobs_take_turns():
+        names.append("job_order")
     values: dict[str, str | None] = {name: getattr(request.user, name) for name in names}
     if request.method == "POST":
         values = {name: request.POST.get(name) for name in names}

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from accounting.clock import zone_named
 from accounting.models import AuditEvent, User
+from fairshare import policies
 from portal import wording
 from scheduling.models import Job
 from tests.make import user
@@ -124,13 +125,26 @@ def test_preferences_are_kept_audited_and_used(dora: User) -> None:
     assert 'data-theme="dark"' in page
     assert "Your preferences are saved." in page
     assert AuditEvent.objects.filter(verb="user.set_preferences", actor=dora).count() == 1
-    form = {"theme": "dark", "time_zone": "Asia/Tokyo", "job_order": "even"}
-    page = browser.post(reverse("preferences"), form, follow=True).content.decode()
-    assert re.search(r'name="job_order" value="even" checked', page)
-    assert browser.post(reverse("preferences"), form | {"job_order": "best"}).status_code == 422
     wrong = browser.post(reverse("preferences"), {"theme": "dark", "time_zone": "Mars/Olympus"})
     assert wrong.status_code == 422
     assert "A time zone is a name such as" in wrong.content.decode()
+
+
+def test_the_order_of_own_jobs_is_asked_for_where_a_policy_goes_by_it(
+    dora: User, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Client()
+    browser.force_login(dora, backend="django.contrib.auth.backends.ModelBackend")
+    form = {"theme": "dark", "time_zone": "Asia/Tokyo", "job_order": "even"}
+    monkeypatch.setitem(policies._IN_FORCE, "gandiva_fair", 1)
+    page = browser.post(reverse("preferences"), form, follow=True).content.decode()
+    assert "job_order" not in page
+    monkeypatch.setitem(policies._IN_FORCE, "gandiva_fair", 2)
+    page = browser.get(reverse("preferences")).content.decode()
+    assert re.search(r'name="job_order" value="strict" checked', page)
+    page = browser.post(reverse("preferences"), form, follow=True).content.decode()
+    assert re.search(r'name="job_order" value="even" checked', page)
+    assert browser.post(reverse("preferences"), form | {"job_order": "best"}).status_code == 422
 
 
 def test_times_are_shown_in_the_zone_of_the_user(scene: Scene, browser_of) -> None:

@@ -42,7 +42,7 @@ class GandivaFair:
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
-    needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.RECLAIM})
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(self, options: Options) -> None:
