@@ -11,7 +11,6 @@ alone, its arcs being what all classes together could move. All pools of a level
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -206,21 +205,25 @@ class Pools:
         total = self.by_pool(self.by_account(movable * part))
         if faster:
             return total
-        total += self._swap(k, to, want - total, flow.more[:, k], within_leaves=False)
-        return total + self._swap(k, to, want - total, flow.base[:, k].copy(), within_leaves=True)
+        total += self._swap(k, to, want - total, within_leaves=False)
+        return total + self._swap(k, to, want - total, within_leaves=True)
 
-    def _swap(self, k: int, to: int, want: Floats, gives: Floats, *, within_leaves: bool) -> Floats:
-        """Let rows give up some of `gives` (C,) of one generation for others that lack on another; returns how much."""
+    def _swap(self, k: int, to: int, want: Floats, *, within_leaves: bool) -> Floats:
+        """Let rows give up some of one generation for others that lack on another; returns how much.
+
+        Rows of a leaf swap what is guaranteed, those of an account what is not.
+        """
         want = np.where(want > self._nothing / 4, want, 0.0)
-        if not want.any() or not gives.any():
-            return np.zeros_like(want)
+        if not want.any():
+            return want
         flow = self.flow
         lacks: Floats = flow.unmet * flow.able[:, to]
         if within_leaves:
             first, owner, pool = self._first_of_leaf, self._leaf, self._pool_of_leaf
-            lacks = np.where(flow.is_kept, 0.0, lacks)
+            gives = flow.base[:, k].copy()
         else:
             first, owner, pool = self._first_row, self._account, self._pool
+            gives = np.where(flow.is_kept, 0.0, np.maximum(flow.held[:, k] - flow.base[:, k], 0.0))
         drop, room = np.add.reduceat(gives, first), np.add.reduceat(lacks, first)
         swap = np.minimum(drop, room)
         total = _count(pool, swap, len(want))
@@ -242,9 +245,8 @@ class Pools:
             np.add.reduceat(some, self._first_of_leaf, axis=0) for some in (flow.base, lacks)
         )
         found = np.empty((len(self.gpus), count, count))
-        for pool, (begin, end) in enumerate(pairwise([*first.tolist(), len(able)])):
-            found[pool] = flow.held[begin:end].T @ able[begin:end]
         for k in range(count):
+            found[:, k] = np.add.reduceat(flow.held[:, k : k + 1] * able, first, axis=0)
             found[:, k] += self.by_pool(np.minimum(drop[:, k : k + 1], room))
             swap = np.minimum(base_drop[:, k : k + 1], base_room)
             found[:, k] += np.add.reduceat(swap, self._leaves_of_pool, axis=0)
