@@ -87,6 +87,14 @@ class Jobs:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""
         return able if self.only_idle is None else able & ~self.only_idle[:, None]
 
+    def on_any(self, nodes: Bools | None) -> Bools:
+        """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
+        found = np.zeros(len(self), dtype=bool)
+        if nodes is not None:
+            gang = np.repeat(np.arange(len(self)), np.diff(self.place_start))
+            found[gang[nodes[self.place_node]]] = True
+        return found
+
     def __len__(self) -> int:
         return len(self.account)
 

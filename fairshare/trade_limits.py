@@ -1,4 +1,4 @@
-"""What accounts may give away in trades, by limits that they set themselves.
+"""Who trades, and what accounts may give away, by limits that they set themselves.
 
 A limit counts what crosses the account's border: of a department, what its teams give to others together,
 but nothing that they trade with each other.
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairshare.model import Accounts, Bools, Floats, Ints
+from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints
+from fairshare.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,18 @@ class TradeLimits:
     def note(self, accounts: Sequence[int], generation: int, gpus: float) -> None:
         """They gave `gpus` away."""
         self.left[accounts, generation] = np.maximum(self.left[accounts, generation] - gpus, 0.0)
+
+
+def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
+    """The accounts that trade, and of each account (T,) which of them it belongs to (index or NOWHERE).
+
+    Where an account and one above it are both marked, the lower one trades.
+    """
+    above = trades & (tree.sums(trades.astype(np.float64)) > 1)
+    parties = np.flatnonzero(trades & ~above)
+    member = np.full(len(tree.parent), NOWHERE, dtype=np.int64)
+    member[parties] = np.arange(len(parties))
+    for level in tree.levels[1:]:
+        inherits = level[member[level] == NOWHERE]
+        member[inherits] = member[tree.parent[inherits]]
+    return parties, member

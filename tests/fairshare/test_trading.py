@@ -11,8 +11,8 @@ from fairshare.demand import demand_rank, members
 from fairshare.policies.gandiva_fair_1.algorithm import decide, divide
 from fairshare.policies.gandiva_fair_1.filling import water_fill
 from fairshare.policies.gandiva_fair_1.speed import preferred_turns, speed_ups
-from fairshare.policies.gandiva_fair_1.trading import parties_of
 from fairshare.reasons import may_run
+from fairshare.trade_limits import parties_of
 from fairshare.tree import Tree
 from tests.fairshare.build import INF, Account, Job, snapshot, snapshots
 

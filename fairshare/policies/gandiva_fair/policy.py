@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from fairshare.model import Bools, Decision, Floats, Ints, Snapshot, Trade
-from fairshare.policies.base import Happened, Need, State, option
+from fairshare.policies.base import Happened, Need, State
 from fairshare.policies.gandiva_fair.balances import Balances, settle
 from fairshare.policies.gandiva_fair.samples import swap_for_samples
 from fairshare.policies.gandiva_fair.selection import Picks, select
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.policies.gandiva_fair.trades import trade
-from fairshare.policies.unchanged import divides_alike
+from fairshare.policies.tickets import ByTickets
 from fairshare.quotas import limits_of
 from fairshare.reasons import may_run
 from fairshare.trade_limits import TradeLimits
@@ -23,35 +22,22 @@ from fairshare.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How GPU time is shared."""
+class _Divided:
+    """What of a plan depends neither on what accounts are owed nor on where gangs run."""
 
-    draw: Literal["stride", "lottery"] = option(
-        "stride", "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
-    )
-    trading: bool = option(True, "Teams trade GPU time across generations where both gain by it")
-    pricing: Literal["between", "second_price"] = option(
-        "between", "Price of a trade: between the speed-ups of the two sides, or the second-highest buyer's"
-    )
-    least_gain: float = option(1.05, "Ratio of speed-ups below which nothing is traded", least=1.0)
-    memory: float = option(3600.0, "Seconds of share up to which a debt is remembered", least=0.0)
+    tree: Tree
+    able: Bools  # (J, K) where each job may run now
+    reason: Ints  # (J,) why nowhere, if so
+    shares: Shares
+    trades: tuple[Trade, ...]
 
 
-class GandivaFair:
+class GandivaFair(ByTickets[_Divided]):
     """Tickets with a guarantee, gang-aware turns over all generations, trades of the jobs at the margin."""
 
     name: ClassVar[str] = "gandiva_fair"
     version: ClassVar[int] = 2
     needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
-    options_type: ClassVar[type[Options]] = Options
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._divided: tuple[Snapshot, _Divided] | None = None  # the last one, and what it is of
-
-    @property
-    def options(self) -> Options:
-        return self._options
 
     def start(self, view: Snapshot) -> State:
         """`guaranteed` and `total` (T,), `owed` (T, K): GPU-seconds, see `Balances`; what was owed is guaranteed."""
@@ -81,9 +67,7 @@ class GandivaFair:
 
     def decide(self, state: State, view: Snapshot, random: np.random.Generator) -> Decision:
         seen = self._seen(view, state["owed"])
-        if self._divided is None or not divides_alike(seen, self._divided[0]):
-            self._divided = seen, _divide(seen)
-        known = self._divided[1]
+        known = self._division(seen)
         balances = Balances(state["guaranteed"], state["total"], state["owed"])
         limits = limits_of(seen.accounts, known.tree, known.shares.entitled, seen.settings)
         picks = select(seen, known.tree, known.able, known.reason, known.shares, balances, limits, random)
@@ -96,36 +80,16 @@ class GandivaFair:
         found = share_out(seen, tree, seen.jobs.sharing(able))
         return found.entitled, found.share
 
-    def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
-        chosen: Mapping[str, object] = asdict(self._options)
-        return replace(
-            view,
-            accounts=replace(view.accounts, owed=owed),
-            settings=replace(view.settings, **chosen),  # type: ignore[arg-type]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Divided:
-    """What of a plan depends neither on what accounts are owed nor on where gangs run."""
-
-    tree: Tree
-    able: Bools  # (J, K) where each job may run now
-    reason: Ints  # (J,) why nowhere, if so
-    shares: Shares
-    trades: tuple[Trade, ...]
-
-
-def _divide(view: Snapshot) -> _Divided:
-    tree = Tree.of(view.accounts.parent)
-    able, reason = may_run(view, tree)
-    sharing = view.jobs.sharing(able)
-    shares = share_out(view, tree, sharing)
-    trades: tuple[Trade, ...] = ()
-    if view.settings.trading and sharing.any():
-        share, trades = trade(view, tree, sharing, shares, TradeLimits.of(view.accounts, shares.entitled))
-        shares = replace(shares, share=share)
-    return _Divided(tree, able, reason, shares, trades)
+    def _divide(self, seen: Snapshot) -> _Divided:
+        tree = Tree.of(seen.accounts.parent)
+        able, reason = may_run(seen, tree)
+        sharing = seen.jobs.sharing(able)
+        shares = share_out(seen, tree, sharing)
+        trades: tuple[Trade, ...] = ()
+        if seen.settings.trading and sharing.any():
+            share, trades = trade(seen, tree, sharing, shares, TradeLimits.of(seen.accounts, shares.entitled))
+            shares = replace(shares, share=share)
+        return _Divided(tree, able, reason, shares, trades)
 
 
 def _plan(known: _Divided, picks: Picks) -> Decision:

@@ -7,13 +7,14 @@ goes to the generation where its account is owed time and its jobs are fast.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from fairshare.entitlement import capacity_of, ticket_share
-from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Snapshot
+from fairshare.model import NOWHERE, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED, speeds_of
 from fairshare.policies.gandiva_fair.places import Places
@@ -287,7 +288,7 @@ class _Selection:
         due = (tier_one(self._shares) * mean).sum(axis=1)
         return bool((makes < due - 1e-6 * (1 + due))[self._tree.is_leaf].any())
 
-    def _by_speed(self, job: int):  # type: ignore[no-untyped-def]
+    def _by_speed(self, job: int) -> Callable[[int], tuple[float, int]]:
         speed = self._speed[job]
         return lambda k: (-speed[k], k)
 
@@ -298,7 +299,7 @@ class _Selection:
         jobs, settings, closed = self._jobs, self._settings, self._snapshot.cluster.closed
         running = self.places.running
         if settings.may_preempt:
-            chosen = running & (_on_any(closed, jobs) | self._held_for_residence(running))
+            chosen = running & (jobs.on_any(closed) | self._held_for_residence(running))
             if jobs.keeps is not None:
                 chosen |= self._within_guarantee(running & jobs.keeps)
         else:
@@ -583,15 +584,6 @@ class _Selection:
         turns = self._turns(idle, Balances.none(*parts.shape), able, lottery=True)
         turns.open(only_claims=False)
         self._fill(turns, may_move=False)
-
-
-def _on_any(nodes: Bools | None, jobs: Jobs) -> Bools:
-    """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
-    found = np.zeros(len(jobs), dtype=bool)
-    if nodes is not None:
-        gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
-        found[gang[nodes[jobs.place_node]]] = True
-    return found
 
 
 # Running gangs up to which moving some of them is tried so that all find room.

@@ -22,7 +22,7 @@ import numpy as np
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Settings, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Parts
 from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Blocks, Rows, margins, ratios
-from fairshare.trade_limits import TradeLimits
+from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
 # The price "between" is at most so many times the seller's speed-up.
@@ -30,21 +30,6 @@ SELLERS_PART = 1.05
 # Buyers whose ratios differ by less than this share what is cheap, in so many rounds, in markets of so many buyers:
 # in larger ones each is too small a part of the whole for a round of all to be worth its time.
 NEAR, ROUNDS, SMALL_MARKET = 1.5, 8, 64
-
-
-def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """The accounts that trade, and of each account (T,) which of them it belongs to (index or NOWHERE).
-
-    Where an account and one above it are both marked, the lower one trades.
-    """
-    above = trades & (tree.sums(trades.astype(np.float64)) > 1)
-    parties = np.flatnonzero(trades & ~above)
-    member = np.full(len(tree.parent), NOWHERE, dtype=np.int64)
-    member[parties] = np.arange(len(parties))
-    for level in tree.levels[1:]:
-        inherits = level[member[level] == NOWHERE]
-        member[inherits] = member[tree.parent[inherits]]
-    return parties, member
 
 
 def trade(

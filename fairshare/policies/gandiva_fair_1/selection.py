@@ -111,7 +111,7 @@ class Selection:
             lately = jobs.resident < settings.residence
             if jobs.only_idle is not None:
                 lately &= ~jobs.only_idle
-            holds = holds & (lately | _on_any(closed, jobs))
+            holds = holds & (lately | jobs.on_any(closed))
         for job in sorted(np.flatnonzero(holds).tolist(), key=lambda job: self._order[job]):
             account, k = int(jobs.account[job]), int(jobs.running_on[job])
             size = int(jobs.workers[job] * jobs.gpus[job])
@@ -242,15 +242,6 @@ def _holders(jobs: Jobs, able: Bools, may_preempt: bool) -> Bools:
     if may_preempt and len(jobs) and able.shape[1]:
         holds = holds & able[np.arange(len(jobs)), jobs.running_on]
     return holds
-
-
-def _on_any(nodes: Bools | None, jobs: Jobs) -> Bools:
-    """(J,) the gangs with a worker on one of the nodes marked in `nodes` (N,), where they run or ran last."""
-    found = np.zeros(len(jobs), dtype=bool)
-    if nodes is not None:
-        gang = np.repeat(np.arange(len(jobs)), np.diff(jobs.place_start))
-        found[gang[nodes[jobs.place_node]]] = True
-    return found
 
 
 def _room_for_all(snapshot: Snapshot, able: Bools) -> Bools:

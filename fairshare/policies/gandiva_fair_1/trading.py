@@ -15,29 +15,13 @@ from itertools import combinations
 import numpy as np
 
 from fairshare.demand import EPSILON, room
-from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs, Settings, Trade
+from fairshare.model import Bools, Floats, Ints, Jobs, Settings, Trade
 from fairshare.policies.gandiva_fair_1.filling import Filling
 from fairshare.policies.gandiva_fair_1.speed import speed_ups
-from fairshare.trade_limits import TradeLimits
-from fairshare.tree import Tree
+from fairshare.trade_limits import TradeLimits, parties_of
 
 # Less than this part of a GPU is not worth a line in the trade book.
 LEAST_GPUS = 1e-6
-
-
-def parties_of(tree: Tree, trades: Bools) -> tuple[Ints, Ints]:
-    """The accounts that trade, and of each account (T,) which of them it belongs to (index or NOWHERE).
-
-    Where an account and one above it are both marked, the lower one trades.
-    """
-    above = trades & (tree.sums(trades.astype(np.float64)) > 1)
-    parties = np.flatnonzero(trades & ~above)
-    member = np.full(len(tree.parent), NOWHERE, dtype=np.int64)
-    member[parties] = np.arange(len(parties))
-    for level in tree.levels[1:]:
-        inherits = level[member[level] == NOWHERE]
-        member[inherits] = member[tree.parent[inherits]]
-    return parties, member
 
 
 def trade(

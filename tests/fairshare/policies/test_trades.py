@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from fairshare.model import Floats, Snapshot, Trade
 from fairshare.policies.gandiva_fair import trades
 from fairshare.policies.gandiva_fair.margins import Rows, margins, ratios
-from fairshare.policies.gandiva_fair.trades import parties_of, trade
+from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims
-from fairshare.trade_limits import TradeLimits
+from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 from tests.fairshare.build import INF, Account, Job, snapshot
 from tests.fairshare.policies.teams import (
