@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -19,6 +19,7 @@ from accounting.models import Membership
 from accounting.numbers import read_decimal, read_key, read_whole, why_not_decimal, why_not_whole
 from portal.fragments import render_page
 from portal.inputs import unstorable_of
+from scheduling.preview import ShareChange
 from scheduling.timetable.walls import when_shown
 
 MOST_DIGITS = 15  # before and behind the point
@@ -87,6 +88,15 @@ def show(
     """A page with forms; 422 where one of them was refused, which is then told beside its field."""
     told = {"refusal": refusal, "kept": kept}
     return render_page(request, template, context | told, status=422 if refusal else 200)
+
+
+def previewed(request: HttpRequest, rows: Sequence[ShareChange]) -> dict[str, Any]:
+    """What administration/preview_answer.html shows: shares before and after, and the fields that are sent again."""
+    return {
+        "rows": rows,
+        "changes": any(row.changes for row in rows),
+        "fields": [(name, text) for name, text in request.POST.items() if name != "csrfmiddlewaretoken"],
+    }
 
 
 def change_membership(request: HttpRequest, membership: Membership) -> Callable[[QueryDict], object]:

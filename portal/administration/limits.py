@@ -15,7 +15,7 @@ from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Quota, Tenant
 from portal.administration.access import permitted, posted_from
-from portal.administration.forms import perform, refusal, whole
+from portal.administration.forms import perform, previewed, refusal, whole
 from portal.administration.limit_fields import read_limit, read_which
 from portal.administration.tenants import tenant_page, tenants_page
 from scheduling.preview import preview
@@ -115,9 +115,7 @@ def _show(request: HttpRequest, change: Change, *, save: str) -> HttpResponse:
     context = {
         "tab": "tenants",
         "change": change,
-        "rows": rows,
-        "changes": any(row.changes for row in rows),
+        **previewed(request, rows),
         "save": save,
-        "fields": [(name, text) for name, text in request.POST.items() if name != "csrfmiddlewaretoken"],
     }
     return render(request, "administration/preview.html", context)

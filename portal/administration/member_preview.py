@@ -12,7 +12,7 @@ from accounting.actions.tenants import check_tickets
 from accounting.errors import Refused
 from accounting.models import Tenant
 from portal.administration.access import permitted, posted_from
-from portal.administration.forms import refusal, whole
+from portal.administration.forms import previewed, refusal, whole
 from portal.administration.team import managed, team_page
 from portal.administration.tenants import tenant_page
 from portal.administration.tree import tickets_within
@@ -57,10 +57,8 @@ def _preview(
         "member": member,
         "part_before": member.tickets / (member.tickets + others),
         "part_after": tickets / (tickets + others),
-        "rows": rows,
-        "changes": any(row.changes for row in rows),
+        **previewed(request, rows),
         "save": save,
         "back": back,
-        "fields": [(name, text) for name, text in request.POST.items() if name != "csrfmiddlewaretoken"],
     }
     return render(request, "administration/member_preview.html", context)

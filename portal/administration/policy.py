@@ -15,7 +15,7 @@ from accounting.permissions import may
 from fairshare import policies
 from fairshare.policies.base import Option, options_of
 from portal.administration.access import permitted, posted_from
-from portal.administration.forms import Refusal, decimal, perform, refusal, show, whole
+from portal.administration.forms import Refusal, decimal, perform, previewed, refusal, show, whole
 from scheduling.actions import clusters
 from scheduling.comparison import compare
 from scheduling.models import Cluster
@@ -112,9 +112,7 @@ def preview(request: HttpRequest, pk: int) -> HttpResponse:
         "cluster": cluster,
         "policy": name,
         "options": [(in_words(one), value) for one, value in options.items()],
-        "rows": rows,
-        "changes": any(row.changes for row in rows),
-        "fields": [(field, text) for field, text in request.POST.items() if field != "csrfmiddlewaretoken"],
+        **previewed(request, rows),
     }
     return render(request, "administration/policy_preview.html", context)
 
