@@ -119,6 +119,10 @@ def test_pages_fit_small_and_large_screens_and_can_be_read(people: People, name:
         expect(page.get_by_role("heading").first).to_be_visible()
         for width in (380, 1280):
             page.set_viewport_size({"width": width, "height": 800})
+            # A page hears of its new size before it is next drawn.
+            page.evaluate(
+                "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+            )
             for look in ("light", "dark"):
                 page.emulate_media(color_scheme=look)
                 found = [*what_is_too_wide(page), *tables_that_are_cut(page)]
