@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
@@ -84,6 +85,18 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     from accounting.months import add_months  # noqa: PLC0415
 
     with django_db_blocker.unblock():
+        add_months(MONTHS)
+
+
+@pytest.fixture
+def archives(transactional_db: None, django_db_blocker: Any) -> Iterator[None]:
+    """For who drops the vouchers of a month: the tests after it have them again."""
+    from accounting.models import ClosedBook  # noqa: PLC0415
+    from accounting.months import add_months  # noqa: PLC0415
+
+    yield
+    with django_db_blocker.unblock():
+        ClosedBook.objects.update(details_since=None)  # else archived months are not made anew
         add_months(MONTHS)
 
 

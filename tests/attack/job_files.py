@@ -62,12 +62,21 @@ def status_of(folder: Path) -> dict[str, Any]:
 
 def wait_for_beats(folder: Path, count: int = 2) -> None:
     """Until the supervisor has looked at its files again; AssertionError when it hangs."""
-    beat = folder.parent / ".beats" / f"{folder.name}.json"
     for _ in range(count):
-        before = beat.stat().st_mtime_ns
+        before = _beaten(folder)
         wait_for(
-            lambda before=before: beat.stat().st_mtime_ns != before, seconds=30, what="the supervisor hangs"
+            lambda before=before: _beaten(folder) not in {None, before},
+            seconds=SOON,
+            what="the supervisor hangs",
         )
+
+
+def _beaten(folder: Path) -> int | None:
+    """When the supervisor beat last, in its file's time; None before that, and while the next turn is begun."""
+    try:
+        return (folder.parent / ".beats" / f"{folder.name}.json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 PROGRESS = {

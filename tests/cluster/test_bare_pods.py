@@ -378,7 +378,7 @@ def test_gangs_and_what_needs_secrets_are_no_bare_pods(orders: BareOrders, nodes
 def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_or_none(
     admin: Api, namespace: str, orders: BareOrders, network: Lossy, played: list[str]
 ) -> None:
-    """Kubelets let what is told to go do so at once, in between; nothing older ever comes after what is newer."""
+    """Kubelets let what is told to go do so at once, in between; nothing older ever replaces what is newer."""
     sys.stdout.write(f"seed {SEED}\n")
     chance = random.Random(SEED)
     epoch, carried_out = 1, 0
@@ -397,7 +397,9 @@ def test_random_orders_over_a_bad_network_leave_the_pod_of_the_latest_good_one_o
         was = objects.epoch_of(before) if before else 0
         lives = after is not None and not objects.is_told_to_end(after)
         assert at in {was, about, 0}, f"seed {SEED}"
-        assert at >= was or at == 0, f"seed {SEED}: an older turn came after a newer one"
+        # Its kubelet may have taken what was told to go away before the order came, which then found the name free.
+        goes = before is not None and "deletionTimestamp" in before["metadata"]
+        assert at >= was or at == 0 or goes, f"seed {SEED}: an older turn came after a newer one"
         if outcome is Outcome.DONE:
             assert (lives and at == about) if not stops else not lives, f"seed {SEED}"
             carried_out += 1

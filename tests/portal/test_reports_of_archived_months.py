@@ -21,7 +21,7 @@ from tests import make
 from tests.accounting.booking import HOUR, NOON, book, close_hours, minutes, settle_hours
 from tests.make import Cast
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("archives")]
 MAY = date(2026, 5, 1)
 FIRST, LAST = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
 PERIOD = "period=dates&from=2026-05-01&to=2026-05-31"

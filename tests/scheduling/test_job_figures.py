@@ -313,6 +313,7 @@ def test_what_was_lost_is_borne_once_whoever_looks(transactional_db: None) -> No
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("archives")
 def test_of_archived_days_that_the_period_cuts_nothing_is_told(
     transactional_db: None, tmp_path: Path
 ) -> None:
