@@ -17,7 +17,7 @@ DEFAULT = "gandiva_fair"
 _ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair)
 # A newer version is judged and compared (python -m fairshare check) before clusters decide with it; of other policies
 # the newest is in force.
-_IN_FORCE: Mapping[str, int] = {"gandiva_fair": 1}
+_IN_FORCE: Mapping[str, int] = {"gandiva_fair": 2}
 _BY_VERSION: Mapping[tuple[str, int], type[Policy]] = {(one.name, one.version): one for one in _ALL}
 
 

@@ -9,13 +9,13 @@ part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
-from fairshare.policies.gandiva_fair.classes import classes_of
+from fairshare.policies.gandiva_fair.classes import Classes, classes_of
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
@@ -34,6 +34,7 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     """Divide the cluster among all that take part: `able` (J, K) says where their jobs may run."""
     accounts, capacity = with_claims(snapshot.accounts), capacity_of(snapshot.cluster)
     classes = classes_of(snapshot.jobs, able)
+    accounts = _without_idle_caps(accounts, tree, classes, capacity)
     shape = len(tree.parent), len(capacity)
     leaves = np.zeros(len(tree.parent))
     leaves[classes.leaf[_may_have_some(classes.leaf, classes.able, tree, accounts)]] = 1.0
@@ -44,7 +45,8 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
         return Shares(entitled, guaranteed, share)
     accounts = within_borrowing(accounts, entitled)
     means = _by_tickets(tree, weight, capacity, accounts)
-    flow, most = _within_caps(_flow(classes.leaf, classes.gpus, classes.able, classes.step), tree, accounts)
+    flow = _flow(classes.leaf, classes.gpus, classes.able, classes.step)
+    flow, most = _within_caps(flow, tree, accounts, capacity)
     flow = _with_leaves(flow, most, means, guaranteed)
     above = _above(tree, flow.leaf)
     for owner in above[::-1]:
@@ -54,6 +56,14 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
         _divide(flow, owner, parent, accounts.tickets, most, pools=pools, share=share)
         pools, parent = share, owner
     return Shares(entitled, guaranteed, share)
+
+
+def _without_idle_caps(accounts: Accounts, tree: Tree, classes: Classes, capacity: Floats) -> Accounts:
+    """Caps on generations that keep nobody from anything are none: of what is not there, or not wanted."""
+    wants = np.zeros(accounts.cap.shape)
+    np.add.at(wants, classes.leaf, classes.gpus[:, None] * classes.able)
+    binds = accounts.cap < np.minimum(tree.sums(wants), capacity)
+    return replace(accounts, cap=np.where(binds, accounts.cap, np.inf))
 
 
 def _may_have_some(leaf: Ints, able: Bools, tree: Tree, accounts: Accounts) -> Bools:
@@ -103,11 +113,13 @@ def _above(tree: Tree, leaf: Ints) -> Ints:
     return found
 
 
-def _within_caps(flow: Flow, tree: Tree, accounts: Accounts) -> tuple[Flow, Floats]:
+def _within_caps(
+    flow: Flow, tree: Tree, accounts: Accounts, capacity: Floats
+) -> tuple[Flow, Floats]:
     """Rows that keep within caps on single generations, and (T,) the most GPUs that each account can use in all.
 
-    A leaf's row is cut into a part for each capped generation and one for the others. What is below a capped account
-    that is no leaf is cut into such parts of each generation as it would use with its cap alone.
+    A row is cut into a part for each capped generation and one for the others. What is below a capped account that
+    is no leaf is cut into such parts as it would use of all there is within that account's caps.
     """
     most = np.bincount(flow.leaf, flow.gpus, len(tree.parent)).astype(np.float64)
     for level in tree.levels[::-1]:
@@ -131,17 +143,34 @@ def _within_caps(flow: Flow, tree: Tree, accounts: Accounts) -> tuple[Flow, Floa
             + _alone(flow.leaf[rows[row]], flow.gpus[rows[row]] * part[row, k], k, flow.able.shape[1])
         )
     for depth in range(len(tree.levels) - 1, -1, -1):
-        owner = _above(tree, flow.leaf)[depth]
+        above = _above(tree, flow.leaf)
+        owner = above[depth]
         rows = np.flatnonzero((owner != NOWHERE) & (owner != flow.leaf))
         rows = rows[capped[owner[rows]].any(axis=1)]
         if len(rows):
-            side = _SideBySide.of(flow, rows, owner)
-            demand = side.pools(accounts.cap[side.accounts]).by_account(side.flow.gpus)[:, None]
-            used = side.best_use(np.minimum(accounts.cap[side.accounts], demand), most[side.accounts])
-            row, k = np.nonzero(used.held > EPSILON)
             whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
-            flow = whole + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1])
+            flow.gpus = _at_most(flow.gpus, above[depth + 1 :], most)
+            side = _SideBySide.of(flow, rows, owner)
+            used = side.best_use(np.minimum(accounts.cap[side.accounts], capacity), most[side.accounts])
+            used.held *= capped[side.accounts][side.account]
+            row, k = np.nonzero(used.held > EPSILON)
+            free = used.able & ~capped[side.accounts][side.account]
+            flow = (
+                whole
+                + _flow(used.leaf, used.gpus - across(used.held), free, used.step).of(free.any(axis=1))
+                + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1])
+            )
     return flow, most
+
+
+def _at_most(gpus: Floats, owners: Ints, most: Floats) -> Floats:
+    """(C,) what rows can use where each of their `owners` (depths, C) has at most `most` (T,), the deepest first."""
+    for owner in owners[::-1]:
+        some = owner != NOWHERE
+        all_ = np.bincount(owner[some], gpus[some], len(most))
+        part = np.divide(most, all_, out=np.ones_like(all_), where=all_ > most)
+        gpus = gpus * np.where(some, part[owner], 1.0)
+    return gpus
 
 
 def _alone(leaf: Ints, gpus: Floats, k: Ints, generations: int) -> Flow:
@@ -258,6 +287,7 @@ class _SideBySide:
         sure = pools.by_account(across(flow.held)) - more
         part = np.divide(np.clip(most - sure, 0.0, more), more, out=np.ones_like(more), where=more > 0)
         flow.held -= flow.more * (1.0 - part)[self.account][:, None]
+        flow.base = np.where(flow.is_kept[:, None], 0.0, flow.held)  # what is found stays, on some generation
         pools.fill(np.ones(len(self.accounts)), most)
         return flow
 
