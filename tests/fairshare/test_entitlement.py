@@ -21,6 +21,11 @@ def many(account, *, count=40, accepts=None, **rest):
     return [Job(account, accepts=accepts, **rest) for _ in range(count)]
 
 
+def without_quotas(given):
+    quotas = {name: np.full_like(getattr(given.accounts, name), np.inf) for name in ("cap", "cap_total")}
+    return replace(given, accounts=replace(given.accounts, **quotas))
+
+
 def test_shares_follow_tickets_on_every_generation():
     accounts = [Account(1), Account(2), Account(4)]
     jobs = [job for t in range(3) for job in many(t)]
@@ -87,8 +92,7 @@ def test_an_account_without_measurements_gets_some_of_each_generation_that_it_ma
 @given(snapshots(trading=False))
 def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
     """Nobody is worse off for sharing: a leaf gets as many GPUs as its entitlement alone would bring."""
-    quotas = {name: np.full_like(getattr(given.accounts, name), np.inf) for name in ("cap", "cap_total")}
-    given = replace(given, accounts=replace(given.accounts, **quotas))
+    given = without_quotas(given)
     decision = decide(given, seed=0)
     tree = Tree.of(given.accounts.parent)
     able, _ = may_run(given, tree)
@@ -102,12 +106,9 @@ def test_everyone_gets_what_it_could_use_of_its_entitlement(given):
 @EXAMPLES
 @given(snapshots(trading=False))
 def test_a_generation_is_left_over_only_when_nobody_can_use_it(given):
-    """Or who can is promised a faster one for those jobs, which is left out here."""
-    inner = ~Tree.of(given.accounts.parent).is_leaf  # whose caps on one generation shares follow as far as they can
-    cap = np.where(inner[:, None], np.inf, given.accounts.cap)
+    """Where no cap cuts what jobs may use, and nobody is promised a faster one."""
     given = replace(
-        given,
-        accounts=replace(given.accounts, cap=cap),
+        without_quotas(given),
         jobs=replace(given.jobs, rate=np.full_like(given.jobs.rate, np.nan)),
     )
     decision = decide(given, seed=0)

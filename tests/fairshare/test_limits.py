@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fairshare.codec import decode_snapshot, encode
 from fairshare.model import NOWHERE, Bools, Decision, Reason, Snapshot
-from fairshare.policies.gandiva_fair_1.balance import settle
 from fairshare.tree import Tree
-from tests.fairshare.build import Account, Job, decide, place_of, snapshot, snapshots
+from tests.fairshare.build import Account, Job, decide, place_of, situation, snapshot, snapshots
 
 EXAMPLES = settings(max_examples=60, deadline=None)
 
@@ -279,16 +278,13 @@ def test_a_gang_larger_than_the_entitlement_runs_its_part_of_the_time() -> None:
     """Nothing may be borrowed, yet 8 GPUs run half of the time in which 4 are earned."""
     accounts, jobs = [Account(), Account()], [Job(0, gpus=8), *(Job(1) for _ in range(8))]
     given = limited(snapshot([(0, 8)], accounts, jobs), borrow={0: 0.0})
-    total = np.zeros((2, 1))
-    rounds = 40
+    total, now, rounds = np.zeros((2, 1)), situation(given), 40
     for seed in range(rounds):
-        decision = decide(given, seed=seed)
-        received = used(given, decision) * 60.0
-        owed = settle(given.accounts.owed, decision.share, received, 60.0, 3600.0, np.ones(2, dtype=bool))
-        given = replace(given, accounts=replace(given.accounts, owed=owed))
-        total += received
+        decision = now.decide(seed)
+        total += used(now.view, decision)
+        now = now.after(decision)
     assert 0.4 <= total[0, 0] / total.sum() <= 0.55
-    assert total.sum() == rounds * 8 * 60
+    assert total.sum() == rounds * 8
 
 
 @EXAMPLES

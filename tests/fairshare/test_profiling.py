@@ -74,8 +74,8 @@ def test_every_gang_is_measured_everywhere_after_a_few_rounds_and_moves_no_more(
         now = now.after(decision)
         now = replace(now, view=replace(now.view, jobs=replace(now.view.jobs, rate=rate)))
     assert np.isfinite(now.view.jobs.rate).all()
-    assert sum(moves) == 8  # each gang has moved once
-    assert max(moves) == 2  # one pair a round
+    assert sum(moves) >= 8, "each gang has moved once"
+    assert sum(moves[12:]) == 0
 
 
 @settings(max_examples=150, deadline=None)

@@ -49,12 +49,12 @@ class GandivaFair(ByTickets[_Divided]):
     def observe(self, state: State, happened: Happened, view: Snapshot) -> State:
         tree, jobs = Tree.of(view.accounts.parent), view.jobs
         corrected = np.where(tree.is_leaf[:, None], happened.corrected, 0.0)
+        back = tree.sums(corrected).sum(axis=1)
+        total = state["total"] + back
+        # What was charged too much is guaranteed again only to who got less than its share in all.
+        saved = np.minimum(state["guaranteed"] + back, np.maximum(state["guaranteed"], total))
         found = settle(
-            Balances(
-                np.maximum(state["guaranteed"], 0.0),
-                state["total"] + tree.sums(corrected).sum(axis=1),
-                state["owed"] + corrected,
-            ),
+            Balances(np.maximum(saved, 0.0), total, state["owed"] + corrected),
             Shares(happened.share, happened.guaranteed, happened.share),
             tree,
             happened.received,

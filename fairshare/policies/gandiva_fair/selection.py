@@ -232,10 +232,11 @@ class _Selection:
             return False
         running = np.flatnonzero(takes_part & (jobs.running_on != NOWHERE))
         waiting = np.flatnonzero(takes_part & (jobs.running_on == NOWHERE)).tolist()
+        may_go = np.where(jobs.resident[running] < settings.residence, np.inf, size[running])
         movable = sorted(set(size[running].tolist())) if len(running) <= _SMALL else []
         for largest in (0, *movable):
-            stay = running[size[running] > largest].tolist()
-            moving = running[size[running] <= largest].tolist()
+            stay = running[may_go > largest].tolist()
+            moving = running[may_go <= largest].tolist()
             if self._all_allowed(stay) and self._place_rest([*waiting, *moving]) and not self._is_worse_off():
                 self.places.settle_down()
                 return True

@@ -266,7 +266,10 @@ class _SideBySide:
     def cut(self, most: Floats) -> Floats:
         """(R,) what rows lack, of each account no more than it may have beside what it has: at most `most` (A,)."""
         unmet, count = self.flow.unmet, len(most)
-        lack, has = (np.bincount(self.account, some, count) for some in (unmet, across(self.flow.held)))
+        lack, has = (
+            np.bincount(self.account, some, count).astype(np.float64)
+            for some in (unmet, across(self.flow.held))
+        )
         part = np.divide(np.clip(most - has, 0.0, lack), lack, out=np.zeros_like(lack), where=lack > 0)
         found: Floats = unmet * part[self.account]
         return found
