@@ -113,9 +113,7 @@ def _above(tree: Tree, leaf: Ints) -> Ints:
     return found
 
 
-def _within_caps(
-    flow: Flow, tree: Tree, accounts: Accounts, capacity: Floats
-) -> tuple[Flow, Floats]:
+def _within_caps(flow: Flow, tree: Tree, accounts: Accounts, capacity: Floats) -> tuple[Flow, Floats]:
     """Rows that keep within caps on single generations, and (T,) the most GPUs that each account can use in all.
 
     A row is cut into a part for each capped generation and one for the others. What is below a capped account that
