@@ -114,6 +114,7 @@ def _moved(view: Snapshot, plan: Decision, seconds: float) -> Snapshot:
         resident=np.where(picked, np.where(stays, jobs.resident, 0.0) + seconds, 0.0),
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=place_node,
+        unwarned=None,  # a notice is over by then
         attained=None
         if jobs.attained is None
         else jobs.attained + picked * jobs.workers * jobs.gpus * seconds,

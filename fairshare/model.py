@@ -80,6 +80,8 @@ class Jobs:
     only_idle: Bools | None = None  # (J,)
     # Services and sessions, which keep the GPUs they got while their account is within its guarantee; None: no job.
     keeps: Bools | None = None  # (J,)
+    # Those of them that nobody's claim stops yet: their notice is not over, or was not given; None: no job.
+    unwarned: Bools | None = None  # (J,)
     # GPU-seconds that each job has had so far, for accounts whose jobs share evenly; None: not known.
     attained: Floats | None = None  # (J,)
 

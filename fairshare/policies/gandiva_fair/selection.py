@@ -78,6 +78,8 @@ class _Selection:
         self._size: list[int] = (jobs.workers * jobs.gpus).tolist()
         self._account: list[int] = jobs.account.tolist()
         self._running_on: list[int] = jobs.running_on.tolist()
+        # Services and sessions that have GPUs: as long as they go on, they go on there.
+        self._rooted = (jobs.running_on != NOWHERE) & (False if jobs.keeps is None else jobs.keeps)
         self._crowded = self._demand() > capacity_of(snapshot.cluster)
         self._may_move = settings.may_preempt and not settings.reclaim
         # GPU-seconds of each generation that are left of what each leaf is due until the next round.
@@ -232,7 +234,8 @@ class _Selection:
             return False
         running = np.flatnonzero(takes_part & (jobs.running_on != NOWHERE))
         waiting = np.flatnonzero(takes_part & (jobs.running_on == NOWHERE)).tolist()
-        may_go = np.where(jobs.resident[running] < settings.residence, np.inf, size[running])
+        stays = self._rooted[running] | (jobs.resident[running] < settings.residence)
+        may_go = np.where(stays, np.inf, size[running])
         movable = sorted(set(size[running].tolist())) if len(running) <= _SMALL else []
         for largest in (0, *movable):
             stay = running[may_go > largest].tolist()
@@ -251,10 +254,13 @@ class _Selection:
         """Pick all of `stay` where they run; False where a limit or a node that is down forbids it."""
         for job in stay:
             k = self._running_on[job]
-            if not self._allow(job, k) or not self.places.go_home(job):
+            if not self._allow(job, k) or not self._go_home(job):
                 return False
             self._pick(job, k)
         return True
+
+    def _go_home(self, job: int) -> bool:
+        return self.places.stay(job) if self._rooted[job] else self.places.go_home(job)
 
     def _place_rest(self, jobs: list[int]) -> bool:
         """Find places for all `jobs` beside the picked ones."""
@@ -301,8 +307,9 @@ class _Selection:
         running = self.places.running
         if settings.may_preempt:
             chosen = running & (jobs.on_any(closed) | self._held_for_residence(running))
-            if jobs.keeps is not None:
-                chosen |= self._within_guarantee(running & jobs.keeps)
+            chosen |= self._within_guarantee(running & self._rooted)
+            if jobs.unwarned is not None:
+                chosen |= running & jobs.unwarned
         else:
             chosen = self._holders()
         some = np.flatnonzero(chosen)
@@ -435,8 +442,8 @@ class _Selection:
             ahead = [i for i, (_, due) in enumerate(groups) if due - groups[present][1] > margin]
             # A faster generation is worth a turn at any time, a slower one only to pay a debt.
             better = [i for i in ahead if i < present or i in chosen]
-            leaves = self._may_move and bool(self._crowded[here]) and bool(better)
-            if not leaves and places.go_home(job):
+            leaves = self._may_move and bool(self._crowded[here]) and bool(better) and not self._rooted[job]
+            if not leaves and self._go_home(job):
                 return True
             chosen = sorted({*chosen, *better})
         due_here = [groups[i][0] for i in chosen]
@@ -572,7 +579,7 @@ class _Selection:
         there = np.flatnonzero(self.places.running & ~self.picked)
         for job in there[np.argsort(self._order[there])].tolist():
             k = self._running_on[job]
-            if able[job, k] and self._allow(job, k) and self.places.go_home(job):
+            if able[job, k] and self._allow(job, k) and self._go_home(job):
                 self._pick(job, k)
         able &= ~self.picked[:, None]
         wants = np.zeros_like(self._shares.share)

@@ -116,6 +116,34 @@ def test_services_keep_their_gpus_while_their_account_is_within_its_guarantee():
     assert len(without.ran(0)) < 90, "it would be stopped otherwise"
 
 
+def test_services_move_neither_for_faster_gpus_nor_for_room():
+    """The first two would be faster on the node that nobody has; the gang of 4 would fit if they moved."""
+    faster = with_jobs(
+        snapshot([(0, 4), (1, 4)], [Account()], [Job(0, on=(0,), rate={0: 1.0, 1: 9.0}) for _ in range(2)]),
+        keeps=np.array([True, False]),
+    )
+    assert decide(faster).moves == [1]
+    apart = snapshot([(0, 4)] * 2, [Account()], [Job(0, on=(0,)), Job(0, on=(1,)), Job(0, gpus=4)])
+    assert 2 in decide(apart).runs
+    kept = decide(with_jobs(apart, keeps=np.array([True, True, False])))
+    assert kept.stops == kept.moves == []
+    assert 2 not in kept.runs
+
+
+def test_nobody_claims_the_gpus_of_a_service_without_notice():
+    """Of 4 GPUs the two services of the first account have 3, of which 2 are guaranteed."""
+    jobs = [Job(0, on=(0,)), Job(0, gpus=2, on=(0,)), *(Job(1) for _ in range(4))]
+    for reclaim in (False, True):
+        given = with_jobs(
+            snapshot([(0, 4)], [Account(), Account()], jobs, reclaim=reclaim),
+            keeps=np.array([True, True, *[False] * 4]),
+        )
+        assert decide(given).stops == [1], "the last in the account's order"
+        unwarned = with_jobs(given, unwarned=np.array([False, True, *[False] * 4]))
+        assert decide(unwarned).stops == []
+        assert len(decide(unwarned).runs) == 3
+
+
 def test_within_a_guarantee_gpus_are_taken_back_at_once_and_nobody_else_is_stopped():
     jobs = [*(Job(0, on=(0,)) for _ in range(6)), *(Job(1, on=(0,)) for _ in range(2)), Job(1)]
     given = snapshot([(0, 8)], [Account(), Account()], jobs, reclaim=True)

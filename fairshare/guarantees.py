@@ -1,0 +1,42 @@
+"""Which gangs of a plan run on more than is guaranteed to their accounts, and whose claims they stand in the way of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairshare.model import Bools, Decision, Floats, Snapshot
+from fairshare.tree import Tree
+
+# Guarantees are sums of rounded numbers.
+ROUNDING = 1e-6
+
+
+def lent_to(view: Snapshot, plan: Decision) -> Bools:
+    """(J,) the picked services and sessions for which the guarantees of their accounts, up the tree, do not suffice.
+
+    Those of an account count in its own order (priority, then as listed), before its other jobs: they go last. A
+    policy that guarantees nothing lends nothing.
+    """
+    jobs = view.jobs
+    lent = np.zeros(len(jobs), dtype=bool)
+    if plan.guaranteed is None or jobs.keeps is None:
+        return lent
+    picked = plan.run[jobs.keeps[plan.run]]
+    if jobs.only_idle is not None:  # they asked for what nobody wants
+        picked = picked[~jobs.only_idle[picked]]
+    left, tree = plan.guaranteed.sum(axis=1), Tree.of(view.accounts.parent)
+    for job in sorted(picked.tolist(), key=lambda job: (-int(jobs.priority[job]), job)):
+        size = int(jobs.workers[job] * jobs.gpus[job])
+        path = tree.path(int(jobs.account[job]))
+        lent[job] = left[path].min() < size - ROUNDING
+        if not lent[job]:
+            left[path] -= size
+    return lent
+
+
+def held_by(view: Snapshot, jobs: Bools) -> Floats:
+    """(T,) GPUs that each account, with all below it, has in the gangs marked in `jobs` (J,)."""
+    held = np.zeros(len(view.accounts.parent))
+    np.add.at(held, view.jobs.account[jobs], (view.jobs.workers * view.jobs.gpus)[jobs])
+    sums: Floats = Tree.of(view.accounts.parent).sums(held)
+    return sums
