@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Any
 
 from django.db import models, transaction
-from django.db.models import Prefetch
+from django.db.models import F, Prefetch
 
 from accounting.bulk import insert_rows, update_rows
 from accounting.clock import now_from_database
@@ -206,7 +207,7 @@ class _Desk:
         self.history = History()
         self._touched: dict[int, Lease] = {}
         self._progress: list[tuple[Lease, float, float]] = []
-        self._switches: list[float] = []
+        self._begun: list[Lease] = []  # whose workers were seen running for the first time
         self._last_seen: dict[int, datetime | None] = {}  # before what is seen now
         self._closed: list[Lease] = []
         self._resumed: dict[Lease, float] = {}  # at which steps turns were first seen
@@ -262,8 +263,7 @@ class _Desk:
             text=f"Running on {lease.gpus} {lease.generation.name}",
             turn=lease.epoch,
         )
-        if lease.held_from:
-            self._switches.append((at - lease.held_from).total_seconds())
+        self._begun.append(lease)
 
     def _note_readiness(self, lease: Lease, seen: Observation) -> None:
         """Of what answers at a port: where, and whether it does."""
@@ -404,8 +404,6 @@ class _Desk:
 
     def close(self, lease: Lease, *, at: datetime, why: str) -> None:
         """The lease's GPUs are free again from `at`."""
-        if lease.stop_asked_at and lease.job.state == Job.State.STOPPING:
-            self._switches.append(max(0.0, (at - lease.stop_asked_at).total_seconds()))
         lease.state, lease.held_until, lease.end_reason = Lease.State.CLOSED, at, why
         if lease.held_from is not None:
             self.history.change(lease.job, held_for=lease.job.held_for + (at - lease.held_from))
@@ -484,13 +482,29 @@ class _Desk:
             self.history.change(lease.job, steps_done=lease.progress_steps)
 
     def _save_switch_cost(self) -> None:
-        if not self._switches:
+        """Smooth in what gangs that go on have lost by their last stop and by this start, many at once as one.
+
+        First starts cost the same however long a quantum is, and all are slow when many come at once.
+        """
+        begun = {(lease.job_id, lease.epoch): lease for lease in self._begun if lease.epoch > 1}
+        if not begun:
             return
-        cluster = Cluster.objects.get(pk=self.cluster_id)
-        cost = cluster.switch_seconds
-        for seconds in self._switches:
-            cost += SMOOTHING * (seconds - cost)
-        Cluster.objects.filter(pk=self.cluster_id).update(switch_seconds=cost)
+        stopped = Lease.objects.filter(
+            job__in={job for job, _ in begun},
+            state=Lease.State.CLOSED,
+            end_reason__in=(End.STOPPED, FROZEN),
+            stop_asked_at__isnull=False,
+        ).order_by("pk")
+        lost = []
+        for before in stopped:
+            after = begun.get((before.job_id, before.epoch + 1))
+            if after and after.held_from and after.running_from and before.held_until and before.stop_asked_at:
+                stop = before.held_until - before.stop_asked_at
+                start = after.running_from - after.held_from
+                lost.append(max(0.0, (stop + start).total_seconds()))
+        if lost:
+            cost = F("switch_seconds") * (1 - SMOOTHING) + median(lost) * SMOOTHING
+            Cluster.objects.filter(pk=self.cluster_id).update(switch_seconds=cost)
 
 
 def _withdraw_promises(jobs: Sequence[Job], *, now: datetime) -> None:

@@ -79,7 +79,7 @@ class Cluster(models.Model):
     failure = models.TextField(blank=True, default="", db_default="")
     failed_at = models.DateTimeField(null=True, blank=True)
     round_number = models.BigIntegerField(default=0)
-    # Smoothed seconds between the order to stop a gang and its successor's start, as observed.
+    # Smoothed seconds that a gang loses by giving way and going on later: its stop and its next start, as observed.
     switch_seconds = models.FloatField(default=0)
 
     objects = ClusterQuerySet.as_manager()

@@ -30,6 +30,7 @@ from scheduling.models import (
     JobEvent,
     JobSpeed,
     Lease,
+    Node,
     Operation,
     Round,
     RoundRecord,
@@ -493,6 +494,36 @@ def test_the_forecast_knows_that_the_hours_are_spent(lab: World) -> None:
     )
     assert found.verdict == "later"
     assert "hours" in found.sentences[0]
+
+
+def test_slow_first_starts_in_a_burst_do_not_stretch_the_quantum(lab: World) -> None:
+    for _ in range(4):
+        lab.submit(lab.people.bob, lab.people.astro)
+    lab.fill()
+    for lease in lab.holding(Lease.State.STARTING):
+        lab.tried(lease)
+        held = lease.held_from - timedelta(seconds=30)
+        Lease.objects.filter(pk=lease.pk).update(held_from=held)
+        lab.see(lease, Phase.RUNNING, running_age=0.0)
+    lab.cluster.refresh_from_db()
+    assert lab.cluster.effective_quantum == 60
+
+
+def test_the_quantum_is_stretched_by_what_a_gang_loses_between_two_attempts(lab: World) -> None:
+    job = start(lab)
+    lease = lab.lease(job)
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="test", mode="now")
+    Lease.objects.filter(pk=lease.pk).update(stop_asked_at=now_from_database() - timedelta(seconds=20))
+    lab.see(lease, Phase.ENDED, end=End.STOPPED, ended_age=0.0)
+    lab.cluster.nodes.update(state=Node.State.READY)
+    lab.fill()
+    again = lab.lease(job)
+    lab.tried(again)
+    Lease.objects.filter(pk=again.pk).update(held_from=now_from_database() - timedelta(seconds=10))
+    lab.see(again, Phase.RUNNING, running_age=0.0)
+    lab.cluster.refresh_from_db()
+    assert lab.cluster.switch_seconds == pytest.approx(0.2 * 30, abs=0.2)
+    assert lab.cluster.effective_quantum == pytest.approx(6 / 0.05, abs=4)
 
 
 def test_one_job_with_a_long_grace_cannot_stretch_the_quantum_without_end(lab: World) -> None:
