@@ -35,11 +35,20 @@ class History:
         self._events: list[JobEvent] = []
 
     def move(
-        self, job: Job, event: Event, *, at: datetime, text: str, turn: int | None = None, **changes: Any
+        self,
+        job: Job,
+        event: Event,
+        *,
+        at: datetime,
+        text: str,
+        turn: int | None = None,
+        cause: str = "",
+        **changes: Any,
     ) -> None:
         """Applies `event` to `job` with `changes`; raises IllegalTransition when the table has no such move.
 
-        `turn` is the epoch of the lease that this is about: a gang that moves has its next one already.
+        `cause` is a Cause of scheduling/causes.py, for what takes GPUs away. `turn` is the epoch of the lease that
+        this is about: a gang that moves has its next one already.
         """
         job.state = next_state(job.state, event)
         job.state_since = at
@@ -47,7 +56,7 @@ class History:
             job.ended_at = at
             job.reason = 0
         self.change(job, **changes)
-        self.note(job, event.value, text, at=at, turn=turn)
+        self.note(job, event.value, text, at=at, turn=turn, **({"cause": cause} if cause else {}))
 
     def change(self, job: Job, **changes: Any) -> None:
         """Sets fields without moving the job."""

@@ -19,6 +19,7 @@ from fairshare.reasons import may_run
 from fairshare.tree import Tree
 from scheduling.limits import RoundLimits
 from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
+from scheduling.models.leases import NOTICE
 from scheduling.trade_limits import read_trade_limits
 
 DEFAULT_TICKETS = 100.0
@@ -305,6 +306,8 @@ def _read_jobs(
     resident = np.zeros(count)
     places: dict[int, list[int]] = {}
     node_index = {node: n for n, node in enumerate(legend.nodes)}
+    keeps = np.array([kind in Job.UNSLICED for kind in jobs.kind], dtype=bool)
+    unwarned = keeps.copy()
     for lease in _places(cluster):
         if lease.job_id not in row:
             continue
@@ -315,7 +318,8 @@ def _read_jobs(
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
             resident[i] = (now - lease.held_from).total_seconds() if lease.held_from else 0.0
-    keeps = [kind in Job.UNSLICED for kind in jobs.kind]
+        if lease.notice_since and lease.notice_since + NOTICE <= now:
+            unwarned[i] = False
     sizes = np.zeros(count, dtype=np.int64)
     for i, nodes in places.items():
         sizes[i] = len(nodes)
@@ -332,7 +336,8 @@ def _read_jobs(
         place_start=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         place_node=np.array([node for i in sorted(places) for node in places[i]], dtype=np.int64),
         only_idle=np.array(jobs.only_idle) if any(jobs.only_idle) else None,
-        keeps=np.array(keeps) if any(keeps) else None,
+        keeps=keeps if keeps.any() else None,
+        unwarned=unwarned if keeps.any() else None,
         attained=None if accounts.arrays.evenly is None else _attained(cluster, jobs, now=now),
     )
 
@@ -392,6 +397,7 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         place_node=jobs.place_node,
         only_idle=_with_wish(jobs.only_idle, jobs, job.only_idle),
         keeps=_with_wish(jobs.keeps, jobs, job.kind in Job.UNSLICED),
+        unwarned=_with_wish(jobs.unwarned, jobs, job.kind in Job.UNSLICED),
         attained=None if jobs.attained is None else np.append(jobs.attained, 0.0),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
@@ -453,6 +459,7 @@ class _Place:
     state: str
     generation_id: int
     held_from: datetime | None
+    notice_since: datetime | None
     nodes: list[int]  # of each worker, by rank
 
 
@@ -465,12 +472,12 @@ def _places(cluster: Cluster) -> Iterable[_Place]:
     asleep = Lease.objects.filter(cluster=cluster).of_frozen_processes()
     frozen = held.filter(lease__in=asleep.values("pk"))
     for query in (frozen, live):
-        for job_id, state, generation, held_from, node, rank, lease in query.values_list(
-            "lease__job_id", "lease__state", "lease__generation_id", "lease__held_from", "node_id", "rank",
-            "lease_id",
+        for job_id, state, generation, held_from, notice, node, rank, lease in query.values_list(
+            "lease__job_id", "lease__state", "lease__generation_id", "lease__held_from", "lease__notice_since",
+            "node_id", "rank", "lease_id",
         ):  # fmt: skip
             ranks.setdefault(lease, {})[rank] = node
-            leases[lease] = _Place(job_id, state, generation, held_from, [])
+            leases[lease] = _Place(job_id, state, generation, held_from, notice, [])
     latest: dict[int, _Place] = {}
     for lease in sorted(leases):
         place = leases[lease]

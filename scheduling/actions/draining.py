@@ -14,6 +14,7 @@ from accounting.permissions import require
 from scheduling import live
 from scheduling.actions.leases import STARTS_AGAIN, ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
+from scheduling.causes import Cause
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
@@ -125,7 +126,9 @@ def leave_node(node: Node, *, text: str, now: datetime) -> None:
     """Every gang with a worker on the node leaves; inside the caller's transaction and lock."""
     history = History()
     _let_nothing_start(node, text=text, now=now, history=history)
-    ask_to_stop(_leases_on(node), event=Event.PREEMPTED, text=text, now=now, history=history)
+    ask_to_stop(
+        _leases_on(node), event=Event.PREEMPTED, text=text, now=now, history=history, cause=Cause.DRAINED
+    )
     history.save()
 
 

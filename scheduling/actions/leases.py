@@ -171,7 +171,14 @@ def hand_over(*, cluster_id: int) -> int:
 
 
 def ask_to_stop(
-    leases: Sequence[Lease], *, event: Event, text: str, now: datetime, history: History, freeze: bool = False
+    leases: Sequence[Lease],
+    *,
+    event: Event,
+    text: str,
+    now: datetime,
+    history: History,
+    cause: str = "",
+    freeze: bool = False,
 ) -> None:
     """Orders holding leases to give their GPUs back; inside the caller's transaction and lock."""
     stopping = [lease for lease in leases if lease.state in (Lease.State.STARTING, Lease.State.RUNNING)]
@@ -181,7 +188,7 @@ def ask_to_stop(
         lease.state, lease.stop_asked_at = Lease.State.STOPPING, now
         verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
-        history.move(lease.job, event, at=now, text=text, turn=lease.epoch)
+        history.move(lease.job, event, at=now, text=text, turn=lease.epoch, cause=cause)
     update_rows(stopping, ["state", "stop_asked_at"])
     insert_rows(operations, ignore_conflicts=True)
     if operations:
@@ -498,7 +505,13 @@ class _Desk:
         lost = []
         for before in stopped:
             after = begun.get((before.job_id, before.epoch + 1))
-            if after and after.held_from and after.running_from and before.held_until and before.stop_asked_at:
+            if (
+                after
+                and after.held_from
+                and after.running_from
+                and before.held_until
+                and before.stop_asked_at
+            ):
                 stop = before.held_until - before.stop_asked_at
                 start = after.running_from - after.held_from
                 lost.append(max(0.0, (stop + start).total_seconds()))

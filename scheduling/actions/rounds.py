@@ -26,9 +26,11 @@ from fairshare.driver import between_quanta
 from fairshare.validate import InvalidPlan
 from scheduling import live
 from scheduling.actions import leases as lease_actions
+from scheduling.actions.notices import give_notice, notices_over
 from scheduling.actions.preemptible import note_preemptible
 from scheduling.actions.promises import Place, Promise, advance, promise, withdraw
 from scheduling.actions.shares import describe_shares, end_shares, save_shares, settle_shares
+from scheduling.causes import Cause, Causes
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import try_lock_schedule
@@ -105,6 +107,8 @@ def due_kind(cluster: Cluster, now: datetime) -> Round.Kind | None:
     # Not by their time: a job may be committed after a round that began later than it was submitted.
     if Job.objects.filter(cluster=cluster).new_to_rounds().exists():
         return Round.Kind.FILL
+    if notices_over(cluster, now):
+        return Round.Kind.FILL
     due_again = (
         Job.objects.filter(cluster=cluster)
         .waiting()
@@ -138,8 +142,9 @@ def _decide_and_commit(cluster: Cluster, kind: Round.Kind, lasted: Lasted | None
         raise
     decide_ms = stopwatch.lap_ms()
     cluster.round_number += 1
-    commit = _Commit(cluster, legend, decision, now)
+    commit = _Commit(cluster, snapshot, legend, decision, now)
     started, stopped = commit.apply()
+    give_notice(cluster, snapshot, decision, legend, causes=commit.causes, now=now)
     note_preemptible(
         cluster_id=cluster.pk,
         only_idle=()
@@ -216,8 +221,11 @@ class _Open:
 class _Commit:
     """Turns a decision into leases, orders and reasons."""
 
-    def __init__(self, cluster: Cluster, legend: Legend, decision: fs.Decision, now: datetime) -> None:
+    def __init__(
+        self, cluster: Cluster, view: fs.Snapshot, legend: Legend, decision: fs.Decision, now: datetime
+    ) -> None:
         self.cluster, self.legend, self.decision, self.now = cluster, legend, decision, now
+        self.causes = Causes(view, decision, legend)
         self.history = History()
         self.open = _read_open(cluster)  # by id
         self.place_lost: dict[Job, str] = {}  # picked ones that GPUs could not be found for, and why
@@ -263,7 +271,7 @@ class _Commit:
         """Takes promises back and orders the others to stop; returns the jobs of those."""
         leases = list(
             Lease.objects.filter(pk__in=[lease.id for lease in leave.values()])
-            .select_related("job")
+            .select_related("job__owner", "job__tenant")
             .defer("job__spec")
         )
         promised = [lease for lease in leases if lease.state == Lease.State.PROMISED]
@@ -276,20 +284,23 @@ class _Commit:
         if freezes and holding:
             movers |= self._on_closed(holding)
         others = {lease.job_id for lease in holding} - movers - archived - without_right
-        for whose, text in (
-            (others, "Asked to give its GPUs to others; it goes on at its next turn"),
-            (movers, "Asked to save and stop here; it goes on elsewhere"),
-            (archived, "Asked to save and stop: its team is archived; it goes on if the team is restored"),
-            (without_right, "Asked to save and stop: its owner may not run jobs in its team any more"),
-        ):
+        said = {
+            (Cause.MOVED, "Moved: it stops here with its grace and goes on elsewhere"): movers,
+            (Cause.ARCHIVED, "Stopped: its team is archived; it goes on if the team is restored"): archived,
+            (Cause.NO_RIGHT, "Stopped: its owner may not run jobs in its team any more"): without_right,
+        }
+        why = self.causes.grouped(lease for lease in holding if lease.job_id in others)
+        why |= {key: [one for one in holding if one.job_id in jobs] for key, jobs in said.items()}
+        for (cause, text), leases in why.items():
             lease_actions.ask_to_stop(
-                [lease for lease in holding if lease.job_id in whose],
+                leases,
                 event=Event.PREEMPTED,
                 text=text,
                 now=self.now,
                 history=self.history,
+                cause=cause,
                 # What sleeps here cannot go on elsewhere.
-                freeze=freezes and whose is not movers,
+                freeze=freezes and cause is not Cause.MOVED,
             )
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)

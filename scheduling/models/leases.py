@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -14,6 +15,8 @@ from accounting.models import Generation
 from scheduling.models.clusters import Cluster, Node
 from scheduling.models.jobs import Job
 
+# How long before a claim stops a service's replica or a session its people are warned, at least.
+NOTICE = timedelta(seconds=60)
 # The end_reason of leases whose processes were frozen rather than ended.
 FROZEN = "frozen"
 
@@ -23,6 +26,10 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         """Of each job with frozen processes, the one lease in which they were frozen."""
         frozen = self.filter(job__frozen=True, state=Lease.State.CLOSED, end_reason=FROZEN)
         return frozen.order_by("job_id", "-epoch").distinct("job_id")
+
+    def on_notice(self) -> Self:
+        """Those that have more than is guaranteed to their account, and whose people were warned."""
+        return self.filter(notice_since__isnull=False).exclude(state=Lease.State.CLOSED)
 
     def ready(self) -> Self:
         """Those at whose address somebody answers now; what is told to stop is not asked any more."""
@@ -56,6 +63,9 @@ class Lease(models.Model):
     held_until = models.DateTimeField(null=True)  # all workers are gone
     last_seen_at = models.DateTimeField(null=True)
     missing_since = models.DateTimeField(null=True)  # its backend knows of it no more
+    # Of a service's replica or a session: since when it has more than is guaranteed to its account, and may lose it
+    # to others' claims NOTICE later.
+    notice_since = models.DateTimeField(null=True)
     billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
     end_reason = models.CharField(max_length=40, blank=True)
     # Last progress seen in this lease, to measure speed from differences.
@@ -77,6 +87,11 @@ class Lease(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["held_from"]),
             models.Index(fields=["cluster", "held_until"]),
+            models.Index(
+                fields=["cluster", "notice_since"],
+                condition=models.Q(notice_since__isnull=False) & ~models.Q(state="closed"),
+                name="lease_on_notice",
+            ),
             models.Index(
                 fields=["held_until"],
                 include=["job", "generation", "gpus", "lost_from"],

@@ -16,6 +16,7 @@ from scheduling.actions.leases import ask_to_stop
 from scheduling.actions.promises import withdraw
 from scheduling.backends import backend_for
 from scheduling.backends.base import Phase
+from scheduling.causes import Cause
 from scheduling.history import History
 from scheduling.lifecycle import Event
 from scheduling.locks import lock_schedule
@@ -52,7 +53,14 @@ def _order_stop(cluster: Cluster) -> None:
     history = History()
     leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
     withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="shutdown")
-    ask_to_stop(leases, event=Event.PREEMPTED, text=SHUTTING_DOWN, now=now, history=history)
+    ask_to_stop(
+        leases,
+        event=Event.PREEMPTED,
+        text=SHUTTING_DOWN,
+        now=now,
+        history=history,
+        cause=Cause.PORTAL_STOPPED,
+    )
     history.save()
     # What a worker had claimed before it was stopped need not wait until the claim is over.
     Operation.objects.filter(cluster=cluster, done_at=None).update(not_before=now)
