@@ -8,10 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from accounting.models import User
 from fairshare import model as fs
 from fairshare.guarantees import ROUNDING, held_by
-from fairshare.tree import Tree
 from scheduling.explain import OF_LIMITS, SHORT
 from scheduling.models import Job, Lease
 from scheduling.snapshot import Legend
@@ -30,6 +28,7 @@ class Cause(StrEnum):
     NO_RIGHT = "owner_may_not"
     PORTAL_STOPPED = "portal_stopped"
     PERSON = "person"
+    REPLACED = "replaced"  # a roll-out or scaling ended it
     ENDED = "ended"  # by itself
     UNREADY = "not_ready"
 
@@ -43,7 +42,11 @@ class Causes:
 
     def __init__(self, view: fs.Snapshot, plan: fs.Decision, legend: Legend) -> None:
         self._view, self._plan, self._legend = view, plan, legend
-        self._row = {job: i for i, job in enumerate(legend.jobs)}
+
+    @cached_property
+    def _row(self) -> dict[int, int]:
+        """By job; few rounds stop any."""
+        return {job: i for i, job in enumerate(self._legend.jobs)}
 
     def grouped(self, leases: Iterable[Lease]) -> dict[tuple[Cause, str], list[Lease]]:
         """The leases by why their jobs give way."""
@@ -67,7 +70,7 @@ class Causes:
         return Cause.CLAIMED, f"Preempted: {beyond or 'it is the turn of others'}{self._claims}"
 
     def lent_to(self, job: Job, row: int) -> str:
-        """Whose guarantee does not suffice for what they have from this round on, in words."""
+        """In words, that the owner's guarantee does not suffice for what it has from this round on."""
         picked = np.zeros(len(self._view.jobs), dtype=bool)
         picked[self._plan.run] = True
         return self._beyond(job, row, held_by(self._view, picked))
@@ -75,17 +78,12 @@ class Causes:
     def _beyond(self, job: Job, row: int, held: fs.Floats) -> str:
         if self._plan.guaranteed is None:
             return ""
-        guaranteed = self._plan.guaranteed.sum(axis=1)
-        for account in Tree.of(self._view.accounts.parent).path(int(self._view.jobs.account[row])):
-            if held[account] <= guaranteed[account] + ROUNDING:
-                continue
-            tenant, user = self._legend.accounts[account]
-            if user is None and tenant != job.tenant_id:
-                return f"the teams above {job.tenant.name} have more than is guaranteed to them"
-            whose = job.tenant.name if user is None else self._users[user]
-            gpus = f"{round(held[account])} GPU{'' if round(held[account]) == 1 else 's'}"
-            return f"{whose} has {gpus}, of which {round(guaranteed[account], 1):g} are guaranteed"
-        return ""
+        account = int(self._view.jobs.account[row])
+        gpus, guaranteed = held[account], self._plan.guaranteed[account].sum()
+        if gpus <= guaranteed + ROUNDING:
+            return ""
+        has = f"{round(gpus)} GPU{'' if round(gpus) == 1 else 's'}"
+        return f"{job.owner.get_username()} has {has}, of which {round(guaranteed, 1):g} are guaranteed"
 
     @cached_property
     def _held_before(self) -> fs.Floats:
@@ -99,8 +97,3 @@ class Causes:
         new = run[jobs.running_on[run] == fs.NOWHERE]
         gpus = int((jobs.workers * jobs.gpus)[new].sum())
         return f"; jobs that waited get {gpus}" if gpus else ""
-
-    @cached_property
-    def _users(self) -> dict[int, str]:
-        users = {user for _, user in self._legend.accounts if user is not None}
-        return dict(User.objects.filter(pk__in=users).values_list("pk", "username"))

@@ -345,6 +345,19 @@ class ServiceRevision(Schema):
     why_failed: str
 
 
+class Interruption(Schema):
+    job_id: int = Field(description="Of who answered before.")
+    name: str
+    cause: str = Field(
+        description="claimed, own_jobs, limit, moved, drained, lost, team_archived, owner_may_not, portal_stopped, "
+        "person, ended or not_ready."
+    )
+    text: str = Field(description="In plain words.")
+    began_at: datetime
+    ended_at: datetime | None = Field(description="Null while nobody answers.")
+    seconds: float = Field(description="How long it lasted, until now at most.")
+
+
 class ServiceReplica(Schema):
     job_id: int
     name: str
@@ -356,6 +369,9 @@ class ServiceReplica(Schema):
     ready: bool
     address: str = Field(description="Host and port; empty while it does not run.")
     why_not_ready: str
+    claimable_from: datetime | None = Field(
+        description="When others' claims may preempt it; null while it has no more than what is guaranteed."
+    )
 
 
 class Service(Schema):
@@ -396,6 +412,10 @@ class ServiceInFull(Service):
     sentences: list[str] = Field(description="What is up, and what waits and why.")
     revisions: list[ServiceRevision]
     members: list[ServiceReplica]
+    interruptions: list[Interruption] = Field(description="The latest 20, latest first.")
+    expected_back_at: datetime | None = Field(
+        description="When the first replica that waits starts at the latest, as far as that can be told."
+    )
 
 
 class ServiceFilters(Schema):
@@ -444,11 +464,18 @@ class Session(Schema):
         description="When it is stopped if it goes on and nobody uses it. Null while it does not run."
     )
     ends_at: datetime | None = Field(description="When it is stopped in any case.")
+    claimable_from: datetime | None = Field(
+        description="When others' claims may preempt it; null while it has no more than what is guaranteed."
+    )
     created_at: datetime
     end_message: str
 
 
 class SessionInFull(Session):
+    interruptions: list[Interruption] = Field(description="The latest 20, latest first.")
+    expected_back_at: datetime | None = Field(
+        description="When it starts at the latest if it waits, as far as that can be told."
+    )
     exit_meaning: str = Field(
         description="What the exit code of a failed one means; empty where that says nothing."
     )

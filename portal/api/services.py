@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
+from portal import interruptions
 from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
 from portal.jobs.failure import failure_of
@@ -23,6 +24,7 @@ from portal.services.story import (
     troubles_of,
 )
 from scheduling import actions
+from scheduling.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
 
 router = Router(tags=["Services"])
@@ -84,6 +86,8 @@ def get_service(request: HttpRequest, service_id: int) -> dict[str, Any]:
         "sentences": sentences_of(service, members, reader=request.auth),
         "revisions": [show_revision(revision) for revision in revisions],
         "members": [show_member(member) for member in members],
+        "interruptions": interruptions.as_json(interruptions.shown(of_service(service))),
+        "expected_back_at": back_by(member.job for member in members),
     }
 
 
@@ -175,4 +179,5 @@ def show_member(member: Member) -> dict[str, Any]:
         "ready": member.is_ready,
         "address": lease.address if lease else "",
         "why_not_ready": lease.why_not_ready if lease else "",
+        "claimable_from": interruptions.claimable_from(lease),
     }

@@ -9,11 +9,13 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router
 from ninja.responses import Status
 
+from portal import interruptions
 from portal.api import schemas
 from portal.api.jobs import Key, Limit, place_of, read_spec
 from portal.jobs.failure import failure_of
 from portal.sessions.story import Told, told_of
 from scheduling import actions
+from scheduling.interruptions import back_by, of_session
 from scheduling.models import Session
 
 router = Router(tags=["Sessions"])
@@ -84,6 +86,8 @@ def _shown(request: HttpRequest, session_id: int) -> dict[str, Any]:
     told = told_of([visible_session(request, session_id)], request.auth)[0]
     failure = failure_of(told.job)
     return show(told) | {
+        "interruptions": interruptions.as_json(interruptions.shown(of_session(told.job))),
+        "expected_back_at": back_by([told.job]),
         "exit_meaning": failure.meaning if failure else "",
         "last_lines": failure.lines if failure else [],
     }
@@ -106,6 +110,7 @@ def show(told: Told) -> dict[str, Any]:
         "longest_hours": session.longest_hours,
         "idle_ends_at": told.idle_ends,
         "ends_at": told.ends,
+        "claimable_from": told.claimable_from,
         "created_at": job.created_at,
         "end_message": job.end_message,
     }

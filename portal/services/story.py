@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from difflib import unified_diff
 
 from django.db.models import OuterRef, Prefetch, Subquery, Sum
+from django.utils import timezone
 
 from accounting.models import User
 from accounting.sources import Row, Scope, Sources
+from accounting.wording import exact
 from fairshare.model import Reason
+from portal import interruptions
 from portal.jobs.story import unbooked_of, yaml_of
 from scheduling.actions.replicas import BY_ITSELF, so_many
 from scheduling.explain import SHORT, Explainer
+from scheduling.interruptions import back_by
 from scheduling.models import Job, Lease, Service, ServiceRevision
 
 MOST_WORDS = 3  # reasons that are told one by one
@@ -91,6 +96,17 @@ def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
     return found
 
 
+def claimable_from(members: Sequence[Member]) -> list[datetime]:
+    """From when on others' claims may preempt each replica that has more than what is guaranteed."""
+    return [at for member in members if (at := interruptions.claimable_from(member.lease))]
+
+
+def on_notice(members: Sequence[Member]) -> str:
+    """How many of its replicas these are, in words."""
+    count = len(claimable_from(members))
+    return "1 replica runs" if count == 1 else f"{count} replicas run"
+
+
 def troubles_of(service: Service, members: Sequence[Member]) -> list[str]:
     """What keeps its replicas from being ready or its revision from being rolled out; empty while nothing does."""
     if service.removed_at or service.stopped_at:
@@ -155,6 +171,8 @@ def sentences_of(service: Service, members: Sequence[Member], *, reader: User) -
         told.append(
             Explainer(service.cluster, reader).explain(_with_service(waiting[0].job, service)).sentence
         )
+        if at := back_by(member.job for member in waiting):
+            told.append(f"The first is expected to start by {exact(timezone.localtime(at))}.")
     kept = sum(member.job.state != Job.State.CANCELLING for member in members)
     if service.replicas > kept and not service.trouble and service.good_id == service.current_id:
         told.append(

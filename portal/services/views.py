@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
 from accounting.numbers import read_key
+from portal import interruptions
 from portal.administration.access import posted_from
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
@@ -22,6 +23,7 @@ from portal.services.rules import Rules
 from portal.sorting import Names, Since, Sorting
 from scheduling.actions import change_service, remove_service, roll_back_service
 from scheduling.drained_jobs import nodes_drained_under
+from scheduling.interruptions import of_service
 from scheduling.models import Cluster, Service
 from scheduling.spec import SpecError
 
@@ -81,6 +83,9 @@ def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> H
         "troubles": story.troubles_of(shown, members),
         "page": Paginator(members, REPLICAS_PER_PAGE).get_page(request.GET.get("page")),
         "revisions": story.revisions_of(shown),
+        "interruptions": interruptions.shown(of_service(shown)),
+        "claimable_from": min(story.claimable_from(members), default=None),
+        "on_notice": story.on_notice(members),
         "events": shown.events.all()[:EVENTS_SHOWN],
         "cost": story.costs_of([shown], request.user).get(shown.pk, []),
         "rules": rules or Rules.of(shown),

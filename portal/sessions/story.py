@@ -9,6 +9,7 @@ from datetime import datetime
 from django.utils import timezone
 
 from accounting.models import User
+from portal.interruptions import claimable_from
 from portal.sessions.hosts import origin_of
 from scheduling.actions.sessions import NO_TIMES, clocks_from
 from scheduling.explain import SHORT, Explainer
@@ -41,6 +42,11 @@ class Told:
         if self.job.state in Job.WAITING:
             return SHORT[self.job.reason]
         return self.lease.why_not_ready if self.lease else ""
+
+    @property
+    def claimable_from(self) -> datetime | None:
+        """As of its lease."""
+        return claimable_from(self.lease)
 
     @property
     def sentence(self) -> str:

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
 from accounting.models import Tenant
+from portal import interruptions
 from portal.fragments import render_page
 from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
@@ -26,6 +27,7 @@ from portal.sorting import Names, Sorting
 from scheduling.actions import keep_session, stop_session
 from scheduling.actions.sessions import base_url
 from scheduling.drained_jobs import nodes_drained_under
+from scheduling.interruptions import back_by, of_session
 from scheduling.models import Session
 
 SESSIONS_PER_PAGE = 50
@@ -68,6 +70,8 @@ def session(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "told": told,
         "drained": nodes_drained_under([told.lease]),
+        "back_by": back_by([shown.job]),
+        "interruptions": interruptions.shown(of_session(shown.job)),
         "events": shown.job.events.order_by("-id")[:EVENTS_SHOWN],
         "failure": failure_of(shown.job),
         "has_host": bool(hosts.origin_of(pk)),

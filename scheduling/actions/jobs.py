@@ -28,8 +28,8 @@ def cancel_job(*, actor: User, job: Job) -> Job:
     return cancel_within(actor=actor, job=job)
 
 
-def cancel_within(*, actor: User | None, job: Job, why: str = "") -> Job:
-    """The same inside a transaction of the caller's; `why` is what the job's time line says of it.
+def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "") -> Job:
+    """The same inside a transaction of the caller's; `why` is what the job's time line says of it, `cause` a Cause.
 
     `actor` None is Fairlot itself.
     """
@@ -43,20 +43,20 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "") -> Job:
     history = History()
     text = why or f"Cancelled by {actor.get_username() if actor else 'Fairlot'}"
     if job.state in Job.WAITING:
-        _end_waiting([job], text=text, now=now, history=history)
+        _end_waiting([job], text=text, now=now, history=history, cause=cause)
     else:
         withdraw(list(job.leases.filter(state=Lease.State.PROMISED)), why="cancelled")
         lease = job.leases.select_related("job").get(state__in=Lease.HOLDING)
         history.change(job, end_message=text)
         if lease.state == Lease.State.STOPPING:
-            history.move(job, Event.CANCEL, at=now, text=text, turn=lease.epoch)
+            history.move(job, Event.CANCEL, at=now, text=text, turn=lease.epoch, cause=cause)
             # It may have been told to freeze only, or given a long grace; another stop shortens that.
             again = {"cluster_id": job.cluster_id, "done_at": None, "not_before": now}
             Operation.objects.update_or_create(lease=lease, verb=Operation.Verb.STOP, defaults=again)
             wake_operations(job.cluster_id)
         else:
             lease.job = job
-            ask_to_stop([lease], event=Event.CANCEL, text=text, now=now, history=history)
+            ask_to_stop([lease], event=Event.CANCEL, text=text, now=now, history=history, cause=cause)
     history.save()
     audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
     return job
@@ -76,11 +76,11 @@ def cancel_waiting_within(*, actor: User | None, jobs: Sequence[Job], why: str) 
         )
 
 
-def _end_waiting(jobs: Sequence[Job], *, text: str, now: datetime, history: History) -> None:
+def _end_waiting(jobs: Sequence[Job], *, text: str, now: datetime, history: History, cause: str = "") -> None:
     promised = Lease.objects.filter(job__in=jobs, state=Lease.State.PROMISED)
     withdraw(list(promised), why="cancelled")
     outcome: dict[str, Any] = {"end_reason": "cancelled", "end_message": text, "frozen": False}
     for job in jobs:
         if job.frozen:
             end_frozen(job, verb=Operation.Verb.KILL)
-        history.move(job, Event.CANCEL, at=now, text=text, **outcome)
+        history.move(job, Event.CANCEL, at=now, text=text, cause=cause, **outcome)

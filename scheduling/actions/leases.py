@@ -309,7 +309,11 @@ class _Desk:
         if end is End.STOPPED and job.state not in LEAVING:
             end, message = End.LOST, "They were stopped by others than Fairlot."
         self.close(lease, at=at, why=str(end))
-        outcome = {"exit_code": seen.exit_code, "end_reason": str(end), "end_message": message}
+        outcome: dict[str, Any] = {
+            "exit_code": seen.exit_code,
+            "end_reason": str(end),
+            "end_message": message,
+        }
         turn = lease.epoch
         if end is End.SUCCEEDED:
             self.history.move(job, Event.SUCCEEDED, at=at, text=message or "Succeeded", turn=turn, **outcome)

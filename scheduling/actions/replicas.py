@@ -18,6 +18,7 @@ from fairshare.model import Reason
 from scheduling import live
 from scheduling.actions.jobs import cancel_within
 from scheduling.actions.submitting import submit_stored
+from scheduling.causes import Cause
 from scheduling.models import Job, Lease, Service, ServiceEvent, ServiceRevision
 from scheduling.rollout import Replica, Wanted, plan
 from scheduling.spec import JobSpec, SpecError
@@ -52,7 +53,8 @@ def step_service(*, service_id: int) -> bool:
     todo = plan(look.wanted, look.replicas, look.resting)
     by_id = {job.pk: job for job in look.jobs}
     for pk in todo.end:
-        cancel_within(actor=None, job=by_id[pk], why=f"Ended: {look.why_end(by_id[pk])}")
+        cause = Cause.PERSON if service.stopped_at else Cause.REPLACED
+        cancel_within(actor=None, job=by_id[pk], why=f"Ended: {look.why_end(by_id[pk])}", cause=cause)
     _make(look, todo.make)
     if todo.make or todo.end or service.current != before:
         live.publish(f"jobs:{service.tenant_id}")

@@ -1,0 +1,89 @@
+"""What pages and API tell of interruptions and notices of services and sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounting.clock import now_from_database
+from accounting.wording import duration
+from scheduling.causes import Cause
+from scheduling.interruptions import Interruption
+from scheduling.models import Lease
+from scheduling.models.leases import NOTICE
+
+MOST_SHOWN = 20
+SUMMED = timedelta(days=7)
+LABELS: Mapping[Cause, str] = {
+    Cause.CLAIMED: "claimed by others",
+    Cause.OWN_JOBS: "own jobs first",
+    Cause.LIMIT: "limit reached",
+    Cause.MOVED: "moved",
+    Cause.DRAINED: "node drained",
+    Cause.LOST: "node or processes lost",
+    Cause.ARCHIVED: "team archived",
+    Cause.NO_RIGHT: "owner may not run",
+    Cause.PORTAL_STOPPED: "portal stopped",
+    Cause.PERSON: "stopped by a person",
+    Cause.ENDED: "ended by itself",
+    Cause.UNREADY: "not ready",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An interruption as a page lists it."""
+
+    it: Interruption
+    label: str
+    seconds: float  # until it was over, or now
+
+
+@dataclass(frozen=True, slots=True)
+class Interruptions:
+    """The latest ones, and all of the last days in a sentence."""
+
+    latest: Sequence[Shown]
+    sentence: str
+
+    @property
+    def present(self) -> Interruption | None:
+        """The latest one that is not over."""
+        return next((one.it for one in self.latest if one.it.ended is None), None)
+
+
+def shown(found: Sequence[Interruption]) -> Interruptions:
+    """`found` as scheduling.interruptions lists them, the latest first."""
+    now = now_from_database()
+    latest = [
+        Shown(one, LABELS[one.cause], ((one.ended or now) - one.began).total_seconds()) for one in found
+    ]
+    recent = [one.seconds for one in latest if one.it.began > now - SUMMED]
+    count = f"{len(recent)} interruption{'' if len(recent) == 1 else 's'}" if recent else "No interruptions"
+    lasted = f", {duration(sum(recent))} in all" if recent else ""
+    return Interruptions(latest[:MOST_SHOWN], f"{count} in the last {SUMMED.days} days{lasted}.")
+
+
+def as_json(found: Interruptions) -> list[dict[str, Any]]:
+    """For the API."""
+    return [
+        {
+            "job_id": one.it.job_id,
+            "name": one.it.name,
+            "cause": str(one.it.cause),
+            "text": one.it.text,
+            "began_at": one.it.began,
+            "ended_at": one.it.ended,
+            "seconds": one.seconds,
+        }
+        for one in found.latest
+    ]
+
+
+def claimable_from(lease: Lease | None) -> datetime | None:
+    """From when on others' claims may preempt what holds the lease; None while it has what is guaranteed."""
+    if lease is None or lease.notice_since is None or lease.state == Lease.State.STOPPING:
+        return None
+    return lease.notice_since + NOTICE
