@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from accounting.models import User
-from scheduling.models import Session
+from scheduling.models import Service, Session
 
 LAST_USED_STEP = timedelta(minutes=5)
 
@@ -55,17 +55,27 @@ class ApiToken(models.Model):
 
 
 class Visit(models.Model):
-    """Somebody's way into a session: at first a ticket for its host, then the cookie that it was exchanged for.
+    """Somebody's way into a session or to a service: a ticket for its host, then the cookie that it buys.
 
     Only a keyed digest of either is kept. It leads in as long as the login from which it came.
     """
 
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="visits")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, null=True, related_name="visits")
+    service = models.ForeignKey(Service, on_delete=models.CASCADE, null=True, related_name="visits")
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     login = models.CharField(max_length=40)  # the key of the portal's own login session
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(db_default=Now())
     entered_at = models.DateTimeField(null=True)  # when the ticket was exchanged
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="a_visit_is_to_one",
+                condition=models.Q(session__isnull=False, service=None)
+                | models.Q(session=None, service__isnull=False),
+            ),
+        ]
 
 
 class PasswordTries(models.Model):

@@ -393,6 +393,10 @@ class Service(Schema):
     removed_at: datetime | None
     created_at: datetime
     status: str = Field(description="In a word or two, as its page has it.")
+    url: str = Field(
+        description="Where members of its team reach it, whichever replicas it has, with an API token that may write. "
+        "Empty where the portal has no host names for programs."
+    )
     trouble: str = Field(description="What keeps it from being up as it should; empty while nothing does.")
 
 

@@ -23,6 +23,7 @@ from portal.services.story import (
     status_of,
     troubles_of,
 )
+from portal.sessions import hosts
 from scheduling import actions
 from scheduling.interruptions import back_by, of_service
 from scheduling.models import Job, Service, ServiceRevision
@@ -141,6 +142,7 @@ def show(service: Service, members: Sequence[Member]) -> dict[str, Any]:
     same = ("id", "name", "ready", "living", "stopped_at", "removed_at", "created_at", *RULES)
     return {name: getattr(service, name) for name in same} | {
         "status": status_of(service).text,
+        "url": hosts.origin_of_service(service.pk),
         "trouble": " ".join(troubles_of(service, members)),
         "team": service.tenant.slug,
         "owner": service.owner.get_username(),

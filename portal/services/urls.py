@@ -6,6 +6,7 @@ urlpatterns = [
     path("services/", views.services, name="services"),
     path("services/new/", editing.new, name="service_new"),
     path("services/<int:pk>/", views.service, name="service"),
+    path("services/<int:pk>/open/", views.enter, name="service_open"),
     path("services/<int:pk>/update/", editing.update, name="service_update"),
     path("services/<int:pk>/scale/", views.scale, name="service_scale"),
     path("services/<int:pk>/stop/", views.stop, name="service_stop"),

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from accounting.errors import NotAllowed, Refused
@@ -20,6 +25,8 @@ from portal.jobs.failure import failure_of
 from portal.live.topics import topics_of_jobs
 from portal.services import story
 from portal.services.rules import Rules
+from portal.sessions import hosts
+from portal.sessions.visits import invite_to_service, may_use
 from portal.sorting import Names, Since, Sorting
 from scheduling.actions import change_service, remove_service, roll_back_service
 from scheduling.drained_jobs import nodes_drained_under
@@ -89,10 +96,34 @@ def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> H
         "events": shown.events.all()[:EVENTS_SHOWN],
         "cost": story.costs_of([shown], request.user).get(shown.pk, []),
         "rules": rules or Rules.of(shown),
+        "address": hosts.origin_of_service(pk),
+        "may_open": may_use(pk, request.user),
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
     }
     return render_page(request, "services/service.html", context, status=422 if rules else 200)
+
+
+@login_not_required
+@never_cache
+@require_safe
+def enter(request: HttpRequest, pk: int) -> HttpResponse:
+    """Leads to the service's own host, with a ticket for members of its team; `path` is where to."""
+    if not request.user.is_authenticated:
+        # Not back to here: by the portal's own policy a form, as that of the login, must not lead to other hosts.
+        return redirect_to_login(reverse("service", args=[pk]))
+    opened = visible_service(request, pk)
+    if not hosts.origin_of_service(pk) or opened.removed_at:
+        return redirect("service", pk)
+    try:
+        ticket = invite_to_service(actor=request.user, service=opened, login=request.session.session_key)
+    except NotAllowed as refused:
+        raise PermissionDenied(str(refused)) from None
+    path = request.GET.get("path", "")
+    answer = HttpResponse(status=302)
+    answer["Location"] = hosts.door_of_service(pk, ticket, path if path.startswith("/") else "/")
+    answer["Referrer-Policy"] = "no-referrer"
+    return answer
 
 
 @posted_from("service", "pk")

@@ -53,7 +53,7 @@ def cookie_of(headers: Headers, name: str) -> str:
 
 
 def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: str) -> list[tuple[str, str]]:
-    """The request's headers as the program gets them."""
+    """The request's headers as the program gets them; `token` empty for one that knows none."""
     own = {cookie_name(secure=False), cookie_name(secure=True)}
     own |= {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
     passed = [
@@ -64,7 +64,8 @@ def to_program(headers: Sequence[tuple[bytes, bytes]], *, token: str, scheme: st
     cookies = "; ".join(f"{name}={value}" for name, value in _cookies(headers) if name not in own)
     texts = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in passed]
     texts += [("cookie", cookies)] if cookies else []
-    return [*texts, ("authorization", f"token {token}"), ("x-forwarded-proto", scheme)]
+    texts += [("authorization", f"token {token}")] if token else []
+    return [*texts, ("x-forwarded-proto", scheme)]
 
 
 def to_browser(headers: Sequence[tuple[bytes, bytes]], *, base: str) -> list[tuple[bytes, bytes]]:

@@ -1,4 +1,4 @@
-"""The host of each session. Its program is untrusted, so that it gets an origin that it shares with nobody."""
+"""The host of each session and service. Its program is untrusted and gets an origin that it shares with nobody."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
 
-NAME = "session-{}"
+NAME, SERVICE_NAME = "session-{}", "service-{}"
+# Where tickets of services are exchanged; all other paths are the program's.
+SERVICE_DOOR = "/.fairlot/enter/"
 
 
 def origin_of(session_id: int) -> str:
     """Such as http://session-7.localhost:8000; empty where no host is set."""
-    return str(settings.FAIRLOT_SESSIONS_URL).replace("*", NAME.format(session_id), 1)
+    return _origin(NAME.format(session_id))
+
+
+def origin_of_service(service_id: int) -> str:
+    """Such as http://service-7.localhost:8000, whatever replicas it has; empty where no host is set."""
+    return _origin(SERVICE_NAME.format(service_id))
+
+
+def _origin(name: str) -> str:
+    return str(settings.FAIRLOT_SESSIONS_URL).replace("*", name, 1)
 
 
 def is_secure() -> bool:
@@ -21,10 +32,19 @@ def is_secure() -> bool:
 
 def session_of(host: str) -> int | None:
     """Whose host this is, as the Host header says it; None for the portal's own and for any other."""
+    return _number(host, NAME)
+
+
+def service_of(host: str) -> int | None:
+    """Like `session_of`, of services."""
+    return _number(host, SERVICE_NAME)
+
+
+def _number(host: str, name: str) -> int | None:
     if not settings.FAIRLOT_SESSIONS_URL:
         return None
     pattern = re.escape(urlsplit(settings.FAIRLOT_SESSIONS_URL).netloc).replace(
-        r"\*", NAME.format(r"([1-9]\d{0,17})")
+        r"\*", name.format(r"([1-9]\d{0,17})")
     )
     match = re.fullmatch(pattern, host.lower(), re.ASCII)
     return int(match[1]) if match else None
@@ -42,3 +62,8 @@ def door_of(session_id: int, ticket: str, path: str) -> str:
     """Where a ticket is exchanged; `path` is where it goes on from there."""
     asked = urlencode({"ticket": ticket, "path": path})
     return f"{origin_of(session_id)}/sessions/{session_id}/enter/?{asked}"
+
+
+def door_of_service(service_id: int, ticket: str, path: str) -> str:
+    """Like `door_of`, of a service."""
+    return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"

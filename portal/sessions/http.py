@@ -14,6 +14,7 @@ from yarl import URL
 from portal.edge.racing import first_of
 from portal.response_headers import SECURITY
 from portal.sessions import headers
+from portal.sessions.absence import TEXT
 from portal.sessions.visits import Admitted
 
 if TYPE_CHECKING:
@@ -201,11 +202,12 @@ async def say(
     status: int,
     text: str,
     extra: Sequence[tuple[bytes, bytes]] = (),
+    content_type: str = TEXT,
 ) -> None:
     """A short answer of our own."""
     body = f"{text}\n".encode() if text else b""
     own = SECURITY | {
-        b"content-type": b"text/plain; charset=utf-8",
+        b"content-type": content_type.encode(),
         b"content-length": str(len(body)).encode(),
         b"cache-control": b"no-store",
         b"referrer-policy": b"no-referrer",

@@ -1,4 +1,4 @@
-"""The ASGI app of sessions' hosts. Nothing of the portal is served there, and no session anywhere else."""
+"""The ASGI app of the hosts of sessions and services. Nothing of the portal is served there, nor they elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import functools
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,7 @@ from portal.edge.threads import Threads
 from portal.edge.turns import Full
 from portal.live.streams import MOST_UNANSWERED
 from portal.sessions import headers, hosts, http, sockets, visits
+from portal.sessions.absence import Absence
 from portal.sessions.visits import Admitted, Barred
 from scheduling.actions.sessions import NOTED_EVERY
 
@@ -44,6 +46,19 @@ WORDS = {
     ),
     Barred.NOT_READY: (503, "The session is not ready. Its page in Fairlot tells why."),
     Barred.ENDED: (410, "The session has ended."),
+}
+SERVICE_WORDS = {
+    Barred.STRANGER: (
+        401,
+        "Open this service from its page in Fairlot, or send an API token: Authorization: Bearer fairlot_…",
+    ),
+    Barred.HIDDEN: (404, "There is no such service."),
+    Barred.ELSEWHERE: (
+        403,
+        "This service's replicas run on Fairlot's own machine, so they serve clients on that machine only.",
+    ),
+    Barred.NOT_READY: (503, "No replica is ready. The service's page in Fairlot tells why."),
+    Barred.ENDED: (410, "The service was removed."),
 }
 # Not the pages' threads: a check must not wait behind pages. One set for each event loop.
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
@@ -71,20 +86,22 @@ async def ask(client: Client, work: Callable[..., Any], *args: Any, **named: Any
 
 
 def with_sessions(portal: App) -> App:
-    """The portal, and beside it the hosts of sessions."""
+    """The portal, and beside it the hosts of sessions and services."""
 
     async def doors(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await portal(scope, receive, send)
             return
         host = host_of(scope)
-        session_id = hosts.session_of(host)
+        session_id, service_id = hosts.session_of(host), hosts.service_of(host)
         if session_id is not None:
-            await _open(Door(session_id, scope, receive, send))
+            await _open(SessionDoor(session_id, scope, receive, send))
+        elif service_id is not None:
+            await _open(ServiceDoor(service_id, scope, receive, send))
         elif scope["type"] == "websocket":
             await sockets.refuse(receive, send)
         elif hosts.is_under_them(host) and host not in _own_hosts():
-            await http.say(send, 404, "There is no such session.")
+            await http.say(send, 404, "There is no such session or service.")
         else:
             await portal(scope, receive, send)
 
@@ -124,20 +141,47 @@ def _own_hosts() -> set[str]:
     return {settings.PUBLIC_URL.partition("://")[2], *settings.ALLOWED_HOSTS}
 
 
-class Door:
-    """One request to a session's host."""
+class Door(ABC):
+    """One request to the host of a session or a service."""
 
-    def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
-        self.session_id, self.scope, self.receive, self.send = session_id, scope, receive, send
+    # Below which the program's paths are, and where a ticket becomes a cookie.
+    base: str
+    exchange: str
+    # Where the portal asks who this is and, if it may, sends it back here.
+    ask_path: str
+    origin: str
+    # Whether a token says who this is, which no page of another host can send along.
+    has_token = False
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope, self.receive, self.send = scope, receive, send
         self.headers: list[tuple[bytes, bytes]] = [(bytes(n), bytes(v)) for n, v in scope["headers"]]
-        self.origin = hosts.origin_of(session_id)
-        self.base = f"/sessions/{session_id}/proxy/"
         self.key = headers.cookie_of(self.headers, headers.cookie_name(secure=hosts.is_secure()))
         self.noted_at = time.monotonic()
         self.unanswered = 0  # checks in a row
         address, _ = scope.get("client") or ("", 0)
         self.client = Client(network_of(address), self.key)
         self.is_local = is_this_machine(address, (name.decode("latin-1") for name, _ in self.headers))
+
+    @abstractmethod
+    async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
+        """Who this is, and where the program answers; where it did `before` as long as it does."""
+
+    @abstractmethod
+    async def note_use(self) -> None:
+        """Somebody uses it now."""
+
+    @abstractmethod
+    async def key_for(self, ticket: str) -> str | None:
+        """The cookie's text for a ticket; None for one that does not work."""
+
+    @abstractmethod
+    async def absence(self) -> Absence | None:
+        """Why nobody answers; None where this may not be known, or somebody does by now."""
+
+    @abstractmethod
+    def words_for(self, barred: Barred) -> tuple[int, str]:
+        """Status and text for who does not come in."""
 
     async def open(self) -> None:
         if self.scope["type"] == "websocket":
@@ -147,17 +191,19 @@ class Door:
         if headers.are_too_large(self.headers):
             await http.say(self.send, *http.HEADERS_TOO_LARGE)
             return
-        if path == f"/sessions/{self.session_id}/enter/":
+        if path == self.exchange:
             await self._exchange()
         elif not path.startswith(self.base):
             await self._send_on(self.base) if path in {"/", self.base[:-1]} else await self._say(
                 Barred.HIDDEN
             )
+        elif self.has_token:
+            await self._pass_on(method)
         elif headers.comes_from_elsewhere(self.headers, method):
             await http.say(self.send, 403, "Pages of other hosts may not ask for this.")
         elif method not in SAFE and not headers.is_from_itself(self.headers, self.origin):
             await http.say(
-                self.send, 403, "Only a page of this session may ask for this: its Origin is another."
+                self.send, 403, "Only a page of this host may ask for this: its Origin is another."
             )
         else:
             await self._pass_on(method)
@@ -167,6 +213,8 @@ class Door:
         if isinstance(admitted, Barred):
             if admitted is Barred.STRANGER and self._is_navigation(method):
                 await self._send_on(self._page())
+            elif admitted is Barred.NOT_READY:
+                await self._say_why_absent()
             else:
                 await self._say(admitted)
             return
@@ -176,7 +224,7 @@ class Door:
         await http.relay(self, admitted, notes=counts)
 
     async def _open_socket(self) -> None:
-        is_ours = headers.is_from_itself(self.headers, self.origin)
+        is_ours = self.has_token or headers.is_from_itself(self.headers, self.origin)
         if not is_ours or not self.scope["path"].startswith(self.base):
             await sockets.refuse(self.receive, self.send)
             return
@@ -187,28 +235,15 @@ class Door:
         await self.note_use()
         await sockets.relay(self, admitted)
 
-    async def admit(self) -> Admitted | Barred:
-        if not self.key:
-            return Barred.STRANGER
-        found: Admitted | Barred = await ask(
-            self.client, visits.admit, session_id=self.session_id, key=self.key, is_local=self.is_local
-        )
-        return found
-
     async def is_still(self, admitted: Admitted) -> bool:
         """Tells whether the same holds as at the beginning, or the database has not answered a few times at most."""
         try:
-            found = await self.admit()
+            found = await self.admit(admitted)
         except NoAnswer:
             self.unanswered += 1
             return self.unanswered < MOST_UNANSWERED
         self.unanswered = 0
         return found == admitted
-
-    async def note_use(self) -> None:
-        self.noted_at = time.monotonic()
-        with suppress(NoAnswer):  # the next piece notes it again
-            await ask(self.client, visits.used, self.session_id)
 
     async def noted(self) -> None:
         """The same for each piece of a long talk; the database hears of it now and then."""
@@ -219,24 +254,25 @@ class Door:
         """The ticket's cookie, and on to where it was to lead."""
         asked = parse_qs(self.scope["query_string"].decode("latin-1"))
         ticket, path = (asked.get(name, [""])[0] for name in ("ticket", "path"))
-        key = None
-        if ticket:
-            key = await ask(self.client, visits.enter, session_id=self.session_id, ticket=ticket)
+        key = await self.key_for(ticket) if ticket else None
         if key is None:
             await self._send_on(self._page())
             return
         name = headers.cookie_name(secure=hosts.is_secure())
         cookie = f"{name}={key}; Path=/; HttpOnly; SameSite=Lax{'; Secure' if hosts.is_secure() else ''}"
-        await self._send_on(path if path.startswith(self.base) else self.base, cookie)
+        # What begins with two slashes, or what browsers take for that, is another host.
+        is_here = path.startswith(self.base) and not path.startswith(("//", "/\\"))
+        await self._send_on(path if is_here else self.base, cookie)
 
     def _page(self) -> str:
-        """Where the portal asks who this is and, if it may, sends it back here."""
+        """The portal's page that sends it back here, to where it wanted to."""
         whole = self.scope.get("raw_path") or self.scope["path"].encode()
         path = whole.decode("latin-1").partition("?")[0]
         if query := self.scope["query_string"].decode("latin-1"):
             path = f"{path}?{query}"
-        asked = urlencode({"path": path}) if path.startswith(self.base) else ""
-        return f"{settings.PUBLIC_URL}/sessions/{self.session_id}/open/{'?' if asked else ''}{asked}"
+        is_programs = path.startswith(self.base) and self.scope["path"] != self.exchange
+        asked = urlencode({"path": path}) if is_programs else ""
+        return f"{settings.PUBLIC_URL}{self.ask_path}{'?' if asked else ''}{asked}"
 
     def _is_navigation(self, method: str) -> bool:
         accepts = b"".join(headers.values_of(self.headers, b"accept"))
@@ -248,5 +284,98 @@ class Door:
         extra += [(b"set-cookie", cookie.encode())] if cookie else []
         await http.say(self.send, 302, "", extra)
 
+    async def _say_why_absent(self) -> None:
+        absent = await self.absence()
+        if absent is None:
+            await self._say(Barred.NOT_READY)
+            return
+        accepts = b",".join(headers.values_of(self.headers, b"accept")).decode("latin-1")
+        body, content_type, extra = absent.answer(accepts)
+        await http.say(self.send, 503, body, extra, content_type)
+
     async def _say(self, barred: Barred) -> None:
-        await http.say(self.send, *WORDS[barred])
+        await http.say(self.send, *self.words_for(barred))
+
+
+class SessionDoor(Door):
+    """To a session, for who may work in it."""
+
+    def __init__(self, session_id: int, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.session_id = session_id
+        self.base, self.origin = f"/sessions/{session_id}/proxy/", hosts.origin_of(session_id)
+        self.exchange, self.ask_path = f"/sessions/{session_id}/enter/", f"/sessions/{session_id}/open/"
+
+    async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
+        if not self.key:
+            return Barred.STRANGER
+        found: Admitted | Barred = await ask(
+            self.client, visits.admit, session_id=self.session_id, key=self.key, is_local=self.is_local
+        )
+        return found
+
+    async def note_use(self) -> None:
+        self.noted_at = time.monotonic()
+        with suppress(NoAnswer):  # the next piece notes it again
+            await ask(self.client, visits.used, self.session_id)
+
+    async def key_for(self, ticket: str) -> str | None:
+        key: str | None = await ask(self.client, visits.enter, session_id=self.session_id, ticket=ticket)
+        return key
+
+    async def absence(self) -> Absence | None:
+        found: Absence | None = await ask(
+            self.client, visits.absence, session_id=self.session_id, key=self.key
+        )
+        return found
+
+    def words_for(self, barred: Barred) -> tuple[int, str]:
+        return WORDS[barred]
+
+
+class ServiceDoor(Door):
+    """To whichever replica of a service is ready, for members of its team and their API tokens."""
+
+    base, exchange = "/", hosts.SERVICE_DOOR
+
+    def __init__(self, service_id: int, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.service_id = service_id
+        self.origin, self.ask_path = hosts.origin_of_service(service_id), f"/services/{service_id}/open/"
+        scheme, _, text = b"".join(headers.values_of(self.headers, b"authorization")).partition(b" ")
+        bearer = text.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
+        self.has_token = bool(bearer)
+        writes = scope.get("method") not in SAFE  # a WebSocket may carry anything
+        self.caller = visits.Caller(self.key, bearer, writes)
+
+    async def admit(self, before: Admitted | None = None) -> Admitted | Barred:
+        if not (self.key or self.has_token):
+            return Barred.STRANGER
+        found: Admitted | Barred = await ask(
+            self.client,
+            visits.admit_to_service,
+            service_id=self.service_id,
+            caller=self.caller,
+            is_local=self.is_local,
+            address=before.address if before else "",
+        )
+        return found
+
+    async def note_use(self) -> None:
+        """Nothing ends a service that nobody uses."""
+        self.noted_at = time.monotonic()
+
+    async def key_for(self, ticket: str) -> str | None:
+        key: str | None = await ask(
+            self.client, visits.enter_service, service_id=self.service_id, ticket=ticket
+        )
+        return key
+
+    async def absence(self) -> Absence | None:
+        found: Absence | None = await ask(
+            self.client, visits.absence_of_service, service_id=self.service_id, caller=self.caller
+        )
+        return found
+
+    def words_for(self, barred: Barred) -> tuple[int, str]:
+        return SERVICE_WORDS[barred]

@@ -1,4 +1,5 @@
-"""Ways into sessions: a ticket that works once and for a minute, the cookie that it buys, and who may still come in."""
+"""Ways into sessions and services: a ticket that works once and for a minute, the cookie that it buys, and who may
+still come in."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from importlib import import_module
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user
@@ -18,10 +20,15 @@ from django.utils.crypto import salted_hmac
 
 from accounting import audit
 from accounting.errors import NotAllowed
-from accounting.models import User
+from accounting.models import Membership, Tenant, User
 from portal.models import Visit
+from portal.services.story import members_of, sentences_of, troubles_of
+from portal.sessions.absence import Absence
+from portal.sessions.story import told_of
+from portal.tokens.actions import find_token
 from scheduling.actions.sessions import base_url, note_use, token_of
-from scheduling.models import Cluster, Job, Lease, Session
+from scheduling.interruptions import back_by, of_service, of_session
+from scheduling.models import Cluster, Job, Lease, Service, Session
 
 TICKET_LASTS = timedelta(seconds=60)
 
@@ -51,19 +58,41 @@ def invite(*, actor: User, session: Session, login: str) -> str:
     """A ticket into the session for who is signed in as `login`; NotAllowed for who may only look."""
     if not Session.objects.changeable_by(actor).filter(pk=session.pk).exists():
         raise NotAllowed("Only the owner, a manager of the team or an operator may open a session.")
-    void = Q(entered_at=None, created_at__lt=Now() - TICKET_LASTS) | Q(session__job__state__in=Job.ENDED)
-    Visit.objects.filter(void).delete()
-    ticket = secrets.token_urlsafe(32)
-    Visit.objects.create(session=session, user=actor, login=login, digest=_digest(ticket))
     audit.record(actor=actor, verb="session.open", target=session.job, tenant=session.job.tenant)
+    return _ticket(session=session, user=actor, login=login)
+
+
+@transaction.atomic(durable=True)
+def invite_to_service(*, actor: User, service: Service, login: str) -> str:
+    """A ticket to the service for who is signed in as `login`; NotAllowed for others than members of its team."""
+    if not may_use(service.pk, actor):
+        raise NotAllowed(f"Only members of {service.tenant.name} may use its services.")
+    audit.record(actor=actor, verb="service.open", target=service, tenant=service.tenant)
+    return _ticket(service=service, user=actor, login=login)
+
+
+def _ticket(**facts: Any) -> str:
+    over = Q(session__job__state__in=Job.ENDED) | Q(service__removed_at__isnull=False)
+    Visit.objects.filter(over | Q(entered_at=None, created_at__lt=Now() - TICKET_LASTS)).delete()
+    ticket = secrets.token_urlsafe(32)
+    Visit.objects.create(digest=_digest(ticket), **facts)
     return ticket
 
 
 def enter(*, session_id: int, ticket: str) -> str | None:
     """The cookie's text for a ticket, which is void from now on; None for one that does not work."""
+    return _enter(ticket, session=session_id)
+
+
+def enter_service(*, service_id: int, ticket: str) -> str | None:
+    """Like `enter`, of a service."""
+    return _enter(ticket, service=service_id)
+
+
+def _enter(ticket: str, **of: int) -> str | None:
     key = secrets.token_urlsafe(32)
     fresh = Visit.objects.filter(
-        digest=_digest(ticket), session=session_id, entered_at=None, created_at__gt=Now() - TICKET_LASTS
+        digest=_digest(ticket), entered_at=None, created_at__gt=Now() - TICKET_LASTS, **of
     )
     return key if fresh.update(digest=_digest(key), entered_at=Now()) else None
 
@@ -72,7 +101,7 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
     """Who this is, whether the login still lasts, whether the rights do, and where the program is: all anew."""
     visits = Visit.objects.select_related("user", "session__job__cluster")
     visit = visits.filter(session=session_id, digest=_digest(key), entered_at__isnull=False).first()
-    if visit is None or _signed_in(visit) != visit.user:
+    if visit is None or visit.session is None or _signed_in(visit) != visit.user:
         return Barred.STRANGER
     if not Session.objects.changeable_by(visit.user).filter(pk=session_id).exists():
         return Barred.HIDDEN
@@ -85,6 +114,89 @@ def admit(*, session_id: int, key: str, is_local: bool) -> Admitted | Barred:
     if not address:
         return Barred.NOT_READY
     return Admitted(session_id, address, token_of(job), base_url(job))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks a service: a browser by its cookie, or a program by a token of the API."""
+
+    key: str
+    bearer: str
+    writes: bool  # by a method that may change something
+
+
+def admit_to_service(
+    *, service_id: int, caller: Caller, is_local: bool, address: str = ""
+) -> Admitted | Barred:
+    """Like `admit`: one of the replicas that are ready; the one at `address` if that is among them."""
+    user = _caller(service_id, caller)
+    if user is None:
+        return Barred.STRANGER
+    service = Service.objects.select_related("cluster").filter(pk=service_id).first()
+    if service is None or not may_use(service_id, user):
+        return Barred.HIDDEN
+    if service.removed_at:
+        return Barred.ENDED
+    if _serves_this_machine_only(service.cluster) and not is_local:
+        return Barred.ELSEWHERE
+    ready = Lease.objects.ready().filter(job__service=service_id).exclude(address="")
+    addresses = list(ready.values_list("address", flat=True))
+    if not addresses:
+        return Barred.NOT_READY
+    return Admitted(service_id, address if address in addresses else secrets.choice(addresses), "", "/")
+
+
+def _caller(service_id: int, caller: Caller) -> User | None:
+    if caller.bearer:
+        token = find_token(caller.bearer)
+        return token.user if token and (token.may_write or not caller.writes) else None
+    visits = Visit.objects.select_related("user")
+    visit = visits.filter(service=service_id, digest=_digest(caller.key), entered_at__isnull=False).first()
+    return visit.user if visit and _signed_in(visit) == visit.user else None
+
+
+def may_use(service_id: int, user: User) -> bool:
+    """Whether the user is a member of the service's team, or of one above it."""
+    tenants = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
+    return Service.objects.filter(pk=service_id, tenant__in=tenants).exists()
+
+
+def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:
+    """Like `absence`, of a service."""
+    user = _caller(service_id, caller)
+    related = Service.objects.with_counts().select_related("tenant", "owner", "cluster", "current", "good")
+    service = related.filter(pk=service_id).first()
+    if user is None or service is None or not may_use(service_id, user):
+        return None
+    members = members_of(service)
+    present = [one for one in of_service(service) if one.ended is None]
+    latest = max(present, key=lambda one: one.began, default=None)
+    told = " ".join([*sentences_of(service, members, reader=user), *troubles_of(service, members)])
+    return Absence(
+        who=f"The service {service.name}",
+        page=f"{settings.PUBLIC_URL}/services/{service_id}/",
+        why=f"{latest.text.rstrip('.')}." if latest else told,
+        since=latest.began if latest else None,
+        back_by=back_by(member.job for member in members),
+    )
+
+
+def absence(*, session_id: int, key: str) -> Absence | None:
+    """Why the session does not answer who has that cookie; None where it does by now, or they may not know."""
+    visit = Visit.objects.filter(session=session_id, digest=_digest(key)).select_related("user").first()
+    sessions = Session.objects.select_related("job__tenant", "job__owner", "job__cluster")
+    session = sessions.filter(pk=session_id).first()
+    if visit is None or session is None:
+        return None
+    told = told_of([session], visit.user)[0]
+    gone = next((one for one in of_session(session.job) if one.ended is None), None)
+    return Absence(
+        who=f"The session {session.job.name}",
+        page=f"{settings.PUBLIC_URL}/sessions/{session_id}/",
+        why=f"{gone.text.rstrip('.')}." if gone else told.sentence,
+        since=gone.began if gone else None,
+        back_by=back_by([session.job]),
+    )
 
 
 def used(session_id: int) -> None:

@@ -295,4 +295,4 @@ def _endpoint(spec: JobSpec, job: Job) -> Endpoint | None:
     if spec.port is None:
         return None
     how = spec.readiness_path, spec.readiness_period_seconds, spec.readiness_failures
-    return Endpoint(spec.port, *how, service=job.service_id, is_session=job.kind == Job.Kind.SESSION)
+    return Endpoint(spec.port, *how, service=job.service_id, is_session=job.kind in Job.UNSLICED)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import json
 import resource
+import shlex
 import socket
 import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,17 +29,28 @@ from granian.constants import Interfaces
 from granian.server.embed import Server
 
 from accounting.actions import change_membership, deactivate_user
+from accounting.clock import now_from_database
 from accounting.models import AuditEvent, Membership, User
 from portal.edge.threads import close_all
 from portal.models import Visit
 from portal.sessions import http, visits
 from portal.sessions.editing import FILES, JUPYTER
+from portal.tokens.actions import create_token
 from scheduling import backends
-from scheduling.actions import perform_operations, start_session, stop_session
+from scheduling.actions import (
+    create_service,
+    drain_node,
+    perform_operations,
+    remove_service,
+    return_node,
+    start_session,
+    step_service,
+    stop_session,
+)
 from scheduling.backends import backend_for
 from scheduling.backends.local import isolation
 from scheduling.backends.local.isolation import Isolation
-from scheduling.models import Lease, Session
+from scheduling.models import Job, JobForecast, Lease, Service, Session
 from scheduling.reconcile import observe
 from scheduling.spec import JobSpec
 from tests.scheduling.test_whole_life import end_all
@@ -640,3 +654,151 @@ def test_use_is_remembered_and_what_pages_ask_by_themselves_is_none(
     browser.ask("lab")
     session.refresh_from_db()
     assert session.used_at is not None
+
+
+# --- services ------------------------------------------------------------------------------------------
+
+
+class ServiceBrowser(Browser):
+    """Somebody's browser at a service's host."""
+
+    def __init__(self, port: int, service: Service) -> None:
+        self.name = f"service-{service.pk}.localhost:{port}"
+        self.origin, self.port = f"http://{self.name}", port
+        self.base, self.cookie = "/", ""
+
+
+def serving(lab: World, replicas: int = 1) -> Service:
+    """Bob's service, whose replicas tell their own number."""
+    program = (
+        "import os, http.server as h\n"
+        "class H(h.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200); self.end_headers()\n"
+        "        self.wfile.write(f'{os.environ[\"FAIRLOT_JOB_ID\"]} {self.path} {self.headers}'.encode())\n"
+        "    do_POST = do_GET\n"
+        "    def log_message(self, *a): pass\n"
+        "h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), H).serve_forever()\n"
+    )
+    service = create_service(
+        actor=lab.people.bob,
+        tenant=lab.people.astro,
+        cluster=lab.cluster,
+        spec=JobSpec(
+            name="api",
+            command=f"exec {sys.executable} -c {shlex.quote(program)}",
+            port=8000,
+            readiness_period_seconds=1,
+            checkpoint_grace_seconds=1,
+        ),
+        replicas=replicas,
+    )
+    until_ready(lab, service, replicas)
+    return service
+
+
+def until_ready(lab: World, service: Service, replicas: int) -> None:
+    def ready() -> bool:
+        step_service(service_id=service.pk)
+        lab.fill()
+        perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
+        observe(lab.cluster)
+        return Lease.objects.ready().filter(job__service=service).count() == replicas
+
+    wait_for(ready, what="ready")
+
+
+def visit(client: Client, port: int, service: Service) -> ServiceBrowser:
+    door = urlsplit(client.get(f"/services/{service.pk}/open/")["Location"])
+    browser = ServiceBrowser(port, service)
+    assert door.netloc == browser.name
+    answer = browser.ask(f"{door.path}?{door.query}")
+    assert (answer.status, answer.headers["Location"]) == (302, "/")
+    browser.cookie = answer.headers["Set-Cookie"].partition(";")[0].partition("=")[2]
+    return browser
+
+
+def test_a_services_address_outlasts_its_replicas_and_says_meanwhile_why_it_is_silent(
+    lab: World, port: int
+) -> None:
+    service = serving(lab)
+    browser = visit(signed_in(lab.people.bob), port, service)
+    first = browser.ask("/a/b?c=1")
+    assert first.status == 200
+    assert first.body.split()[1] == b"/a/b?c=1"
+    assert b"fairlot_visit" not in first.body
+    drain_node(actor=lab.people.olga, node=lab.cluster.nodes.get(), reason="fans", mode="now")
+
+    def gone() -> bool:
+        perform_operations(cluster=lab.cluster, log_limit_bytes=10_000_000)
+        observe(lab.cluster)
+        return not Lease.objects.filter(state__in=Lease.HOLDING).exists()
+
+    wait_for(gone, what="it has left the node")
+    job = Job.objects.get(service=service)
+    soon = now_from_database() + timedelta(minutes=5)
+    JobForecast.objects.create(job=job, at=now_from_database(), starts_by=soon, looked_until=soon)
+    told = browser.ask("/a", Accept="application/json")
+    assert (told.status, told.headers["Content-Type"]) == (503, "application/json")
+    assert 200 < int(told.headers["Retry-After"]) <= 300
+    facts = json.loads(told.body)
+    assert (facts["code"], facts["detail"]) == ("not_ready", "v100-0 is being drained: fans.")
+    assert facts["expected_back_at"] == soon.isoformat()
+    assert facts["since"] is not None
+    page = browser.ask("/a", Accept="text/html,*/*")
+    assert page.status == 503
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "The service api is not ready" in page.body.decode()
+    assert "v100-0 is being drained: fans." in page.body.decode()
+    assert "It is expected back by" in page.body.decode()
+    return_node(actor=lab.people.olga, node=lab.cluster.nodes.get())
+    until_ready(lab, service, 1)
+    assert browser.ask("/a/b").status == 200, "at the same address, with the same cookie"
+
+
+def test_a_service_is_for_members_of_its_team_and_their_tokens(lab: World, port: int) -> None:
+    service = serving(lab, 2)
+    people = lab.people
+    browser = ServiceBrowser(port, service)
+    assert browser.ask("/").status == 401
+    assert signed_in(people.charlie).get(f"/services/{service.pk}/open/").status_code == 404
+    Membership.objects.create(user=people.charlie, tenant=people.astro, role=Membership.Role.VIEWER)
+    assert signed_in(people.charlie).get(f"/services/{service.pk}/open/").status_code == 403
+    replies = set()
+    tokens = {
+        (person, may_write): create_token(actor=person, name="t", may_write=may_write, days=1)[1]
+        for person in (people.alice, people.charlie)
+        for may_write in (True, False)
+    }
+
+    def asked(person: User, method: str, *, may_write: bool) -> Answer:
+        token = f"Bearer {tokens[person, may_write]}"
+        return browser.ask("/", method, b"x" if method == "POST" else None, Authorization=token, Origin="")
+
+    for _ in range(20):
+        answer = asked(people.alice, "POST", may_write=True)
+        assert answer.status == 200
+        assert b"fairlot_" not in answer.body, "the program sees no token"
+        replies.add(answer.body.split()[0])
+    assert len(replies) == 2, "whichever replica"
+    assert asked(people.alice, "GET", may_write=False).status == 200
+    assert asked(people.alice, "POST", may_write=False).status == 401
+    assert asked(people.charlie, "GET", may_write=True).status == 404
+    assert browser.ask("/", Authorization="Bearer fairlot_x_y").status == 401
+
+
+def test_a_ticket_of_a_service_leads_to_its_own_host_alone(lab: World, port: int) -> None:
+    service = serving(lab)
+    client = signed_in(lab.people.bob)
+    for path in ("//evil.example/", "/\\evil.example/", "https://evil.example/"):
+        door = urlsplit(client.get(f"/services/{service.pk}/open/", {"path": path})["Location"])
+        browser = ServiceBrowser(port, service)
+        assert browser.ask(f"{door.path}?{door.query}").headers["Location"] == "/"
+        assert browser.ask(f"{door.path}?{door.query}").headers["Location"].endswith("/open/"), (
+            "it is void by now"
+        )
+    other = visit(client, port, service)
+    assert other.ask("/", "POST", b"x", Origin="http://evil.example").status == 403
+    assert other.ask("/", "POST", b"x").status == 200
+    remove_service(actor=lab.people.bob, service=service)
+    assert other.ask("/").status == 410
