@@ -12,7 +12,6 @@ from django.urls import reverse
 
 from accounting.clock import now_from_database
 from accounting.models import User
-from fairshare import policies
 from portal.tokens.actions import create_token
 from scheduling.backends.base import End, Phase
 from scheduling.models import Job, JobForecast, Lease
@@ -26,8 +25,7 @@ Browser = Callable[[User], Client]
 
 
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(policies, "_IN_FORCE", {"gandiva_fair": 2}, raising=False)
+def lab() -> World:
     return world(v100=4)
 
 

@@ -10,7 +10,6 @@ from django.db import connection
 
 from accounting.clock import now_from_database
 from accounting.models import Letter
-from fairshare import policies
 from scheduling.actions import start_session
 from scheduling.actions.rounds import due_kind
 from scheduling.causes import Cause
@@ -23,9 +22,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> World:
+def lab() -> World:
     """Four GPUs, of which two are guaranteed to each team once both want them."""
-    monkeypatch.setattr(policies, "_IN_FORCE", {"gandiva_fair": 2}, raising=False)
     return world(v100=4)
 
 
