@@ -50,8 +50,6 @@ class TestRounds:
         assert PreemptibleTime.objects.get() == noted  # it goes on
         spent.delete()
         lab.fill()
-        assert PreemptibleTime.objects.get().during.upper is None  # a fill round decides nothing anew
-        lab.quantum()
         lab.cluster.refresh_from_db()
         assert PreemptibleTime.objects.get().during.upper == lab.cluster.last_round_at
         limit(lab, 0)

@@ -248,7 +248,7 @@ def test_a_cluster_without_nodes_says_so() -> None:
     assert (found.verdict, found.sentences) == ("never", ("lab has no nodes yet.",))
 
 
-def test_preflight_plays_rounds_ahead_and_the_job_starts_when_it_said() -> None:
+def test_preflight_says_now_of_what_others_give_back_at_once_and_so_it_is() -> None:
     lab = world(v100=4)
     for _ in range(4):
         lab.submit(lab.people.charlie, lab.people.bio)
@@ -256,10 +256,9 @@ def test_preflight_plays_rounds_ahead_and_the_job_starts_when_it_said() -> None:
     lab.carry_out()
     wanted = spec(gpus_per_worker=2)
     found = preflight(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=wanted)
-    assert found.verdict == "later"
-    assert found.expected_start_seconds == (0.0, pytest.approx(60, abs=2))
+    assert found.verdict == "now"
     job = submit_job(actor=lab.people.bob, tenant=lab.people.astro, cluster=lab.cluster, spec=wanted)
-    lab.quantum()
+    lab.fill()
     lab.carry_out()
     assert lab.states([job]) == [Job.State.RUNNING]
 

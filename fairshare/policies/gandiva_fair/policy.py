@@ -77,7 +77,7 @@ class GandivaFair(ByTickets[_Divided]):
         seen = self._seen(view, view.accounts.owed)
         tree = Tree.of(seen.accounts.parent)
         able, _ = may_run(seen, tree)
-        found = share_out(seen, tree, seen.jobs.sharing(able))
+        found = _without_dust(share_out(seen, tree, seen.jobs.sharing(able)))
         return found.entitled, found.share
 
     def _divide(self, seen: Snapshot) -> _Divided:
@@ -89,7 +89,12 @@ class GandivaFair(ByTickets[_Divided]):
         if seen.settings.trading and sharing.any():
             share, trades = trade(seen, tree, sharing, shares, TradeLimits.of(seen.accounts, shares.entitled))
             shares = replace(shares, share=share)
-        return _Divided(tree, able, reason, shares, trades)
+        return _Divided(tree, able, reason, _without_dust(shares), trades)
+
+
+def _without_dust(shares: Shares) -> Shares:
+    """What is left of a GPU by rounding is nothing: nobody borrows or lends it."""
+    return Shares(*(np.round(gpus, 9) for gpus in (shares.entitled, shares.guaranteed, shares.share)))
 
 
 def _plan(known: _Divided, picks: Picks) -> Decision:
