@@ -39,6 +39,7 @@ class Job:
     priority: int = 0
     comes: int = 0
     goes: int | None = None  # None: it stays to the end
+    keeps: bool = False  # a service or a session: not time-sliced within its account's guarantee
 
     @property
     def size(self) -> int:
@@ -181,6 +182,7 @@ class Economy:
             place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
             place_node=ints([node for place in places for node in place]),
             attained=np.array([attained.get(j, 0.0) for j in active], dtype=np.float64),
+            keeps=np.array([job.keeps for job in jobs]) if any(job.keeps for job in jobs) else None,
         )
         return Snapshot(self._cluster, self._accounts, seen, self.settings)
 

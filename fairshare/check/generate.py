@@ -124,6 +124,13 @@ def mixed(make: Maker) -> Economy:
     return replace(empty, accounts=tuple(accounts), jobs=tuple(jobs), settings=_settings(make))
 
 
+def services(make: Maker) -> Economy:
+    """The same with services and sessions, which their owners want before all else."""
+    given = mixed(make)
+    jobs = tuple(replace(job, keeps=True, priority=10) if make.often(0.3) else job for job in given.jobs)
+    return replace(given, jobs=jobs)
+
+
 def _settings(make: Maker, hold: tuple[float, ...] = (0.0, 0.0, 0.0, 120.0)) -> Settings:
     return Settings(
         draw="lottery" if make.often(0.25) else "stride",
@@ -251,7 +258,7 @@ def lots(make: Maker) -> Economy:
     return Economy(((0, 1),), tuple(accounts), jobs, Settings(draw="lottery", trading=False), rounds=4)
 
 
-FLAVOURS = (mixed, fits, mixed, saturated, speeds, mixed, holds, packing, trades, lots)
+FLAVOURS = (mixed, fits, mixed, saturated, speeds, services, holds, packing, trades, lots)
 
 
 def random_economy(seed: int, number: int) -> Economy:

@@ -128,6 +128,26 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
     return _verdict(broken)
 
 
+# ---- 13: services and sessions
+
+
+def _services_stay(played: Played) -> Verdict | None:
+    economy, broken, judged = played.economy, [], False
+    for one in played.rounds:
+        ran = [j for j in one.before if economy.jobs[j].keeps]
+        use = np.zeros(len(economy.accounts))
+        for j in ran:
+            use[economy.paths[economy.jobs[j].account]] += economy.jobs[j].size
+        within = use <= (played.oracle(one).guarantee[1] if ran else use) + EPSILON
+        for j in ran:
+            if within[economy.paths[economy.jobs[j].account]].all():
+                judged = True
+                if j in one.stopped or j in one.moved:
+                    how = "is stopped" if j in one.stopped else "moves"
+                    broken.append(f"round {one.number}: service {j} {how} within its account's guarantee")
+    return _verdict(broken) if judged else UNTESTED
+
+
 # ---- 2: an account's own order
 
 
@@ -150,7 +170,7 @@ def _own_order(played: Played) -> Verdict | None:
 
 def _stays(played: Played) -> Verdict | None:
     economy = played.economy
-    if economy.settings.trading:
+    if economy.settings.trading or any(job.keeps for job in economy.jobs):
         return UNTESTED
     grace = int(np.ceil(economy.settings.residence / economy.settings.quantum))
     broken, judged, moves = [], False, 0
@@ -503,7 +523,8 @@ PROMISES = (
         "Demand that fits runs, and stays",
         "Fits: an assignment exists in which all run, and every account makes the progress of its private cluster (4)."
         " After one round and the minimum hold of what ran before all run, and nothing stops. Nothing moves either"
-        " where all jobs are as fast wherever they may run.",
+        " where all jobs are as fast wherever they may run. Not with services: a gang may find no room where these"
+        " stay (13).",
         "moves",
         _stays,
     ),
@@ -581,6 +602,14 @@ PROMISES = (
         "Played with and without trading: nobody makes less than 98 %, less two gangs.",
         "of progress without",
         _trades_pay,
+    ),
+    Promise(
+        "13",
+        "Services and sessions are not time-sliced",
+        "While the guarantees of its account and of all above suffice for all their services and sessions that run,"
+        " one that runs is neither stopped nor moved.",
+        "stops and moves",
+        _services_stay,
     ),
     Promise(
         "14",

@@ -97,4 +97,18 @@ CASES: dict[str, Economy] = {
         trading=False,
         rounds=1,
     ),
+    "13 a service where a gang wants its node": S(
+        [(0, 8), (0, 8), (1, 3), (2, 16), (3, 8)],
+        [A(), A()],
+        [J(0), J(0, workers=4, gpus=4), J(1, keeps=True)],
+        trading=False,
+        rounds=20,
+    ),
+    "13 a service where faster GPUs become free": S(
+        [(0, 1), (1, 1)],
+        [A()],
+        [J(0, rate={0: 1.0, 1: 9.0}, goes=3), J(0, rate={0: 1.0, 1: 9.0}, comes=1, keeps=True)],
+        trading=False,
+        rounds=6,
+    ),
 }  # fmt: skip
