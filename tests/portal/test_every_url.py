@@ -76,6 +76,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "services": PAGE,
     "service_new": PAGE,
     "service": ASTRO,
+    "service_open": MOVED | {CHARLIE: 404},
     "service_update": ASTRO,
     "service_scale": MOVED,
     "service_stop": POSTED,
