@@ -10,7 +10,9 @@ alone, its arcs being what all classes together could move. All pools of a level
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -42,6 +44,12 @@ class Flow:
         """(C,) GPUs that it could still use."""
         left: Floats = np.where(self.is_kept, 0.0, np.maximum(self.gpus - across(self.held), 0.0))
         return left
+
+    @property
+    def sure(self) -> Floats:
+        """(C, K) what is guaranteed."""
+        found: Floats = np.where(self.is_kept[:, None], self.held, self.base)
+        return found
 
     @property
     def more(self) -> Floats:
@@ -97,32 +105,84 @@ class Pools:
         found: Floats = np.add.reduceat(self.flow.held, self._first_row_of_pool, axis=0)
         return found
 
-    def fill(self, tickets: Floats, most: Floats) -> None:
-        """Raise all accounts by `tickets` (A,) as far as each can use it and no further than to `most` (A,) GPUs."""
+    def fill(self, tickets: Floats, most: Floats, least: Floats | float = 0.0) -> None:
+        """Raise all accounts by `tickets` (A,) as far as each can use it and no further than to `most` (A,) GPUs.
+
+        Nobody has more yet than what rows are guaranteed; each is raised to `least` (A,) GPUs in any case.
+        """
         before = self.by_account(self.flow.gpus * self.flow.is_kept + across(self.flow.base))
         top = np.minimum(self.by_account(self.flow.gpus) - before, np.maximum(most - before, 0.0))
-        rising = top > EPSILON
-        grown = self.by_account(across(self.flow.more))
-        while rising.any():
-            self._grow(np.where(rising, np.maximum(top - grown, 0.0), 0.0))
-            grown = np.where(rising, np.maximum(top, grown), grown)
-            tight = np.zeros_like(rising)
-            while True:
-                full = self._balance()
-                if not full.any():
-                    break
-                less, stuck = self._lower(full, rising, grown, before, tickets, top)
-                grown, tight = grown - less, tight | stuck
-                if less.sum() <= EPSILON:
-                    break
-            rising &= grown < top - EPSILON
-            if rising.any():
-                rising = self._still_rising(rising, tight)
+        rise = _Rise(tickets, before, np.clip(least - before, 0.0, top), top, np.zeros_like(top))
+        self._raise(rise, top > EPSILON, np.zeros(len(top), dtype=bool))
         self._speed_up()
 
+    def complete(self, most: Floats) -> None:
+        """Give accounts that are alone in their pools what else they can use, and take from no row what it has.
+
+        In all at most `most` (A,) GPUs; what rows have goes to slower generations only where that makes room.
+        """
+        pools = np.flatnonzero((self.gpus - self.load > self._nothing[:, None]).any(axis=1))
+        if not len(pools):
+            return
+        some, rows, accounts = self._of(pools)
+        rest, has = some.flow, some.flow.more
+        kept = np.flatnonzero(has.any(axis=1))
+        rest.held -= has
+        rest.gpus -= across(has)
+        sure = rest.of(kept)
+        sure.gpus, sure.held = across(has[kept]), has[kept]
+        sure.base, sure.is_kept = np.zeros_like(sure.held), np.ones(len(kept), dtype=bool)
+        order = np.argsort(np.append(np.arange(len(rows)), kept), kind="stable")
+        both = Pools(
+            (rest + sure).of(order),
+            np.append(some._account, some._account[kept])[order],
+            some._pool,
+            some.gpus,
+        )
+        both.fill(np.ones(len(accounts)), most[accounts])
+        at = np.argsort(order)
+        held = both.flow.held[at[: len(rows)]]
+        held[kept] += both.flow.held[at[len(rows) :]]
+        self.flow.held[rows], self.flow.base[rows] = held, both.flow.base[at[: len(rows)]]
+
+    def _raise(self, rise: _Rise, rising: Bools, tight: Bools) -> None:
+        """Raise those of `rising` (A,) that what is left can reach; some of the `tight` (A,) stop in any case."""
+        rising = self._still_rising(rising & (rise.grown < rise.top - EPSILON), tight)
+        pools = np.unique(self._pool[rising])
+        if len(pools) == len(self.gpus):
+            self._raise_until_tight(rise, rising)
+        elif len(pools):
+            some, rows, accounts = self._of(pools)
+            some._raise_until_tight(rise.of(accounts), rising[accounts])
+            self.flow.held[rows], self.flow.base[rows] = some.flow.held, some.flow.base
+
+    def _raise_until_tight(self, rise: _Rise, rising: Bools) -> None:
+        """Raise until each pool is full or has some who cannot rise further, and go on with the others."""
+        rise = self._grow(rise, rising)
+        tight = np.zeros_like(rising)
+        while (full := self._balance()).any():
+            less, stuck = self._lower(full, rise, rising)
+            rise, tight = replace(rise, grown=rise.grown - less), tight | stuck
+            if less.sum() <= EPSILON:
+                break
+        is_tight = self.by_pool(tight.astype(np.float64)) > 0
+        self._raise(rise, rising, np.where(is_tight[self._pool], tight, rising))
+
+    def _of(self, pools: Ints) -> tuple[Pools, Ints, Ints]:
+        """Some pools with copies of their rows, and which rows and accounts these are."""
+        is_one = np.zeros(len(self.gpus), dtype=bool)
+        is_one[pools] = True
+        mine = is_one[self._pool]
+        accounts, rows = np.flatnonzero(mine), np.flatnonzero(is_one[self._pool_of_row])
+        account = (np.cumsum(mine) - 1)[self._account[rows]]
+        pool = (np.cumsum(is_one) - 1)[self._pool[accounts]]
+        return Pools(self.flow.of(rows), account, pool, self.gpus[pools]), rows, accounts
+
     def _still_rising(self, rising: Bools, tight: Bools) -> Bools:
-        """Those of `rising` that what is left can reach; of a pool with `tight` accounts some stop in any case."""
+        """Those of `rising` that what is left can reach; if these are all of a pool, without those that are `tight`."""
         left = self.gpus - self.load > self._nothing[:, None]
+        if not (rising & left.any(axis=1)[self._pool]).any():
+            return np.zeros_like(rising)
         reach = _closed(np.swapaxes(self._arcs(), 1, 2), left)
         ways = across((self.flow.able & reach[self._pool_of_row]).astype(np.float64))
         ways[self.flow.unmet <= EPSILON] = 0.0
@@ -130,24 +190,52 @@ class Pools:
         stops = self.by_pool((rising & ~goes_on).astype(np.float64)) > 0
         return goes_on & (stops[self._pool] | ~tight)
 
-    def _grow(self, wanted: Floats) -> None:
-        """Give each account `wanted` (A,) more GPUs, its rows by what they lack, in proportion to what is left."""
-        flow, where = self.flow, self._pool_of_row
+    def _grow(self, rise: _Rise, rising: Bools) -> _Rise:
+        """Give all that are `rising` (A,) what is left, as if any of them could use any of it.
+
+        The rows of an account get what it gets by what they lack, on generations in proportion to what is left.
+        """
+        flow = self.flow
+        left = np.maximum(self.gpus - self.load, 0.0)
+
+        def more_at(level: Floats) -> Floats:
+            return np.maximum(self._at(rise, level) - rise.grown, 0.0) * rising
+
+        more = more_at(self._highest(rise, lambda level: self.by_pool(more_at(level)) <= left.sum(axis=1)))
         lack = flow.unmet
-        all_lack = self.by_account(lack)
-        part = np.divide(wanted, all_lack, out=np.zeros_like(wanted), where=all_lack > 0)
-        gets = lack * np.minimum(part, 1.0)[self._account]
-        left = np.maximum(self.gpus - self.load, 0.0) + self._nothing[:, None]
+        gets = lack * _part(more, self.by_account(lack))[self._account]
+        rows = np.flatnonzero(gets > 0)
+        pool, first, where = np.unique(self._pool_of_row[rows], return_index=True, return_inverse=True)
+        able, gets, nothing = flow.able[rows], gets[rows, None], self._nothing[pool, None]
+        left = left[pool] + nothing
         pull = left.copy()
-        for _ in range(_SPREADS):
-            weight = flow.able * pull[where]
-            spread = weight * (gets / across(weight))[:, None]
-            pull *= np.clip(
-                left / (self.by_pool(self.by_account(spread)) + self._nothing[:, None]), 1e-3, 1e3
-            )
+        for _ in range(_SPREADS if len(rows) else 0):
+            weight = able * pull[where]
+            spread = weight * (gets / across(weight)[:, None])
+            pull *= np.clip(left / (np.add.reduceat(spread, first, axis=0) + nothing), 1e-3, 1e3)
             pull /= pull.max(axis=1, keepdims=True)
             pull = np.maximum(pull, 1e-30)
-        flow.held += spread
+        if len(rows):
+            flow.held[rows] += spread
+        return replace(rise, grown=rise.grown + more)
+
+    def _at(self, rise: _Rise, level: Floats) -> Floats:
+        """(A,) GPUs beyond what is guaranteed that a `level` (G,) gives each account."""
+        found: Floats = np.clip(level[self._pool] * rise.tickets - rise.before, rise.least, rise.top)
+        return found
+
+    def _highest(self, rise: _Rise, may: Callable[[Floats], Bools]) -> Floats:
+        """(G,) the highest level of each pool that it `may` have, and with it all lower ones."""
+        low: Floats = np.zeros(len(self.gpus))
+        high = np.maximum.reduceat((rise.before + rise.top) / rise.tickets, self._first_account)
+        low = np.where(may(high), high, low)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if ((middle == low) | (middle == high)).all():
+                break
+            is_low = may(middle)
+            low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        return low
 
     def _balance(self) -> Bools:
         """Move what overloads a generation to others of its pool, as far as there is a way.
@@ -187,24 +275,20 @@ class Pools:
                         moved |= bool((self._move(k, to, want) > 0).any())
         return moved
 
-    def _move(self, k: int, to: int, want: Floats, *, faster: bool = False) -> Floats:
+    def _move(self, k: int, to: int, want: Floats) -> Floats:
         """Move `want` (G,) GPUs or what there is of them from one generation to another; returns how much.
 
         A row moves what it holds; or a leaf has one of its rows give up some of its guarantee for another that lacks,
-        or an account some of the rest. With `faster` only what gains by it moves.
+        or an account some of the rest.
         """
         flow, where = self.flow, self._pool_of_row
         movable = flow.held[:, k] * flow.able[:, to]
-        if faster:
-            movable *= flow.step[:, to] > flow.step[:, k]
         part = _part(want, self.by_pool(self.by_account(movable)))[where]
         for amount in (flow.held, flow.base):
             moved = amount[:, k] * (movable > 0) * part
             amount[:, k] -= moved
             amount[:, to] += moved
         total = self.by_pool(self.by_account(movable * part))
-        if faster:
-            return total
         total += self._swap(k, to, want - total, within_leaves=False)
         return total + self._swap(k, to, want - total, within_leaves=True)
 
@@ -254,9 +338,7 @@ class Pools:
         arcs[:, np.arange(count), np.arange(count)] = False
         return arcs
 
-    def _lower(  # noqa: PLR0917 - what is known of accounts, in the order of the formula
-        self, full: Bools, rising: Bools, grown: Floats, before: Floats, tickets: Floats, top: Floats
-    ) -> tuple[Floats, Bools]:
+    def _lower(self, full: Bools, rise: _Rise, rising: Bools) -> tuple[Floats, Bools]:
         """Newton's step: lower the level of pools until what is in the `full` (G, K) generations fits there.
 
         Returns how much less each account has then, and which are bound by that.
@@ -268,24 +350,15 @@ class Pools:
         over = np.where(full, self.load - self.gpus, 0.0).sum(axis=1)
         over = np.minimum(over, self.by_pool(there))  # what is rounded away cannot be freed
 
-        def after(level: Floats) -> Floats:
-            rise = np.clip(level[self._pool] * tickets - before, 0.0, top)
-            return np.where(rising, np.minimum(rise, grown), grown)
+        def less_at(level: Floats) -> Floats:
+            lower: Floats = rise.grown - np.minimum(self._at(rise, level), rise.grown)
+            return lower * rising
 
-        def freed(level: Floats) -> Floats:
-            return self.by_pool(np.minimum(there, grown - after(level)))
-
-        low: Floats = np.zeros(len(over))
-        high = np.maximum.reduceat((before + top) / tickets, self._first_account)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            enough = freed(middle) >= over * (1 - 1e-12)
-            if ((middle == low) | (middle == high)).all():
-                break
-            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-        is_full = np.asarray(full.any(axis=1))
-        concerned = is_full[self._pool]
-        less = np.where(concerned, grown - after(low), 0.0)
+        level = self._highest(
+            rise, lambda level: self.by_pool(np.minimum(there, less_at(level))) >= over * (1 - 1e-12)
+        )
+        concerned = np.asarray(full.any(axis=1))[self._pool]
+        less = np.where(concerned, less_at(level), 0.0)
         more = self.by_account(across(flow.more * inside))
         inside_less = np.minimum(more, less)
         goes = np.where(inside, _part(inside_less, more)[self._account][:, None], 0.0)
@@ -297,17 +370,47 @@ class Pools:
 
     def _speed_up(self) -> None:
         """Who runs faster on GPUs that nobody wants goes there."""
-        for to in range(self.gpus.shape[1]):
-            for k in range(self.gpus.shape[1]):
-                left = np.maximum(self.gpus[:, to] - self.load[:, to], 0.0)
-                left[left <= self._nothing] = 0.0
-                if k != to and left.any():
-                    self._move(k, to, left, faster=True)
+        flow, left = self.flow, np.maximum(self.gpus - self.load, 0.0)
+        left[left <= self._nothing[:, None]] = 0.0
+        rows = np.flatnonzero((flow.able & (left[self._pool_of_row] > 0)).any(axis=1) & flow.held.any(axis=1))
+        if not len(rows):
+            return
+        where, able, step = self._pool_of_row[rows], flow.able[rows], flow.step[rows]
+        held, base = flow.held[rows], flow.base[rows]
+        for to, k in product(range(able.shape[1]), repeat=2):
+            movable = held[:, k] * (able[:, to] & (step[:, to] > step[:, k]))
+            if not movable.any() or not left[:, to].any():
+                continue
+            asked = _count(where, movable, len(left))
+            part = (movable > 0) * _part(left[:, to], asked)[where]
+            for amount in (held, base):
+                moved = amount[:, k] * part
+                amount[:, k] -= moved
+                amount[:, to] += moved
+            freed = np.minimum(left[:, to], asked)
+            left[:, k] += freed
+            left[:, to] -= freed
+            left[left <= self._nothing[:, None]] = 0.0
+        flow.held[rows], flow.base[rows] = held, base
+
+
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """How far A accounts have risen."""
+
+    tickets: Floats  # (A,)
+    before: Floats  # (A,) GPUs that rows are guaranteed
+    least: Floats  # (A,) what each has beyond in any case
+    top: Floats  # (A,) most that each can have beyond
+    grown: Floats  # (A,) what each has of that
+
+    def of(self, accounts: Ints) -> _Rise:
+        return _Rise(*(getattr(self, name)[accounts] for name in self.__slots__))
 
 
 def across(values: Floats) -> Floats:
-    """Sums over generations; of few columns a product is much faster than a sum."""
-    found: Floats = values @ np.ones(values.shape[1])
+    """Sums over generations; of few columns much faster than numpy's own."""
+    found: Floats = np.einsum("ck->c", values)
     return found
 
 

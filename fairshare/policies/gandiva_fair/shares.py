@@ -40,21 +40,19 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     leaves[classes.leaf[_may_have_some(classes.leaf, classes.able, tree, accounts)]] = 1.0
     weight = accounts.tickets * (tree.sums(leaves) > 0)
     entitled = _by_tickets(tree, weight, capacity)
-    guaranteed, share = np.zeros(shape), np.zeros(shape)
+    guaranteed = np.zeros(shape)
     if not len(classes.leaf):
-        return Shares(entitled, guaranteed, share)
+        return Shares(entitled, guaranteed, np.zeros(shape))
     accounts = within_borrowing(accounts, entitled)
     means = _by_tickets(tree, weight, capacity, accounts)
-    flow = _flow(classes.leaf, classes.gpus, classes.able, classes.step)
-    flow, most = _within_caps(flow, tree, accounts, capacity)
-    flow = _with_leaves(flow, most, means, guaranteed)
-    above = _above(tree, flow.leaf)
-    for owner in above[::-1]:
-        _guarantee(flow, owner, most, means, guaranteed)
-    pools, parent = capacity[None, :], np.zeros(len(flow.leaf), dtype=np.int64)
-    for owner in above:
-        _divide(flow, owner, parent, accounts.tickets, most, pools=pools, share=share)
-        pools, parent = share, owner
+    flow, above = _flow(classes.leaf, classes.gpus, classes.able, classes.step), _above(tree)
+    flow, most = _within_caps(flow, tree, above, accounts, capacity)
+    flow = _with_leaves(_side_by_side(flow, above), most, means, guaranteed)
+    flow = _side_by_side(flow, above)
+    _guarantee(flow, tree, above, most=most, means=means, guaranteed=guaranteed)
+    share = _divide(
+        flow, tree, above, tickets=accounts.tickets, most=most, capacity=capacity, guaranteed=guaranteed
+    )
     return Shares(entitled, guaranteed, share)
 
 
@@ -99,21 +97,25 @@ def _flow(leaf: Ints, gpus: Floats, able: Bools, step: Ints) -> Flow:
     return Flow(leaf, gpus, able, step, np.zeros(able.shape), np.zeros(able.shape), np.zeros(len(leaf), bool))
 
 
-def _above(tree: Tree, leaf: Ints) -> Ints:
-    """(depths, C) the account above each class's leaf at each depth, or the leaf; NOWHERE below it."""
-    depth = np.zeros(len(tree.parent), dtype=np.int64)
-    for number, level in enumerate(tree.levels):
-        depth[level] = number
-    found = np.full((len(tree.levels), len(leaf)), NOWHERE, dtype=np.int64)
-    account, rows = leaf.copy(), np.arange(len(leaf))
-    while len(rows):
-        found[depth[account], rows] = account
-        account = tree.parent[account]
-        rows, account = rows[account != NOWHERE], account[account != NOWHERE]
+def _above(tree: Tree) -> Ints:
+    """(depths, T) the account above each account at each depth, or itself; NOWHERE below it."""
+    found = np.full((len(tree.levels), len(tree.parent)), NOWHERE, dtype=np.int64)
+    for depth, level in enumerate(tree.levels):
+        found[:, level] = found[:, tree.parent[level]] if depth else NOWHERE
+        found[depth, level] = level
     return found
 
 
-def _within_caps(flow: Flow, tree: Tree, accounts: Accounts, capacity: Floats) -> tuple[Flow, Floats]:
+def _side_by_side(flow: Flow, above: Ints) -> Flow:
+    """The rows in an order in which those of all below any account are side by side."""
+    place = np.empty(above.shape[1], dtype=np.int64)
+    place[np.lexsort(above[::-1])] = np.arange(len(place))
+    return flow.of(np.argsort(place[flow.leaf], kind="stable"))
+
+
+def _within_caps(
+    flow: Flow, tree: Tree, above: Ints, accounts: Accounts, capacity: Floats
+) -> tuple[Flow, Floats]:
     """Rows that keep within caps on single generations, and (T,) the most GPUs that each account can use in all.
 
     A row is cut into a part for each capped generation and one for the others. What is below a capped account that
@@ -140,24 +142,28 @@ def _within_caps(flow: Flow, tree: Tree, accounts: Accounts, capacity: Floats) -
             + _flow(flow.leaf[others], flow.gpus[others], free[free.any(axis=1)], flow.step[others])
             + _alone(flow.leaf[rows[row]], flow.gpus[rows[row]] * part[row, k], k, flow.able.shape[1])
         )
+    inner = capped.any(axis=1) & ~tree.is_leaf
     for depth in range(len(tree.levels) - 1, -1, -1):
-        above = _above(tree, flow.leaf)
-        owner = above[depth]
-        rows = np.flatnonzero((owner != NOWHERE) & (owner != flow.leaf))
-        rows = rows[capped[owner[rows]].any(axis=1)]
-        if len(rows):
-            whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), rows))
-            flow.gpus = _at_most(flow.gpus, above[depth + 1 :], most)
-            side = _SideBySide.of(flow, rows, owner)
-            used = side.best_use(np.minimum(accounts.cap[side.accounts], capacity), most[side.accounts])
-            used.held *= capped[side.accounts][side.account]
-            row, k = np.nonzero(used.held > EPSILON)
-            free = used.able & ~capped[side.accounts][side.account]
-            flow = (
-                whole
-                + _flow(used.leaf, used.gpus - across(used.held), free, used.step).of(free.any(axis=1))
-                + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1])
+        level = tree.levels[depth][inner[tree.levels[depth]]]
+        if not len(level):
+            continue
+        flow = _side_by_side(flow, above)
+        side = _SideBySide.below(flow, level, above[depth])
+        if not len(side.rows):
+            continue
+        whole = flow.of(np.setdiff1d(np.arange(len(flow.leaf)), side.rows))
+        side.flow.gpus = _at_most(flow.gpus, above[depth + 1 :, flow.leaf], most)[side.rows]
+        used = side.best_use(np.minimum(accounts.cap[side.accounts], capacity), most[side.accounts])
+        used.held *= capped[side.accounts][side.account]
+        row, k = np.nonzero(used.held > EPSILON)
+        uncapped = used.able & ~capped[side.accounts][side.account]
+        flow = (
+            whole
+            + _flow(used.leaf, used.gpus - across(used.held), uncapped, used.step).of(
+                np.flatnonzero(uncapped.any(axis=1))
             )
+            + _alone(used.leaf[row], used.held[row, k], k, flow.able.shape[1])
+        )
     return flow, most
 
 
@@ -179,9 +185,10 @@ def _alone(leaf: Ints, gpus: Floats, k: Ints, generations: int) -> Flow:
 
 def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) -> Flow:
     """Write what leaves make of their means, and mark it as theirs."""
-    side = _SideBySide.of(flow, np.arange(len(flow.leaf)), flow.leaf)
+    side = _SideBySide.below(flow, np.unique(flow.leaf), np.arange(len(most)))
     accounts = side.accounts
     used = side.best_use(means[accounts], most[accounts])
+    used.held[used.held <= EPSILON] = 0.0
     guaranteed[accounts] = side.pools(means[accounts]).by_account(used.held)
     unmet = side.cut(most[accounts])
     alike = (used.step == used.step.max(axis=1, initial=_SLOWEST, where=used.able)[:, None]) | ~used.able
@@ -207,39 +214,77 @@ def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) ->
     return marked
 
 
-def _guarantee(flow: Flow, owner: Ints, most: Floats, means: Floats, guaranteed: Floats) -> None:
-    """Write what accounts at one depth that are no leaves make, with all below them, of their means.
+def _guarantee(
+    flow: Flow, tree: Tree, above: Ints, *, most: Floats, means: Floats, guaranteed: Floats
+) -> None:
+    """Write what accounts that are no leaves make, with all below them, of their means.
 
-    `owner` (C,) is the account at that depth above each row, or NOWHERE.
+    Cuts what rows could use to what the caps above them leave.
     """
-    rows = np.flatnonzero((owner != NOWHERE) & (owner != flow.leaf))
-    if not len(rows):
-        return
-    side = _SideBySide.of(flow, rows, owner)
-    accounts = side.accounts
-    side.flow.gpus = np.where(
-        side.flow.is_kept, side.flow.gpus, across(side.flow.held) + side.cut(most[accounts])
-    )
-    flow.gpus[side.rows] = side.flow.gpus
-    pools = side.pools(means[accounts])
-    guaranteed[accounts] = pools.by_account(side.best_use(means[accounts], most[accounts]).held)
+    sure = tree.sums(guaranteed)  # of leaves, as yet
+    lack = _lacks(flow, tree)
+    for depth in range(len(above) - 2, -1, -1):
+        level = tree.levels[depth][~tree.is_leaf[tree.levels[depth]]]
+        guaranteed[level] = sure[level]
+        may_lack = np.maximum(most - across(sure), 0.0)
+        is_cut = lack > may_lack + EPSILON * (1.0 + lack)
+        concerned = is_cut | (_is_left(means, sure) & (lack > EPSILON))
+        side = _SideBySide.below(flow, level[concerned[level]], above[depth])
+        if not len(side.rows):
+            continue
+        accounts = side.accounts
+        unmet = side.cut(most[accounts])
+        side.flow.gpus = np.where(side.flow.is_kept, side.flow.gpus, across(side.flow.held) + unmet)
+        flow.gpus[side.rows] = side.flow.gpus
+        lack = _lacks(flow, tree)
+        pools = side.pools(means[accounts])
+        guaranteed[accounts] = pools.by_account(side.best_use(means[accounts], most[accounts]).held)
 
 
 def _divide(
-    flow: Flow, owner: Ints, parent: Ints, tickets: Floats, most: Floats, *, pools: Floats, share: Floats
-) -> None:
-    """Write the shares of the accounts at one depth: of what each parent has, a row of `pools`.
+    flow: Flow,
+    tree: Tree,
+    above: Ints,
+    *,
+    tickets: Floats,
+    most: Floats,
+    capacity: Floats,
+    guaranteed: Floats,
+) -> Floats:
+    """(T, K) the shares of all accounts, from the roots down: of the cluster, or of what each parent has.
 
-    `owner` and `parent` (C,) are the accounts at that depth and above it, of each row.
+    Where what leaves are `guaranteed` (T, K) takes all of that, it is all that each gets.
     """
-    rows = np.flatnonzero(owner != NOWHERE)
-    flow.held[rows] = np.where(flow.is_kept[rows, None], flow.held[rows], flow.base[rows])
-    side = _SideBySide.of(flow, rows, owner, parent)
-    _, pool = np.unique(parent[side.rows[side.first]], return_inverse=True)
-    found = Pools(side.flow, side.account, pool, pools[np.unique(parent[rows])])
-    found.fill(tickets[side.accounts], most[side.accounts])
-    share[side.accounts] = found.by_account(side.flow.held)
-    flow.held[side.rows], flow.base[side.rows] = side.flow.held, side.flow.base
+    sure = np.where(tree.is_leaf[:, None], guaranteed, 0.0)
+    pools = np.append(np.zeros_like(sure), capacity[None], axis=0)  # of all accounts, and of NOWHERE
+    for depth, level in enumerate(tree.levels):
+        pools[level] = tree.sums(sure)[level]
+        given = np.zeros_like(pools)
+        np.add.at(given, tree.parent[level], pools[level])
+        side = _SideBySide.below(flow, level[_is_left(pools, given)[tree.parent[level]]], above[depth])
+        if not len(side.rows):
+            continue
+        side.flow.held = side.flow.sure
+        parent = tree.parent[side.accounts]
+        begins = np.diff(parent, prepend=NOWHERE - 1) != 0
+        found = Pools(side.flow, side.account, np.cumsum(begins) - 1, pools[parent[begins]])
+        found.fill(tickets[side.accounts], most[side.accounts], across(guaranteed[side.accounts]))
+        pools[side.accounts] = found.by_account(side.flow.held)
+        flow.held[side.rows], flow.base[side.rows] = side.flow.held, side.flow.base
+        first = np.flatnonzero(np.diff(side.flow.leaf, prepend=NOWHERE) != 0)
+        sure[side.flow.leaf[first]] = np.add.reduceat(side.flow.sure, first, axis=0)
+    return pools[:-1]
+
+
+def _lacks(flow: Flow, tree: Tree) -> Floats:
+    """(T,) GPUs that all rows below each account could still use."""
+    return tree.sums(np.bincount(flow.leaf, flow.unmet, len(tree.parent)).astype(np.float64))
+
+
+def _is_left(gpus: Floats, given: Floats) -> Bools:
+    """(A,) whether anything of the `gpus` (A, K) that each has is not `given`."""
+    found: Bools = gpus - given > EPSILON * (1.0 + across(gpus))[:, None]
+    return np.asarray(found.any(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,16 +295,20 @@ class _SideBySide:
     flow: Flow  # a copy of theirs
     accounts: Ints  # (A,)
     account: Ints  # (R,) index into `accounts`
-    first: Ints  # (A,) where each account's rows begin
 
     @classmethod
-    def of(cls, flow: Flow, rows: Ints, owner: Ints, parent: Ints | None = None) -> _SideBySide:
-        """Sorts `rows` by account, with those of one `parent` (C,) side by side where it is given."""
-        keys = [flow.leaf[rows], owner[rows]] + ([] if parent is None else [parent[rows]])
-        rows = rows[np.lexsort(keys)]
-        first = np.flatnonzero(np.diff(owner[rows], prepend=NOWHERE - 1))
-        account = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
-        return cls(rows, flow.of(rows), owner[rows[first]], account, first)
+    def below(cls, flow: Flow, accounts: Ints, above: Ints) -> _SideBySide:
+        """The rows of some accounts of one depth; `above` (T,) is the account there of each.
+
+        Those of all below any account are side by side in `flow`.
+        """
+        is_one = np.zeros(len(above) + 1, dtype=bool)  # and NOWHERE
+        is_one[accounts] = True
+        owner = above[flow.leaf]
+        rows = np.flatnonzero(is_one[owner])
+        owner = owner[rows]
+        begins = np.diff(owner, prepend=NOWHERE) != 0
+        return cls(rows, flow.of(rows), owner[begins], np.cumsum(begins) - 1)
 
     def cut(self, most: Floats) -> Floats:
         """(R,) what rows lack, of each account no more than it may have beside what it has: at most `most` (A,)."""
@@ -282,54 +331,63 @@ class _SideBySide:
         As much GPU time as it can, on the generations where it is fastest; a class that gains most goes first.
         """
         flow, pools = self.flow, self.pools(gpus)
-        while _fastest_first(flow, self.account, pools):
-            pass
+        _fastest_first(flow, self.account, gpus, np.maximum(gpus - pools.load, 0.0))
         more = pools.by_account(across(flow.more))
         sure = pools.by_account(across(flow.held)) - more
         part = np.divide(np.clip(most - sure, 0.0, more), more, out=np.ones_like(more), where=more > 0)
-        flow.held -= flow.more * (1.0 - part)[self.account][:, None]
-        flow.base = np.where(flow.is_kept[:, None], 0.0, flow.held)  # what is found stays, on some generation
-        pools.fill(np.ones(len(self.accounts)), most)
+        if (part < 1).any():
+            flow.held -= flow.more * (1.0 - part)[self.account][:, None]
+        pools.complete(most)
         return flow
 
 
-def _fastest_first(flow: Flow, account: Ints, pools: Pools) -> bool:
-    """One pass: each class that lacks takes where it is fastest of what is left there; False if none can.
+def _fastest_first(flow: Flow, account: Ints, gpus: Floats, left: Floats) -> None:
+    """Each class that lacks takes where it is fastest of what is `left` (A, K) there of `gpus`, again and again.
 
     Classes that are equally fast on several generations wait until no other wants any, and take in proportion.
     """
-    left = np.maximum(pools.gpus - pools.load, 0.0)
-    left[left <= EPSILON * (1 + pools.gpus)] = 0.0
-    lacks = flow.unmet
-    lacks[lacks <= EPSILON * (1 + flow.gpus)] = 0.0
-    open_ = flow.able & (left[account] > 0) & (lacks > 0)[:, None]
-    if not open_.any():
-        return False
-    steps = np.where(open_, flow.step, _SLOWEST)
-    best = steps.max(axis=1)
-    fastest = open_ & (steps == best[:, None])
-    strict = np.flatnonzero(fastest.sum(axis=1) == 1)
-    if len(strict):
-        k = fastest[strict].argmax(axis=1)
-        gain = best[strict] - np.where(fastest[strict], _SLOWEST, steps[strict]).max(axis=1)
-        where = account[strict] * flow.able.shape[1] + k
-        order = np.lexsort([-gain, where])
-        rows, k, where = strict[order], k[order], where[order]
-        reach = np.cumsum(lacks[rows])
-        new = np.flatnonzero(np.diff(where, prepend=-1))
-        before = (
-            reach - lacks[rows] - np.repeat((reach - lacks[rows])[new], np.diff(np.append(new, len(where))))
-        )
-        flow.held[rows, k] += np.clip(left[account[rows], k] - before, 0.0, lacks[rows])
-        return True
-    weight = fastest * left[account]
-    total = weight.sum(axis=1, keepdims=True)
-    wants = np.divide(lacks[:, None] * weight, total, out=np.zeros_like(weight), where=total > 0)
-    asked = pools.by_account(wants)
-    flow.held += (
-        wants * np.minimum(np.divide(left, asked, out=np.ones_like(left), where=asked > 0), 1.0)[account]
-    )
-    return True
+    generations, lacks = left.shape[1], flow.unmet
+    rows = np.flatnonzero(lacks > EPSILON * (1 + flow.gpus))
+    owner, able, step, lacks = account[rows], flow.able[rows], flow.step[rows], lacks[rows]
+    while True:
+        left[left <= EPSILON * (1 + gpus)] = 0.0
+        open_ = able & (left > 0)[owner]
+        goes_on = open_.any(axis=1) & (lacks > EPSILON * (1 + flow.gpus[rows]))
+        if not goes_on.any():
+            return
+        if not goes_on.all():
+            rows, owner, able, step = rows[goes_on], owner[goes_on], able[goes_on], step[goes_on]
+            open_, lacks = open_[goes_on], lacks[goes_on]
+        steps = np.where(open_, step, _SLOWEST)
+        best = steps.max(axis=1)
+        fastest = open_ & (steps == best[:, None])
+        strict = np.flatnonzero(fastest.sum(axis=1) == 1)
+        if len(strict):
+            k = fastest[strict].argmax(axis=1)
+            gain = best[strict] - np.where(fastest[strict], _SLOWEST, steps[strict]).max(axis=1)
+            where = owner[strict] * generations + k
+            order = np.lexsort([-gain, where])
+            who, k, where = strict[order], k[order], where[order]
+            reach = np.cumsum(lacks[who])
+            new = np.flatnonzero(np.diff(where, prepend=-1))
+            before = (
+                reach - lacks[who] - np.repeat((reach - lacks[who])[new], np.diff(np.append(new, len(where))))
+            )
+            takes = np.clip(left[owner[who], k] - before, 0.0, lacks[who])
+            flow.held[rows[who], k] += takes
+            lacks[who] -= takes
+            left -= np.bincount(where, takes, left.size).reshape(left.shape)
+            continue
+        weight = fastest * left[owner]
+        wants = weight * (lacks / across(weight))[:, None]
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        asked = np.zeros_like(left)
+        asked[owner[first]] = np.add.reduceat(wants, first, axis=0)
+        part = np.minimum(np.divide(left, asked, out=np.ones_like(left), where=asked > 0), 1.0)
+        wants *= part[owner]
+        flow.held[rows] += wants
+        lacks -= across(wants)
+        left -= asked * part
 
 
 _SLOWEST, _FASTEST = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4

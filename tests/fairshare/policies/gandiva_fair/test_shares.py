@@ -44,12 +44,30 @@ def test_nobody_is_locked_out_of_the_generation_that_its_tickets_earn():
     assert found.share == is_about([[rest, fast], [0, rest]])
 
 
+def test_who_gains_most_keeps_its_place_however_much_others_of_the_account_want():
+    jobs = [
+        *[Job(0, rate={0: 1.0, 1: 9.0})] * 4,
+        *[Job(0, rate={0: 1.0, 1: 1.0})] * 4,
+        *[Job(1, accepts=(1,))] * 4,
+    ]
+    found = shares(snapshot([(0, 2), (1, 2)], [Account(), Account()], jobs))
+    assert found.share == is_about([[2, 1], [0, 1]])
+
+
 def test_what_one_of_a_team_leaves_goes_to_the_team_first():
     accounts = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
     jobs = [Job(2), *(Job(t) for t in (3, 4) for _ in range(12))]
     found = shares(snapshot([(0, 8)], accounts, jobs))
     assert found.guaranteed[:, 0] == pytest.approx([4, 4, 1, 2, 4])
     assert found.share[:, 0] == pytest.approx([4, 4, 1, 3, 4])
+
+
+def test_a_team_keeps_what_its_jobs_make_of_its_gpus_by_going_elsewhere_for_each_other():
+    accounts = [Account(), Account(), Account(parent=0), Account(parent=1), Account(parent=1)]
+    jobs = [Job(3), *[Job(2, accepts=(0,))] * 7, Job(4, accepts=(0,))]
+    found = shares(snapshot([(0, 2), (1, 2)], accounts, jobs))
+    assert found.guaranteed[:2] == is_about([[1, 0], [1, 1]])
+    assert found.share == is_about([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]])
 
 
 def test_who_may_have_nothing_more_counts_for_nobodys_entitlement():
