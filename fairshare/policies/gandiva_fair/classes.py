@@ -41,12 +41,14 @@ def classes_of(jobs: Jobs, able: Bools) -> Classes:
     some = np.flatnonzero(able.any(axis=1))
     may, eff = able[some], speeds_of(jobs, able)[some]
     step = np.zeros(may.shape, dtype=np.int16)
-    step[may] = np.clip(np.round(np.log(eff[may]) / np.log(SAME_SPEED)), -1000, 0)
+    slower = may & (eff < 1)
+    step[slower] = np.clip(np.round(np.log(eff[slower]) / np.log(SAME_SPEED)), -1000, 0)
     leaf = jobs.account[some]
     look = np.where(may, step, 1).astype(np.int16)
     order = np.lexsort([*look.T, leaf])
-    begins = np.ones(len(order), dtype=bool)
-    begins[1:] = (leaf[order[1:]] != leaf[order[:-1]]) | (look[order[1:]] != look[order[:-1]]).any(axis=1)
+    look = look[order]
+    begins = np.diff(leaf[order], prepend=NOWHERE) != 0
+    begins[1:] |= (look[1:] != look[:-1]).any(axis=1)
     starts = np.flatnonzero(begins)
     gpus = (jobs.workers * jobs.gpus)[some].astype(np.float64)
     total = _sums(gpus[order], starts)

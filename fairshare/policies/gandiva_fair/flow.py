@@ -203,7 +203,7 @@ class Pools:
 
         more = more_at(self._highest(rise, lambda level: self.by_pool(more_at(level)) <= left.sum(axis=1)))
         lack = flow.unmet
-        gets = lack * _part(more, self.by_account(lack))[self._account]
+        gets = lack * part_of(more, self.by_account(lack))[self._account]
         rows = np.flatnonzero(gets > 0)
         pool, first, where = np.unique(self._pool_of_row[rows], return_index=True, return_inverse=True)
         able, gets, nothing = flow.able[rows], gets[rows, None], self._nothing[pool, None]
@@ -243,16 +243,22 @@ class Pools:
         Returns (G, K) the generations that are reached from an overloaded one, all of them full: what pools are
         asked for too much, and where.
         """
-        while True:
-            spare = self.gpus - self.load
-            over = spare < -self._nothing[:, None]
-            if not over.any():
-                return np.zeros(over.shape, dtype=bool)
+        found = np.zeros(self.gpus.shape, dtype=bool)
+        spare = self.gpus - self.load
+        over = spare < -self._nothing[:, None]
+        pools = np.flatnonzero(over.any(axis=1))
+        if len(pools) == len(self.gpus):
             arcs = self._arcs()
             steps = _distance(arcs, spare > self._nothing[:, None])
             may_go = over & (steps < _FAR)
             if not may_go.any() or not self._push(steps, may_go):
                 return _closed(arcs, over)
+            return self._balance()
+        if len(pools):
+            some, rows, _ = self._of(pools)
+            found[pools] = some._balance()
+            self.flow.held[rows], self.flow.base[rows] = some.flow.held, some.flow.base
+        return found
 
     def _push(self, steps: Ints, over: Bools) -> bool:
         """One pass of moves down the `steps` (G, K) to what is free; returns whether anything moved."""
@@ -283,7 +289,7 @@ class Pools:
         """
         flow, where = self.flow, self._pool_of_row
         movable = flow.held[:, k] * flow.able[:, to]
-        part = _part(want, self.by_pool(self.by_account(movable)))[where]
+        part = part_of(want, self.by_pool(self.by_account(movable)))[where]
         for amount in (flow.held, flow.base):
             moved = amount[:, k] * (movable > 0) * part
             amount[:, k] -= moved
@@ -311,8 +317,8 @@ class Pools:
         drop, room = np.add.reduceat(gives, first), np.add.reduceat(lacks, first)
         swap = np.minimum(drop, room)
         total = _count(pool, swap, len(want))
-        swap *= _part(want, total)[pool]
-        less, more = gives * _part(swap, drop)[owner], lacks * _part(swap, room)[owner]
+        swap *= part_of(want, total)[pool]
+        less, more = gives * part_of(swap, drop)[owner], lacks * part_of(swap, room)[owner]
         for amount in (flow.held, flow.base) if within_leaves else (flow.held,):
             amount[:, k] -= less
             amount[:, to] += more
@@ -361,10 +367,10 @@ class Pools:
         less = np.where(concerned, less_at(level), 0.0)
         more = self.by_account(across(flow.more * inside))
         inside_less = np.minimum(more, less)
-        goes = np.where(inside, _part(inside_less, more)[self._account][:, None], 0.0)
+        goes = np.where(inside, part_of(inside_less, more)[self._account][:, None], 0.0)
         flow.held -= flow.more * goes
         outside = self.by_account(across(flow.more * ~inside))
-        goes = np.where(inside, 0.0, _part(less - inside_less, outside)[self._account][:, None])
+        goes = np.where(inside, 0.0, part_of(less - inside_less, outside)[self._account][:, None])
         flow.held -= flow.more * goes
         return less, concerned & rising & (there > EPSILON)
 
@@ -382,7 +388,7 @@ class Pools:
             if not movable.any() or not left[:, to].any():
                 continue
             asked = _count(where, movable, len(left))
-            part = (movable > 0) * _part(left[:, to], asked)[where]
+            part = (movable > 0) * part_of(left[:, to], asked)[where]
             for amount in (held, base):
                 moved = amount[:, k] * part
                 amount[:, k] -= moved
@@ -417,7 +423,7 @@ def across(values: Floats) -> Floats:
 _FAR = np.iinfo(np.int64).max
 
 
-def _part(amount: Floats, of: Floats) -> Floats:
+def part_of(amount: Floats, of: Floats) -> Floats:
     """`amount` / `of`, at most 1; 0 of nothing."""
     found: Floats = np.minimum(np.divide(amount, of, out=np.zeros_like(of), where=of > 0), 1.0)
     return found

@@ -16,7 +16,7 @@ import numpy as np
 from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, classes_of
-from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across, part_of
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
 
@@ -48,7 +48,7 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     flow, above = _flow(classes.leaf, classes.gpus, classes.able, classes.step), _above(tree)
     flow, most = _within_caps(flow, tree, above, accounts, capacity)
     flow = _with_leaves(_side_by_side(flow, above), most, means, guaranteed)
-    flow = _side_by_side(flow, above)
+    flow = _side_by_side(flow.of(np.flatnonzero(flow.gpus > EPSILON)), above)
     _guarantee(flow, tree, above, most=most, means=means, guaranteed=guaranteed)
     share = _divide(
         flow, tree, above, tickets=accounts.tickets, most=most, capacity=capacity, guaranteed=guaranteed
@@ -110,7 +110,8 @@ def _side_by_side(flow: Flow, above: Ints) -> Flow:
     """The rows in an order in which those of all below any account are side by side."""
     place = np.empty(above.shape[1], dtype=np.int64)
     place[np.lexsort(above[::-1])] = np.arange(len(place))
-    return flow.of(np.argsort(place[flow.leaf], kind="stable"))
+    where = place[flow.leaf]
+    return flow if (np.diff(where) >= 0).all() else flow.of(np.argsort(where, kind="stable"))
 
 
 def _within_caps(
@@ -191,27 +192,16 @@ def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) ->
     used.held[used.held <= EPSILON] = 0.0
     guaranteed[accounts] = side.pools(means[accounts]).by_account(used.held)
     unmet = side.cut(most[accounts])
-    alike = (used.step == used.step.max(axis=1, initial=_SLOWEST, where=used.able)[:, None]) | ~used.able
-    flat, steep = np.flatnonzero(alike.all(axis=1)), np.flatnonzero(~alike.all(axis=1))
-    marked = used.of(flat)
-    marked.gpus, marked.base = across(marked.held) + unmet[flat], marked.held.copy()
-    rest = used.of(steep)
-    marked += _flow(rest.leaf, unmet[steep], rest.able, rest.step)
-    left = rest.held
-    while left.any():
-        slowest = np.where(left > 0, rest.step, _FASTEST).min(axis=1)
-        now = np.flatnonzero(slowest < _FASTEST)
-        kept = left[now] * (rest.step[now] == slowest[now, None])
-        sure = _flow(
-            rest.leaf[now],
-            across(kept),
-            rest.able[now] & (rest.step[now] >= slowest[now, None]),
-            rest.step[now],
-        )
-        sure.held, sure.is_kept = kept, np.ones(len(now), bool)
-        marked += sure
-        left[now] -= kept
-    return marked
+    best = _open_steps(used.step, used.able).max(axis=1)
+    alike = ((used.step == best[:, None]) | ~used.able).all(axis=1)
+    flat, rest = used.of(np.flatnonzero(alike)), used.of(np.flatnonzero(~alike))
+    flat.gpus, flat.base = across(flat.held) + unmet[alike], flat.held.copy()
+    row, k = np.nonzero(rest.held)
+    has, step = rest.held[row, k], rest.step[row]
+    able = rest.able[row] & (step >= rest.step[row, k][:, None])
+    sure = _flow(rest.leaf[row], has, able, step)
+    sure.held[np.arange(len(row)), k], sure.is_kept[:] = has, True
+    return flat + _flow(rest.leaf, unmet[~alike], rest.able, rest.step) + sure
 
 
 def _guarantee(
@@ -347,47 +337,51 @@ def _fastest_first(flow: Flow, account: Ints, gpus: Floats, left: Floats) -> Non
     Classes that are equally fast on several generations wait until no other wants any, and take in proportion.
     """
     generations, lacks = left.shape[1], flow.unmet
-    rows = np.flatnonzero(lacks > EPSILON * (1 + flow.gpus))
-    owner, able, step, lacks = account[rows], flow.able[rows], flow.step[rows], lacks[rows]
+    enough = EPSILON * (1 + flow.gpus)
+    rows = np.flatnonzero(lacks > enough)
     while True:
         left[left <= EPSILON * (1 + gpus)] = 0.0
-        open_ = able & (left > 0)[owner]
-        goes_on = open_.any(axis=1) & (lacks > EPSILON * (1 + flow.gpus[rows]))
-        if not goes_on.any():
+        open_ = flow.able[rows] & (left > 0)[account[rows]]
+        goes_on = open_.any(axis=1) & (lacks[rows] > enough[rows])
+        rows, open_ = rows[goes_on], open_[goes_on]
+        if not len(rows):
             return
-        if not goes_on.all():
-            rows, owner, able, step = rows[goes_on], owner[goes_on], able[goes_on], step[goes_on]
-            open_, lacks = open_[goes_on], lacks[goes_on]
-        steps = np.where(open_, step, _SLOWEST)
+        owner, steps = account[rows], _open_steps(flow.step[rows], open_)
         best = steps.max(axis=1)
         fastest = open_ & (steps == best[:, None])
         strict = np.flatnonzero(fastest.sum(axis=1) == 1)
         if len(strict):
             k = fastest[strict].argmax(axis=1)
-            gain = best[strict] - np.where(fastest[strict], _SLOWEST, steps[strict]).max(axis=1)
+            gain = best[strict] - _open_steps(steps[strict], ~fastest[strict]).max(axis=1)
             where = owner[strict] * generations + k
             order = np.lexsort([-gain, where])
-            who, k, where = strict[order], k[order], where[order]
+            who, k, where = rows[strict[order]], k[order], where[order]
             reach = np.cumsum(lacks[who])
             new = np.flatnonzero(np.diff(where, prepend=-1))
             before = (
                 reach - lacks[who] - np.repeat((reach - lacks[who])[new], np.diff(np.append(new, len(where))))
             )
-            takes = np.clip(left[owner[who], k] - before, 0.0, lacks[who])
-            flow.held[rows[who], k] += takes
+            takes = np.clip(left[account[who], k] - before, 0.0, lacks[who])
+            flow.held[who, k] += takes
             lacks[who] -= takes
             left -= np.bincount(where, takes, left.size).reshape(left.shape)
             continue
         weight = fastest * left[owner]
-        wants = weight * (lacks / across(weight))[:, None]
+        wants = weight * (lacks[rows] / across(weight))[:, None]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         asked = np.zeros_like(left)
         asked[owner[first]] = np.add.reduceat(wants, first, axis=0)
-        part = np.minimum(np.divide(left, asked, out=np.ones_like(left), where=asked > 0), 1.0)
+        part = part_of(left, asked)
         wants *= part[owner]
         flow.held[rows] += wants
-        lacks -= across(wants)
+        lacks[rows] -= across(wants)
         left -= asked * part
 
 
-_SLOWEST, _FASTEST = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
+def _open_steps(step: Ints, open_: Bools) -> Ints:
+    """(R, K) the `step` where a row is `open_`, and elsewhere less than any."""
+    found: Ints = step * open_ + _SLOWEST * ~open_
+    return found
+
+
+_SLOWEST = np.iinfo(np.int64).min // 4
