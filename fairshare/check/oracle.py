@@ -62,14 +62,26 @@ class Oracle:
     @cached_property
     def entitled(self) -> Floats:
         """(T, K) the private clusters."""
-        found = np.zeros((len(self.economy.accounts), self.economy.generations))
+        return self._handed_down(within_limits=False)
+
+    @cached_property
+    def means(self) -> Floats:
+        """(T, K) what of the private clusters limits up the tree let through: the guarantees of a family fit there."""
+        return self._handed_down(within_limits=True)
+
+    def _handed_down(self, *, within_limits: bool) -> Floats:
+        accounts = self.economy.accounts
+        found = np.zeros((len(accounts), self.economy.generations))
 
         def hand_down(parent: int, amount: Floats) -> None:
             children = [t for t in self.economy.children.get(parent, []) if t in self.present]
-            tickets = sum(self.economy.accounts[t].tickets for t in children)
+            tickets = sum(accounts[t].tickets for t in children)
             for t in children:
-                found[t] = amount * self.economy.accounts[t].tickets / tickets
-                hand_down(t, found[t])
+                found[t] = has = amount * accounts[t].tickets / tickets
+                if within_limits:
+                    has = np.minimum(has, [accounts[t].cap.get(k, INF) for k in range(len(has))])
+                    has = has * min(1.0, accounts[t].cap_total / max(has.sum(), ROUNDING))
+                hand_down(t, has)
 
         hand_down(NOWHERE, self.economy.capacity)
         return found
@@ -103,7 +115,7 @@ class Oracle:
         count = len(self.economy.accounts)
         progress, fewest, most = np.zeros(count), np.zeros(count), np.zeros(count)
         for t in sorted(self.present):
-            rows, bounds = self._limits(self.entitled[t])
+            rows, bounds = self._limits(self.means[t])
             mine = self._below[t]
             inside = np.where(mine > 0, np.inf, 0.0)
             upper = np.minimum(inside, self.economy.capacity.sum())

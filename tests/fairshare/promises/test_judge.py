@@ -48,6 +48,12 @@ def test_a_guarantee_is_the_best_use_of_the_private_cluster():
     assert most == pytest.approx([8, 8 / 101], abs=1e-4)
 
 
+def test_a_guarantee_is_no_more_than_limits_up_the_tree_let_through():
+    given = S([(0, 8)], [A(cap_total=2), A(parent=0), A(parent=0)], [*[J(1)] * 2, J(2)])
+    progress, _, _ = due(given).guarantee
+    assert progress == pytest.approx([2, 1, 1])
+
+
 @pytest.mark.parametrize(
     ("given", "shares"),
     [
@@ -57,6 +63,7 @@ def test_a_guarantee_is_the_best_use_of_the_private_cluster():
         (S([(0, 8)], [A(), A(), A(parent=0), A(parent=0)], [*[J(2)] * 3, *[J(3)] * 8, *[J(1)] * 8]), [4, 4, 2, 2]),
         (S([(0, 8)], [A(cap_total=3), A()], [*[J(0)] * 8, *[J(1)] * 8]), [3, 5]),
         (S([(0, 8)], [A(cap={0: 1}), A()], [*[J(0)] * 8, *[J(1)] * 8]), [1, 7]),
+        (S([(0, 8)], [A(cap_total=2), A(parent=0), A(parent=0)], [*[J(1)] * 2, *[J(2)] * 8]), [2, 1, 1]),
     ],
 )  # fmt: skip
 def test_shares_are_max_min(given, shares):
