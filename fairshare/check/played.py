@@ -11,7 +11,7 @@ from fairshare.check.economy import INF, Economy
 from fairshare.check.fluid import earned, fluid_lag
 from fairshare.check.oracle import Oracle
 from fairshare.check.play import Judged, Places, Round, play
-from fairshare.model import NOWHERE, Floats
+from fairshare.model import NOWHERE, Bools, Floats
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,37 @@ class Played:
 
     @cached_property
     def lag(self) -> Floats:
-        """(R, T) GPU-quanta that leaves received beyond what they were due, up to each round."""
+        """(R, T) GPU-quanta that leaves received beyond what they were due, up to each round.
+
+        What a leaf gets that only who is ahead could use is nobody's loss: it counts up to the lag that gangs need.
+        A leaf that is due more than its gangs could have of an empty cluster is behind for no other reason.
+        """
         ahead, found = np.zeros(len(self.economy.accounts)), []
         for one, share in zip(self.rounds, self.shares, strict=True):
             received = self.received(one.number)
+            off = ahead + received - earned(share, received) - np.maximum(ahead, self.fluid)
+            for leaf in np.flatnonzero((share > 0) & (off > 0)).tolist():
+                if not could_use(self.economy, one, leaf, ahead < 1e-9):
+                    received[leaf] -= off[leaf]
             ahead = np.where(share > 0, ahead + received - earned(share, received), 0.0)
-            found.append(ahead)
+            found.append(np.where(share > self._alone[one.active], np.maximum(ahead, 0.0), ahead))
         return np.array(found)
+
+    @cached_property
+    def _alone(self) -> dict[tuple[int, ...], Floats]:
+        """(T,) by the jobs that are there: what leaves could have of an empty cluster, in the best of three orders."""
+        return {active: self._most_alone(active) for active in self._oracles}
+
+    def _most_alone(self, active: tuple[int, ...]) -> Floats:
+        jobs, found = self.economy.jobs, np.zeros(len(self.economy.accounts))
+        for t in {jobs[j].account for j in active}:
+            own = [j for j in active if jobs[j].account == t]
+            larger, smaller = (
+                sorted(own, key=lambda j: -jobs[j].size),
+                sorted(own, key=lambda j: jobs[j].size),
+            )
+            found[t] = max(alone(self.economy, order) for order in (own, larger, smaller))
+        return found
 
     @cached_property
     def fluid(self) -> float:
@@ -130,6 +154,33 @@ class Played:
     def may_go_first(self, one: int, other: int) -> bool:
         """Whether the first of two jobs of one account may be its next rather than the other."""
         return one != other and not self.wants_more(other, one)
+
+
+def alone(economy: Economy, jobs: list[int]) -> float:
+    """The progress of a round in which these jobs have the cluster alone, each in turn where it is fastest."""
+    free, found = [gpus for _, gpus in economy.nodes], 0.0
+    for j in jobs:
+        gpus, workers = economy.jobs[j].gpus, economy.jobs[j].workers
+        for k in sorted(np.flatnonzero(economy.able[j]).tolist(), key=lambda k: -economy.speed[j, k]):
+            nodes = sorted((n for n, (at, _) in enumerate(economy.nodes) if at == k), key=lambda n: free[n])
+            slots = [n for n in nodes for _ in range(free[n] // gpus)][:workers]
+            if len(slots) == workers:
+                for n in slots:
+                    free[n] -= gpus
+                found += economy.speed[j, k] * economy.jobs[j].size
+                break
+    return found
+
+
+def could_use(economy: Economy, one: Round, leaf: int, some: Bools) -> bool:
+    """Whether a waiting job of another of `some` (T,) leaves would fit if this leaf had nothing, with nobody moved."""
+    rest = {j: nodes for j, nodes in one.after.items() if economy.jobs[j].account != leaf}
+    kinds = {
+        (economy.jobs[j].account, economy.jobs[j].workers, economy.jobs[j].gpus, economy.able[j].tobytes()): j
+        for j in one.waiting
+        if economy.jobs[j].account != leaf and some[economy.jobs[j].account]
+    }
+    return any(would_fit(economy, j, rest) for j in kinds.values())
 
 
 def used(economy: Economy, places: Places) -> Floats:

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 from fairshare.check.oracle import Oracle, all_fit
 from fairshare.check.play import Places, Round
-from fairshare.check.played import Played, siblings, would_fit
+from fairshare.check.played import Played, alone, siblings, would_fit
 from fairshare.driver import Situation
 from fairshare.model import Floats
 
@@ -211,23 +211,6 @@ def _first_wanted(played: Played, oracle: Oracle) -> list[int]:
     return found
 
 
-def _alone(played: Played, jobs: list[int]) -> float:
-    """The progress of a round in which these jobs have the cluster alone, each in turn where it is fastest."""
-    economy = played.economy
-    free, found = [gpus for _, gpus in economy.nodes], 0.0
-    for j in jobs:
-        gpus, workers = economy.jobs[j].gpus, economy.jobs[j].workers
-        for k in sorted(np.flatnonzero(economy.able[j]).tolist(), key=lambda k: -economy.speed[j, k]):
-            nodes = sorted((n for n, (at, _) in enumerate(economy.nodes) if at == k), key=lambda n: free[n])
-            slots = [n for n in nodes for _ in range(free[n] // gpus)][:workers]
-            if len(slots) == workers:
-                for n in slots:
-                    free[n] -= gpus
-                found += economy.speed[j, k] * economy.jobs[j].size
-                break
-    return found
-
-
 def _not_locked_out(played: Played) -> Verdict | None:
     economy = played.economy
     if not economy.is_still or economy.settings.trading or economy.settings.draw == "lottery":
@@ -236,11 +219,11 @@ def _not_locked_out(played: Played) -> Verdict | None:
         return UNTESTED
     wanted = _first_wanted(played, played.oracle(played.rounds[0]))
     oracle = Oracle(economy, wanted)
-    alone = [
-        _alone(played, [j for j in wanted if economy.jobs[j].account == t])
+    possible = [
+        alone(played.economy, [j for j in wanted if economy.jobs[j].account == t])
         for t in range(len(economy.accounts))
     ]
-    due = np.minimum(oracle.guarantee[0], alone) * len(played.rounds) * played.served
+    due = np.minimum(oracle.guarantee[0], possible) * len(played.rounds) * played.served
     got, had = played.progress(), np.sum(played.used, axis=0)
     team = played.oracle(played.rounds[0]).guarantee[1] * len(played.rounds) * played.served
     broken, worst = [], 1.0
@@ -552,7 +535,9 @@ PROMISES = (
         "6",
         "Lag is bounded",
         "Where all want more than their private clusters: received minus due within 1.25 of the fluid stride's, or of"
-        " the largest gang, and one GPU-quantum. Elsewhere surplus is lent and never a debt (1).",
+        " the largest gang, and one GPU-quantum. Elsewhere surplus is lent and never a debt (1). Holes that only who is"
+        " ahead fits in may not idle (8a): what an account gets there beyond that lag is nobody's loss. Nobody is"
+        " due more than its gangs could have of an empty cluster.",
         "of fluid lag",
         _bounded_lag,
     ),
