@@ -1,8 +1,8 @@
 """What each account is owed: the memory of the scheduler between rounds.
 
-An account's guaranteed time and its surplus have balances of their own. Time is charged to the guaranteed
-balance first; that balance never falls below zero, so that surplus which was lent is no debt of who used it
-within a guarantee, and total time is compared only where surplus is divided.
+An account's guaranteed time has a balance of its own, which never falls below zero, so that surplus which was lent
+is no debt of who used it within a guarantee. All time together is compared only where turns are: who is most behind
+by its share goes first among those who may.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fairshare.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """GPU-seconds due minus received of every account of the tree."""
+    """GPU-seconds due minus received."""
 
     guaranteed: Floats  # (T,) of guaranteed time, never negative
-    total: Floats  # (T,) of guaranteed time and surplus together
+    total: Floats  # (T,) of guaranteed time and surplus together, of inner accounts the sum of leaves
     owed: Floats  # (T, K) by generation, of leaves; others 0
 
     @classmethod
@@ -53,60 +53,37 @@ def settle(  # noqa: PLR0917 - in the order of the formula
     `largest` (T,) is the size in GPUs of the largest gang below each account: balances may grow to two
     quanta of it even where `settings.memory` seconds of the share are less.
 
-    Dues shrink to what there was: where all together received less of a generation than their shares, nobody
-    is owed the time that nobody had.
+    Dues shrink to what there was, surplus first: where all together received less of a generation than their
+    shares, nobody is owed the time that nobody had.
     """
-    due, leaves = shares.share * dt, tree.is_leaf[:, None]
+    leaves = tree.is_leaf[:, None]
     received = np.where(leaves, received, 0.0)
-    got, first = tree.sums(received).sum(axis=1), tier_one(shares) * dt
-    of_leaves = np.where(leaves, due, 0.0)
-    within = _within_guarantee(balances, received, first.sum(axis=1), of_leaves)
-    earned = np.maximum(of_leaves * _part_there_was(of_leaves, within, received), within)
+    first, due = tier_one(shares) * dt, np.where(leaves, shares.share, 0.0) * dt
+    claims, there_was = np.minimum(first, due), received.sum(axis=0)
+    part = _part(claims.sum(axis=0), there_was)
+    rest = _part((due - claims).sum(axis=0), there_was - claims.sum(axis=0))
+    earned, got = claims * part + (due - claims) * rest, received.sum(axis=1)
 
     gang = 2 * settings.quantum * largest
     limit = np.maximum(settings.memory * shares.share.sum(axis=1), gang)
-    total = _limited(balances.total + tree.sums(earned).sum(axis=1) - got, balances.total, limit, got)
-
-    plain = _part_there_was(of_leaves, np.zeros_like(of_leaves), received)
-    guaranteed = np.maximum(balances.guaranteed + (first * plain).sum(axis=1) - got, 0.0)
-    most = np.maximum(settings.memory * tier_one(shares).sum(axis=1), gang)
-    guaranteed = np.minimum(guaranteed, np.maximum(balances.guaranteed, most))
-
+    total = _limited(balances.total + earned.sum(axis=1) - got, balances.total, limit, got)
+    total = np.where(active & tree.is_leaf, total, 0.0)
     owed = _limited(balances.owed + earned - received, balances.owed, limit[:, None], received)
+
+    saved = balances.guaranteed + (first * part - tree.sums(received)).sum(axis=1)
+    most = np.maximum(settings.memory * tier_one(shares).sum(axis=1), gang)
+    guaranteed = np.clip(saved, 0.0, np.maximum(balances.guaranteed, most))
     return Balances(
         guaranteed=np.where(active, guaranteed, 0.0),
-        total=np.where(active, total, 0.0),
+        total=tree.sums(total[:, None])[:, 0],
         owed=np.where(active[:, None], owed, 0.0),
     )
 
 
-def _within_guarantee(balances: Balances, received: Floats, first: Floats, due: Floats) -> Floats:
-    """(T, K) GPU-seconds that leaves are credited with at least: time within a guarantee makes no debt."""
-    got = received.sum(axis=1)
-    no_surplus = got <= balances.guaranteed + first + 1e-6
-    least = np.where(no_surplus, np.maximum(got - np.maximum(balances.total, 0.0), 0.0), 0.0)
-    part = np.divide(least, got, out=np.zeros_like(got), where=got > 0)
-    credited: Floats = np.minimum(received * part[:, None], due)
-    return credited
-
-
-def _part_there_was(due: Floats, within: Floats, received: Floats) -> Floats:
-    """(K,) the part r ≤ 1 of their dues that accounts are credited with, so that Σ max(r due, within) = Σ received.
-
-    All are in GPU-seconds of leaves (T, K).
-    """
-    full = np.zeros(due.shape, dtype=bool)
-    there_was = received.sum(axis=0)
-    while True:
-        rest, weight = (
-            there_was - np.where(full, within, 0.0).sum(axis=0),
-            np.where(full, 0.0, due).sum(axis=0),
-        )
-        part: Floats = np.clip(np.divide(rest, weight, out=np.ones_like(rest), where=weight > 0), 0.0, 1.0)
-        more = ~full & (within > due * part * (1 + 1e-12))
-        if not more.any():
-            return part
-        full |= more
+def _part(due: Floats, there_was: Floats) -> Floats:
+    """(K,) the part of what is `due` (K,) that can be met."""
+    met: Floats = np.clip(np.divide(there_was, due, out=np.ones_like(due), where=due > 0), 0.0, 1.0)
+    return met
 
 
 def _limited(balance: Floats, before: Floats, limit: Floats, received: Floats) -> Floats:

@@ -336,7 +336,12 @@ class _Selection:
         waits = np.flatnonzero(self._sharing.any(axis=1) & (jobs.running_on == NOWHERE))
         began, enough = self._age_of_claims(waits, size[waits])
         due = np.flatnonzero(enough > -1e-6)
-        for i in due[np.argsort(-began[due], kind="stable")][:_CLAIMS].tolist():
+        # One claim of each account and size speaks for all, those who are most behind first, as they go.
+        account, choice = jobs.account[waits], self._sharing @ (1 << np.arange(self._sharing.shape[1]))
+        one_each = alike(account[due], size[waits[due]], choice[waits[due]])
+        due = due[np.unique(one_each, return_index=True)[1]]
+        behind = self._balances.total / np.maximum(self._shares.share.sum(axis=1), 1e-12)
+        for i in due[np.argsort(-behind[account[due]], kind="stable")][:_CLAIMS].tolist():
             job = int(waits[i])
             there = young & self._able[job][jobs.running_on]
             before = (size < size[job]) & (jobs.resident <= began[i] + 1e-6)

@@ -1,12 +1,13 @@
-"""Whose gang is next: gang-aware stride or lottery scheduling, level by level of the ticket tree.
+"""Whose gang is next: gang-aware stride or lottery scheduling among the leaves of the ticket tree.
 
-Every account offers the gang that it would run next, and at each account above the best offer goes on upwards.
-In the first stage those go first whose gang keeps within the guaranteed time that the account has saved up and
-earns this quantum (as in worst-case fair weighted fair queueing, Bennett and Zhang 1996, only who is eligible
-takes part), in the second all others by what they are owed in all.
+Every leaf offers the gang that it would run next. In the first stage those go first whose gang keeps within the
+guaranteed time that the leaf and each account above it have saved up and earn this quantum (as in worst-case fair
+weighted fair queueing, Bennett and Zhang 1996, only who is eligible takes part), in the second all others. In both
+goes first who is most behind by its share: shares are worked out level by level, so that turns need not be, and
+what one user gets of holes that no other gang fits in delays nobody of its team.
 
-An account whose next gang is too large for what it has saved up so far goes on saving: its later gangs come
-after all others' surplus, and only with what the large one leaves.
+A leaf whose next gang is too large for what it has saved up so far goes on saving: its later gangs are compared
+with others' as if the large one ran already.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.shares import Shares
 from fairshare.tree import Tree
 
-# Stages of a turn: within the guarantee, surplus, surplus that a larger gang is saving up for, no share at all.
-CLAIM, SURPLUS, OVERTAKING, LEFTOVER = 1, 2, 3, 4
+# Stages of a turn: within the guarantee, surplus, no share at all.
+CLAIM, SURPLUS, LEFTOVER = 1, 2, 3
 # Own gangs that an account passes over in search of one within its guarantee.
 SCAN = 4
 # Own gangs of the same priority among which one may go first that fills a hole.
 WINDOW = 32
 
-# stage, whether it waits (where what runs goes first), number, number by all that is owed, -GPUs, account
-Turn = tuple[int, bool, float, float, int, int]
+# stage, whether it waits (where what runs goes first), number, -GPUs, account
+Turn = tuple[int, bool, float, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,69 +126,61 @@ class Turns:
         `strict` (T,) marks accounts of which no job may go before one that is saved up for, as limits count both.
         """
         self._strict = strict
-        self._levels, self._line, self._chance = tree.levels, line, chance
-        self._root = len(tree.parent)
-        self._parent: list[int] = np.where(tree.parent == NOWHERE, self._root, tree.parent).tolist()
-        self._quantum, self._patience = settings.quantum, settings.switch_cost
+        self._line, self._chance = line, chance
+        self._parent: list[int] = tree.parent.tolist()
+        self._quantum, self._patience = settings.quantum, settings.switch_cost / settings.quantum
         self._running_first = settings.reclaim
-        guaranteed = tier_one(shares)
-        self._of_generation = guaranteed
-        self._due: list[float] = guaranteed.sum(axis=1).tolist()
+        # In GPUs of this quantum.
+        self._due: list[float] = tier_one(shares).sum(axis=1).tolist()
         self._share: list[float] = shares.share.sum(axis=1).tolist()
-        self._saved: list[float] = balances.guaranteed.tolist()
-        self._owed: list[float] = balances.total.tolist()
+        # Who had more than its share in all can have saved nothing: what it had was more than lent.
+        most = np.where(tree.is_leaf, np.maximum(balances.total, 0.0), np.inf)
+        self._saved: list[float] = (np.minimum(balances.guaranteed, most) / settings.quantum).tolist()
+        self._owed: list[float] = (balances.total / settings.quantum).tolist()
         self._account: list[int] = jobs.account.tolist()
         self.size: list[int] = (jobs.workers * jobs.gpus).tolist()
         self._runs: list[bool] = (jobs.running_on != NOWHERE).tolist()
         self.able = able
         # Where nobody runs and nothing is saved up there is nothing to keep, and all take part in the first draw.
         self._first_draw = chance is not None and not balances.guaranteed.any() and not any(self._runs)
-        self._use = [0.0] * (self._root + 1)
-        self._reserved = [0.0] * (self._root + 1)
-        self._saving: dict[int, list[tuple[int, float]]] = {}  # gangs that are saved up for
-        self._kept_for: dict[int, Bools] = {}  # (K,) of leaves, generations that these may use
-        self._since: dict[tuple[int, int, int], float] = {}
+        self._use = [0.0] * len(self._due)
+        self._saving: set[int] = set()  # gangs that are saved up for
+        self._kept_for: dict[int, Bools] = {}  # (K,) by account, generations that these may use
+        self._needs: dict[int, int] = {}  # by account, GPUs of these
+        self._since: dict[tuple[int, int], float] = {}
         self.taken = bytearray(len(jobs))  # jobs that were picked
         choice = able @ (1 << np.arange(able.shape[1], dtype=np.int64))
         # Jobs of one kind fit in the same places.
         self.kind: list[int] = alike(choice, jobs.workers, jobs.gpus).tolist()
         self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds for which there is no room
-        self.only_claims = True
-        self._begin()
+        self.open(only_claims=True)
 
     def used(self, account: int, gpus: int) -> None:
         """The account was given GPUs without a turn."""
-        while account != self._root:
+        while account != NOWHERE:
             self._use[account] += gpus
             account = self._parent[account]
-
-    def _begin(self) -> None:
-        self._heads = dict(self._line.begin)
-        self._aside: dict[int, int] = {}
-        self._late: dict[int, list[tuple[int, int, int]]] = {}
-        self._closed: set[int] = set()
-        self._heaps: list[list[Turn]] = []
 
     def open(self, *, only_claims: bool) -> None:
         """Collect the offers of all, `only_claims` those within the guarantee."""
         self.only_claims = only_claims
-        self._begin()
+        self._heads = dict(self._line.begin)
+        self._aside: dict[int, int] = {}
+        self._late: dict[int, list[tuple[int, int, int]]] = {}
         self._since = {}
-        self._heaps = [[] for _ in range(self._root + 1)]
-        for level in self._levels[::-1]:
-            for account in level.tolist():
-                if self._heaps[account]:
-                    heapq.heapify(self._heaps[account])
-                elif account not in self._heads:
-                    continue
-                turn = self._turn(account)
-                if turn is not None:
-                    self._heaps[self._parent[account]].append(turn)
-        heapq.heapify(self._heaps[self._root])
+        self._heap = [turn for account in self._heads if (turn := self._turn(account)) is not None]
+        heapq.heapify(self._heap)
 
     def next(self) -> int:
         """The job whose turn it is; NOWHERE when all had their turns."""
-        return self._offered(self._root)
+        while self._heap:
+            turn = self._heap[0]
+            job = self._own(turn[4])
+            # Meanwhile there may turn out to be no room for the gang that was offered.
+            if job != NOWHERE and self.size[job] == -turn[3]:
+                return job
+            self._refresh(turn[4])
+        return NOWHERE
 
     def took(self, job: int) -> None:
         """The job whose turn it was, or one of the same account instead of it, was picked."""
@@ -195,10 +188,10 @@ class Turns:
         self.taken[job] = 1
         self.used(account, self.size[job])
         if job in self._saving:
-            for x, amount in self._saving.pop(job):
-                self._reserved[x] -= amount
+            self._saving.remove(job)
             self._kept_for.pop(account, None)
-        self._refresh(account, self._root)
+            self._needs.pop(account, None)
+        self._refresh(account)
 
     def passed(self, job: int, *, later: bool = False) -> None:
         """The job whose turn it was found no place; `later` it is tried once more after those of its priority."""
@@ -208,7 +201,7 @@ class Turns:
         if later:
             late = self._late.setdefault(account, [])
             heapq.heappush(late, (self._line.level_end[position], position, job))
-        self._refresh(account, self._root)
+        self._refresh(account)
 
     def is_late(self, job: int) -> bool:
         late = self._late.get(self._account[job], [])
@@ -225,173 +218,109 @@ class Turns:
         return [
             other
             for other in line.listed[position + 1 : end]
-            if not self.taken[other] and (not self.only_claims or self._is_claim(account, other))
+            if not self.taken[other]
+            and not self._overtakes(account, other)
+            and (not self.only_claims or self._stage(account, other, overtakes=False) == CLAIM)
         ]
 
-    def _is_claim(self, account: int, job: int) -> bool:
-        while account != self._root:
-            if self._stage(account, job) != CLAIM:
-                return False
-            account = self._parent[account]
-        return True
-
-    def _first(self, account: int) -> tuple[Turn, int]:
-        """The turn of the leaf that is first below an account, and the job that the leaf would run next."""
-        while True:
-            turn = self._heaps[account][0]
-            account = turn[5]
-            if not self._heaps[account]:
-                return turn, self._own(account)
-
-    def _offered(self, account: int) -> int:
-        """The job that an account would run next."""
-        if account in self._heads:
-            return self._own(account)
-        while self._heaps[account]:
-            turn, job = self._first(account)
-            # Meanwhile there may turn out to be no room for the gang that was offered.
-            if job != NOWHERE and self.size[job] == -turn[4]:
-                return job
-            self._refresh(turn[5], account)
-        return NOWHERE
-
-    def _own(self, leaf: int) -> int:
-        head, end, listed = self._heads[leaf], self._line.end[leaf], self._line.listed
+    def _own(self, account: int) -> int:
+        """The job that the account would run next."""
+        head, end, listed = self._heads[account], self._line.end[account], self._line.listed
         taken, hopeless, kind = self.taken, self.hopeless, self.kind
         while head < end and (taken[listed[head]] or hopeless[kind[listed[head]]]):
             head += 1
-        self._heads[leaf] = head
-        late = self._late.get(leaf)
+        self._heads[account] = head
+        late = self._late.get(account)
         while late and (taken[late[0][2]] or hopeless[kind[late[0][2]]]):
             heapq.heappop(late)
         if late and late[0][0] <= head:
             return late[0][2]
         return listed[head] if head < end else NOWHERE
 
-    def _skip(self, leaf: int, job: int) -> None:
+    def _skip(self, account: int, job: int) -> None:
         if self.is_late(job):
-            heapq.heappop(self._late[leaf])
+            heapq.heappop(self._late[account])
         else:
-            self._heads[leaf] += 1
+            self._heads[account] += 1
 
-    def _refresh(self, account: int, until: int) -> None:
-        """Put a new offer in the place of the first one at each account from this one up to below `until`."""
-        while account != until:
-            heap = self._heaps[self._parent[account]]
-            if heap[0][5] != account:
-                raise AssertionError("an offer was answered out of turn")
-            if self._chance is not None:
-                self._remember(self._parent[account], heap[0])
-            turn = self._turn(account)
-            if turn is None:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, turn)
-            account = self._parent[account]
+    def _refresh(self, account: int) -> None:
+        """Put a new offer in the place of the first one, which was this account's."""
+        first = self._heap[0]
+        if first[4] != account:
+            raise AssertionError("an offer was answered out of turn")
+        if self._chance is not None:
+            self._remember(first)
+        turn = self._turn(account)
+        if turn is None:
+            heapq.heappop(self._heap)
+        else:
+            heapq.heapreplace(self._heap, turn)
 
-    def _remember(self, account: int, turn: Turn) -> None:
-        """Draws of these siblings go on from the number of this turn."""
-        whole = (
-            min(math.floor(turn[2]), math.ceil(turn[2]) - 1)
-            if turn[2] == math.floor(turn[2])
-            else math.floor(turn[2])
-        )
-        self._since[account, turn[0], whole] = -math.log(max(1.0 - (turn[2] - whole), 1e-300))
+    def _remember(self, turn: Turn) -> None:
+        """Draws go on from the number of this turn."""
+        stage, number = turn[0], turn[2]
+        whole = math.ceil(number) - 1
+        self._since[stage, whole] = -math.log(max(1.0 - (number - whole), 1e-300))
 
     def _turn(self, account: int) -> Turn | None:
-        """What an account offers to the one above; None where it has nothing left to offer."""
-        while True:
-            if account in self._closed and self.only_claims:
+        """What an account offers; None where it has nothing left to offer."""
+        while (job := self._own(account)) != NOWHERE:
+            overtakes = self._overtakes(account, job)
+            stage = self._stage(account, job, overtakes=overtakes)
+            if not self.only_claims or stage == CLAIM:
+                waits = self._running_first and not self._runs[job]
+                number = round(self._number(account, job, stage, overtakes=overtakes), 9)
+                return stage, waits, number, -self.size[job], account
+            if self._first_draw or not self._within(account, 1):
                 return None
-            job = self._offered(account)
-            if job == NOWHERE:
+            if self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside):
                 return None
-            stage = self._stage(account, job)
-            if self.only_claims and stage != CLAIM:
-                left = self._saved[account] + (self._due[account] - self._use[account] - 1) * self._quantum
-                if self._first_draw or left < -1e-6 * self._quantum:
-                    return None
-                self._set_aside(account, job, stage)
-                continue
-            waits = self._running_first and not self._runs[job]
-            number = round(self._number(account, job, stage), 9)
-            return stage, waits, number, self._ahead(account), -self.size[job], account
+            self._set_aside(account, job, overtakes=overtakes)
+        return None
 
-    def _stage(self, account: int, job: int) -> int:
-        size, quantum = self.size[job], self._quantum
-        due = self._due[account]
-        left = self._saved[account] + (due - self._use[account] - size) * quantum
-        overtakes = job not in self._saving and self._overtakes(account, job, left)
-        if due > 0 and left >= -1e-6 * quantum and not overtakes and not self._first_draw:
-            return CLAIM
-        if self._share[account] <= 0:
-            return LEFTOVER
-        return OVERTAKING if overtakes else SURPLUS
-
-    def _overtakes(self, account: int, job: int, left: float) -> bool:
-        """Whether the job would use what its account saves up for another gang below it.
-
-        At a leaf that is all on the generations that the other gang may use; above, what is not within the
-        guarantee of the account that offers the job.
-        """
+    def _overtakes(self, account: int, job: int) -> bool:
+        """Whether a larger gang that its account saves up for may use the same generations."""
         kept = self._kept_for.get(account)
-        if kept is not None:
-            return bool((kept & self.able[job]).any())
-        if left >= self._reserved[account] - 1e-6 * self._quantum or not self._heaps[account]:
-            return False
-        below = self._heaps[account][0][5]
-        return self._use[below] + self.size[job] > self._due[below] + 1e-6
+        return kept is not None and job not in self._saving and bool((kept & self.able[job]).any())
 
-    def _number(self, account: int, job: int, stage: int) -> float:
+    def _stage(self, account: int, job: int, *, overtakes: bool) -> int:
+        may_claim = self._due[account] > 0 and not overtakes and not self._first_draw
+        if may_claim and self._within(account, self.size[job]):
+            return CLAIM
+        return SURPLUS if self._share[account] > 0 else LEFTOVER
+
+    def _within(self, account: int, gpus: int) -> bool:
+        """Whether all guarantees up the tree allow for so many more GPUs."""
+        while account != NOWHERE:
+            if self._use[account] + gpus > self._saved[account] + self._due[account] + 1e-6:
+                return False
+            account = self._parent[account]
+        return True
+
+    def _number(self, account: int, job: int, stage: int, *, overtakes: bool) -> float:
         """Lower goes first: how many quanta an account is ahead; in a lottery whole ones, and chance decides the rest.
 
         Numbers drawn are arrival times of independent Poisson processes: the earliest is the winner of exactly
         this draw, and since the processes have no memory the rest need not be drawn again.
         """
-        size, quantum = self.size[job], self._quantum
-        if stage == CLAIM:
-            weight = self._due[account]
-            ahead = (self._use[account] - self._saved[account] / quantum) / weight
-        else:
-            weight, ahead = self._share[account] or 1.0, self._ahead(account)
+        weight = self._share[account] or 1.0
+        ahead = (self._use[account] - self._owed[account]) / weight
+        if overtakes:  # as if the account had spent what it is owed, and the larger gang ran already
+            ahead += (max(self._owed[account], 0.0) + self._needs[account]) / weight
         if self._chance is None:
-            return ahead - (self._patience / quantum if self._runs[job] else 0.0)
-        before = math.floor(ahead + 1e-9) if stage == CLAIM else 0
+            return ahead - (self._patience if self._runs[job] else 0.0)
+        before = math.floor(ahead + 1e-9) if stage == CLAIM else int(overtakes)
         if stage == SURPLUS:
-            weight = max(weight + self._owed[account] / quantum, 1e-3 * weight)
-        since = self._since.get((self._parent[account], stage, before), 0.0)
-        return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * size / weight)
+            weight = max(weight + self._owed[account], 1e-3 * weight)
+        since = self._since.get((stage, before), 0.0)
+        return before + 1.0 - math.exp(-since - float(self._chance.exponential()) * self.size[job] / weight)
 
-    def _ahead(self, account: int) -> float:
-        """Quanta of its share that an account is ahead of what it is owed in all."""
-        ahead = self._use[account] - self._owed[account] / self._quantum
-        return round(ahead / (self._share[account] or 1.0), 9)
-
-    def _set_aside(self, account: int, job: int, stage: int) -> None:
+    def _set_aside(self, account: int, job: int, *, overtakes: bool) -> None:
         """The account has not saved up enough for the gang: it goes on saving, and offers another one."""
-        leaf = self._account[job]
-        below = self._heaps[account][0][0] if account != leaf else CLAIM
-        if below == CLAIM and stage != OVERTAKING and job not in self._saving:
-            self._save_for(leaf, job, account)
-        kept = self._kept_for.get(leaf)
-        self._kept_for[leaf] = self.able[job] if kept is None else kept | self.able[job]
-        self._skip(leaf, job)
-        self._aside[leaf] = self._aside.get(leaf, 0) + 1
-        if self._aside[leaf] >= SCAN or self._strict[leaf]:
-            self._closed.add(leaf)
-        self._refresh(leaf, account)
-
-    def _save_for(self, leaf: int, job: int, until: int) -> None:
-        kept = self._kept_for.get(leaf)
-        new = self.able[job] if kept is None else self.able[job] & ~kept
-        earns, need = float(self._of_generation[leaf][new].sum()), self.size[job] * self._quantum
-        reserved, account = [], leaf
-        while True:
-            saved = min(self._saved[leaf], self._saved[account]) if kept is None else 0.0
-            amount = min(need, saved + earns * self._quantum)
-            self._reserved[account] += amount
-            reserved.append((account, amount))
-            if account == until:
-                break
-            account = self._parent[account]
-        self._saving[job] = reserved
+        if not overtakes:
+            self._saving.add(job)
+            self._needs[account] = self._needs.get(account, 0) + self.size[job]
+        kept = self._kept_for.get(account)
+        self._kept_for[account] = self.able[job] if kept is None else kept | self.able[job]
+        self._skip(account, job)
+        self._aside[account] = self._aside.get(account, 0) + 1

@@ -31,15 +31,14 @@ def test_guaranteed_time_is_saved_up_and_never_a_debt():
 
 
 def test_time_that_nobody_had_is_owed_by_nobody():
-    """Half of what both were due was there: what one had less than its half is owed, but not as a debt."""
+    """Half of what both were due was there: who had less than its half is owed that, by who had more."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [4.0]]), [60.0, 180.0])
     assert found.guaranteed.tolist() == [60.0, 0.0]
-    assert found.total.tolist() == [0.0, 0.0]
-    found = after(Balances.none(2, 1), by_hand([[1.0], [1.0]], [[4.0], [4.0]]), [60.0, 180.0])
     assert found.total.tolist() == found.owed[:, 0].tolist() == pytest.approx([60.0, -60.0])
 
 
-def test_time_within_a_guarantee_makes_no_debt_where_others_could_not_use_theirs():
+def test_what_was_not_there_is_surplus_first():
+    """The first has its guarantee and none of its surplus, which nobody could use: the second owes it nothing."""
     found = after(Balances.none(2, 1), by_hand([[4.0], [1.0]], [[7.0], [1.0]]), [240.0, 60.0])
     assert found.total.tolist() == pytest.approx([0.0, 0.0])
     assert found.guaranteed.tolist() == [0.0, 0.0]
@@ -56,14 +55,16 @@ def test_balances_end_with_absence_and_grow_to_two_turns_of_the_largest_gang_at_
 
 
 def test_a_team_is_charged_for_all_its_users():
+    """What one user saved of its guarantee another one had: the team has nothing left of it."""
     tree = Tree.of(np.array([-1, -1, 0, 0]))
     shares = by_hand([[4.0], [4.0], [2.0], [2.0]])
     found = after(
         Balances.none(4, 1),
         shares,
-        [0.0, 240.0, 120.0, 120.0],
+        [0.0, 240.0, 240.0, 0.0],
         largest=(1.0,) * 4,
         active=np.ones(4, dtype=bool),
         tree=tree,
     )
-    assert found.total.tolist() == pytest.approx([0.0] * 4)
+    assert found.guaranteed.tolist() == pytest.approx([0.0, 0.0, 0.0, 120.0])
+    assert found.total.tolist() == pytest.approx([0.0, 0.0, -120.0, 120.0])

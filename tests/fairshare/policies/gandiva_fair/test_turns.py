@@ -158,7 +158,7 @@ def test_turns_among_equal_claims_wait_for_the_quantum():
     shares = by_hand([[4.0], [4.0]])
     owed = Balances(np.array([0.0, 240.0]), np.array([-240.0, 240.0]), np.array([[-240.0], [240.0]]))
     assert decide(given, shares, owed).runs == [1]
-    owed = replace(owed, guaranteed=np.array([240.0, 240.0]))
+    owed = replace(owed, guaranteed=np.array([240.0, 240.0]), total=np.array([240.0, 240.0]))
     assert decide(replace(given, settings=replace(given.settings, reclaim=True)), shares, owed).runs == [0]
 
 
