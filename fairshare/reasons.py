@@ -24,25 +24,25 @@ def may_run(snapshot: Snapshot, tree: Tree) -> tuple[Bools, Ints]:
     now = allowed & (worker_slots(cluster, open_to_all(cluster), jobs.gpus) >= jobs.workers[:, None])
     if cluster.closed is not None:
         now |= allowed & (jobs.running_on[:, None] == np.arange(len(cluster.generations)))
-    reason = np.select(
+    reason = jobs.blocked.copy()
+    nowhere = np.flatnonzero(~now.any(axis=1))
+    reason[nowhere] = np.select(
         [
-            ~exists.any(axis=1),
-            ~worker_fits.any(axis=1),
-            ~gang_fits.any(axis=1),
-            ~allowed.any(axis=1),
-            jobs.blocked != 0,
-            ~now.any(axis=1),
+            ~exists[nowhere].any(axis=1),
+            ~worker_fits[nowhere].any(axis=1),
+            ~gang_fits[nowhere].any(axis=1),
+            ~allowed[nowhere].any(axis=1),
+            jobs.blocked[nowhere] != 0,
         ],
         [
             Reason.NEVER_NO_SUCH_GENERATION,
             Reason.NEVER_WORKER_TOO_LARGE,
             Reason.NEVER_TOO_LARGE,
             Reason.NEVER_OVER_QUOTA,
-            jobs.blocked,
-            Reason.NODES_AWAY,
+            jobs.blocked[nowhere],
         ],
-        default=Reason.NONE,
-    ).astype(np.int64)
+        default=Reason.NODES_AWAY,
+    )
     return now & (reason == Reason.NONE)[:, None], reason
 
 

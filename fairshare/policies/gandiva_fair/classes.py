@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
+
+Steps = NDArray[np.int16]
 
 # Speeds that differ by less than this ratio are the same.
 SAME_SPEED = 1.05
@@ -18,10 +21,9 @@ class Classes:
 
     leaf: Ints  # (C,)
     able: Bools  # (C, K) where its jobs may run
-    step: Ints  # (C, K) how fast, as a power of SAME_SPEED relative to the best; 0 for the best, and where unknown
-    eff: Floats  # (C, K) the same as a ratio, the mean of its jobs weighted by GPUs; 0 where they may not run
+    # How fast, as a power of SAME_SPEED relative to the best: 0 for the best and where unknown, 1 where it may not run.
+    step: Steps  # (C, K)
     gpus: Floats  # (C,) of all its jobs together
-    of_job: Ints  # (J,) NOWHERE where a job may run nowhere
 
 
 def speeds_of(jobs: Jobs, able: Bools) -> Floats:
@@ -39,32 +41,20 @@ def speeds_of(jobs: Jobs, able: Bools) -> Floats:
 def classes_of(jobs: Jobs, able: Bools) -> Classes:
     """The classes of all jobs that may run somewhere: `able` (J, K)."""
     some = np.flatnonzero(able.any(axis=1))
-    may, eff = able[some], speeds_of(jobs, able)[some]
-    step = np.zeros(may.shape, dtype=np.int16)
-    slower = may & (eff < 1)
-    step[slower] = np.clip(np.round(np.log(eff[slower]) / np.log(SAME_SPEED)), -1000, 0)
+    may, speed = able[some], speeds_of(jobs, able)[some]
+    step: Steps = np.where(may, 0, 1).astype(np.int16)
+    slower = may & (speed < 1)
+    step[slower] = np.clip(np.round(np.log(speed[slower]) / np.log(SAME_SPEED)), -1000, 0)
     leaf = jobs.account[some]
-    look = np.where(may, step, 1).astype(np.int16)
-    order = np.lexsort([*look.T, leaf])
-    look = look[order]
-    begins = np.diff(leaf[order], prepend=NOWHERE) != 0
-    begins[1:] |= (look[1:] != look[:-1]).any(axis=1)
+    order = np.lexsort([*step.T, leaf])
+    leaf, step = leaf[order], step[order]
+    begins = np.diff(leaf, prepend=NOWHERE) != 0
+    begins[1:] |= (step[1:] != step[:-1]).any(axis=1)
     starts = np.flatnonzero(begins)
-    gpus = (jobs.workers * jobs.gpus)[some].astype(np.float64)
-    total = _sums(gpus[order], starts)
-    of_job = np.full(len(jobs), NOWHERE, dtype=np.int64)
-    of_job[some[order]] = np.cumsum(begins) - 1
-    first = order[starts]
+    gpus = (jobs.workers * jobs.gpus)[some[order]].astype(np.float64)
     return Classes(
-        leaf=leaf[first],
-        able=may[first],
-        step=step[first].astype(np.int64),
-        eff=_sums((gpus[:, None] * eff)[order], starts) / total[:, None] if len(some) else eff,
-        gpus=total,
-        of_job=of_job,
+        leaf=leaf[starts],
+        able=may[order[starts]],
+        step=step[starts],
+        gpus=np.add.reduceat(gpus, starts) if len(starts) else gpus,
     )
-
-
-def _sums(values: Floats, starts: Ints) -> Floats:
-    found: Floats = np.add.reduceat(values, starts, axis=0) if len(starts) else values[:0]
-    return found

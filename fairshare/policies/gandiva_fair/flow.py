@@ -17,6 +17,7 @@ from itertools import product
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.classes import Steps
 
 EPSILON = 1e-9  # GPUs; less than this is nothing
 _SPREADS = 6  # passes that bring a first guess near to what pools have
@@ -34,7 +35,7 @@ class Flow:
     leaf: Ints  # (C,) whose jobs they are
     gpus: Floats  # (C,) that it can use in all
     able: Bools  # (C, K)
-    step: Ints  # (C, K) speed; a higher step is faster
+    step: Steps  # (C, K) speed; a higher step is faster
     held: Floats  # (C, K)
     base: Floats  # (C, K) what of it counts for the guarantee of the leaf; 0 of rows that are kept whole
     is_kept: Bools  # (C,) whether it has all that it can use, and keeps it, on one generation or another

@@ -15,7 +15,7 @@ import numpy as np
 
 from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
-from fairshare.policies.gandiva_fair.classes import Classes, classes_of
+from fairshare.policies.gandiva_fair.classes import Classes, Steps, classes_of
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across, part_of
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
@@ -92,7 +92,7 @@ def _by_tickets(tree: Tree, weight: Floats, capacity: Floats, accounts: Accounts
     return found
 
 
-def _flow(leaf: Ints, gpus: Floats, able: Bools, step: Ints) -> Flow:
+def _flow(leaf: Ints, gpus: Floats, able: Bools, step: Steps) -> Flow:
     """Rows that hold nothing yet."""
     return Flow(leaf, gpus, able, step, np.zeros(able.shape), np.zeros(able.shape), np.zeros(len(leaf), bool))
 
@@ -181,7 +181,7 @@ def _at_most(gpus: Floats, owners: Ints, most: Floats) -> Floats:
 def _alone(leaf: Ints, gpus: Floats, k: Ints, generations: int) -> Flow:
     """Rows that use one generation each."""
     able = np.arange(generations) == k[:, None]
-    return _flow(leaf, gpus, able, np.where(able, 0, 1))
+    return _flow(leaf, gpus, able, np.where(able, 0, 1).astype(np.int16))
 
 
 def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) -> Flow:
@@ -378,10 +378,10 @@ def _fastest_first(flow: Flow, account: Ints, gpus: Floats, left: Floats) -> Non
         left -= asked * part
 
 
-def _open_steps(step: Ints, open_: Bools) -> Ints:
+def _open_steps(step: Steps, open_: Bools) -> Steps:
     """(R, K) the `step` where a row is `open_`, and elsewhere less than any."""
-    found: Ints = step * open_ + _SLOWEST * ~open_
+    found: Steps = step * open_ + _SLOWEST * ~open_
     return found
 
 
-_SLOWEST = np.iinfo(np.int64).min // 4
+_SLOWEST = np.int16(-10_000)

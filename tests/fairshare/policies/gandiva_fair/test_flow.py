@@ -23,7 +23,7 @@ class Economy:
         count = len(self.account)
         self.able = chance.random((count, self.generations)) < 0.5
         self.able[np.arange(count), chance.integers(0, self.generations, count)] = True
-        self.step = np.where(self.able, chance.choice([0, 0, -5, -20], self.able.shape), 1)
+        self.step = np.where(self.able, chance.choice([0, 0, -5, -20], self.able.shape), 1).astype(np.int16)
         self.gpus = chance.integers(1, 12, count).astype(float)
         self.most = np.where(chance.random(accounts) < 0.8, np.inf, chance.integers(1, 6, accounts))
         self.kept = self._some_kept(chance)
