@@ -38,7 +38,13 @@ class Economy:
         return kept * chance.choice([0.0, 0.5, 0.9])
 
     def filled(self) -> tuple[Flow, Ints]:
-        """Classes in rows: what each has for sure on each generation, and what it could use besides."""
+        flow, account = self.rows()
+        pools = Pools(flow, account, np.zeros(len(self.tickets), dtype=np.int64), self.pool[None, :])
+        pools.fill(self.tickets, self.most)
+        return flow, account
+
+    def rows(self) -> tuple[Flow, Ints]:
+        """Those of classes: what each has for sure on each generation, and what it could use besides."""
         row, k = np.nonzero(self.kept > 0)
         able = self.able[row] & (self.step[row] >= self.step[row, k][:, None])
         at = np.arange(self.generations) == k[:, None]
@@ -55,8 +61,6 @@ class Economy:
             base=np.zeros_like(held),
             is_kept=np.repeat([True, False], [len(row), len(self.gpus)])[order],
         )
-        pools = Pools(flow, account, np.zeros(len(self.tickets), dtype=np.int64), self.pool[None, :])
-        pools.fill(self.tickets, self.most)
         return flow, account
 
     def totals(self, flow: Flow, account: Ints) -> Floats:
@@ -149,3 +153,25 @@ class Economy:
 def test_totals_are_those_of_a_chain_of_linear_programs(seed: int) -> None:
     economy = Economy(seed)
     assert economy.totals(*economy.filled()) == pytest.approx(economy.best_totals(), abs=1e-5)
+
+
+@pytest.mark.parametrize("generations", range(1, 5))
+def test_pools_side_by_side_are_divided_as_each_alone(generations: int) -> None:
+    economies = [economy for economy in map(Economy, range(160)) if economy.generations == generations]
+    counts = [len(economy.tickets) for economy in economies]
+    begins = np.cumsum([0, *counts])
+    flow, account = economies[0].rows()
+    for economy, begin in zip(economies[1:], begins[1:-1], strict=True):
+        more, its = economy.rows()
+        more.leaf = more.leaf + begin
+        flow, account = flow + more, np.append(account, its + begin)
+    pools = Pools(
+        flow,
+        account,
+        np.repeat(np.arange(len(economies)), counts),
+        np.array([economy.pool for economy in economies]),
+    )
+    pools.fill(*(np.concatenate([getattr(one, name) for one in economies]) for name in ("tickets", "most")))
+    alone = np.concatenate([economy.totals(*economy.filled()) for economy in economies])
+    assert np.bincount(account, flow.held.sum(axis=1)) == pytest.approx(alone, abs=1e-6)
+    assert pools.load == pytest.approx(np.minimum(pools.load, pools.gpus), abs=1e-6)
