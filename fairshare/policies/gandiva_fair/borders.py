@@ -1,20 +1,16 @@
-"""What of a trade the limits of accounts allow: those that they set on trades, and those on what they may hold."""
+"""What of trades the limits of accounts allow: those that they set on trades, and those on what they may hold."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from fairshare.model import Accounts, Bools, Floats
+from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
-
-# Accounts with jobs (indices among L), and the part that each has in a trade.
-Parts = tuple[tuple[int, float], ...]
-# A party, and those for which it trades.
-Side = tuple[int, Parts]
 
 
 class Divided(Protocol):
@@ -29,90 +25,106 @@ class Divided(Protocol):
         """(T, K) GPUs with what others leave; of an account, those of all below it together."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which accounts are part of one side of trades, and how much of it each is; N of them."""
+
+    trade: Ints  # (N,) the first trades first
+    account: Ints  # (N,)
+    part: Floats  # (N,)
+
+
+def ration(gpus: Floats, of: Part, needs: Floats, room: Floats) -> Floats:
+    """(D,) how much of each trade fits into the room of all accounts that are part of it, the first ones first.
+
+    `needs` (N,) is what a part takes of its account's `room` (T,) for each GPU of its trade.
+    """
+    limited = np.flatnonzero(np.isfinite(room[of.account]) & (needs > 0))
+    if not len(limited):
+        return gpus
+    # Of an account all parts that it has in a trade together.
+    count = len(gpus)
+    key, which = np.unique(of.account[limited] * count + of.trade[limited], return_inverse=True)
+    account, trade = key // count, key % count
+    need = np.bincount(which, (needs * of.part)[limited]) * gpus[trade]
+    before = np.cumsum(need) - need
+    new = np.append(True, account[1:] != account[:-1])
+    before -= before[new][np.cumsum(new) - 1]
+    fits = np.clip(room[account] - before, 0.0, need)
+    found = gpus.copy()
+    np.minimum.at(found, trade, gpus[trade] * np.divide(fits, need, out=np.ones_like(need), where=need > 0))
+    return found
+
+
 class Borders:
     """Counts what crosses the borders of accounts; those above both sides of a trade see nothing of it."""
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        tree: Tree,
-        shares: Divided,
-        limits: TradeLimits,
-        *,
-        leaves: list[int],
-    ) -> None:
-        """`shares` are what accounts have at first, `leaves` the L accounts with jobs."""
-        capped = within_borrowing(with_claims(accounts), shares.entitled)
-        cost = np.full(len(accounts.parent), np.inf) if capped.cap_cost is None else capped.cap_cost
-        self._price = np.zeros(shares.share.shape[1]) if capped.price is None else capped.price
-        self._cap, self._cap_total, self._cap_cost = capped.cap, capped.cap_total, cost
-        self._is_capped = (
-            np.isfinite(capped.cap).any(axis=1) | np.isfinite(capped.cap_total) | np.isfinite(cost)
+    def __init__(self, accounts: Accounts, tree: Tree, entitled: Floats, limits: TradeLimits) -> None:
+        """`entitled` (T, K) is what borrowing is limited by."""
+        capped = within_borrowing(with_claims(accounts), entitled)
+        self._cap, self._cap_total = capped.cap, capped.cap_total
+        self._cap_cost = np.full(len(accounts.parent), np.inf) if capped.cap_cost is None else capped.cap_cost
+        self._price = np.zeros(entitled.shape[1]) if capped.price is None else capped.price
+        self._limits, self._parent = limits, tree.parent
+        self._is_limited = (
+            np.isfinite(capped.cap).any(axis=1)
+            | np.isfinite(capped.cap_total)
+            | np.isfinite(self._cap_cost)
+            | np.isfinite(limits.left).any(axis=1)
+            | ~limits.deals.all(axis=1)
         )
-        self._limits, self._tree, self._leaves = limits, tree, leaves
-        self.any = bool(self._is_capped.any() or not limits.deals.all() or np.isfinite(limits.left).any())
-        self._held = shares.share.copy()
-        self._paths: dict[int, list[int]] = {}
 
     def deal(self, pair: tuple[int, int]) -> Bools:
         """(T,) which accounts trade a pair of generations themselves."""
-        return self._limits.deal_in(np.arange(len(self._tree.parent)), pair)
+        return self._limits.deal_in(np.arange(len(self._parent)), pair)
 
-    def room(
-        self, seller: Side, buyer: Side, pair: tuple[int, int], price: float, most: tuple[float, float]
-    ) -> tuple[float, float]:
-        """How many GPUs of the fast generation the one may sell and the other buy, `most` at most."""
-        slow, fast = pair
-        givers, takers = self._crossed(seller, buyer)
-        offered = min(most[0], *(self._room(*one, (fast, 1.0), (slow, price)) for one in givers.items()))
-        wanted = min(most[1], *(self._room(*one, (slow, price), (fast, 1.0)) for one in takers.items()))
-        return offered, wanted
+    def crossed(self, side: Part, other: Ints) -> Part:
+        """The limited accounts on one side of trades that are not above `other` (D,), the party of the other side.
 
-    def note(self, seller: Side, buyer: Side, pair: tuple[int, int], price: float, gpus: float) -> None:
-        """The one sold `gpus` of the fast generation to the other."""
-        slow, fast = pair
-        for crossed, gives, given, takes, taken in zip(
-            self._crossed(seller, buyer),
-            (fast, slow),
-            (gpus, gpus * price),
-            (slow, fast),
-            (gpus * price, gpus),
-            strict=True,
-        ):
-            for account, part in crossed.items():
-                self._limits.note([account], gives, given * part)
-                self._held[account, gives] -= given * part
-                self._held[account, takes] += taken * part
+        Between users of one party all accounts below it are crossed.
+        """
+        found: list[Part] = []
+        while len(side.trade):
+            counts = self._is_limited[side.account] & ~self._above(side.account, other[side.trade])
+            found.append(Part(side.trade[counts], side.account[counts], side.part[counts]))
+            up = self._parent[side.account]
+            some = up != NOWHERE
+            side = Part(side.trade[some], up[some], side.part[some])
+        return Part(*(np.concatenate([getattr(one, name) for one in found]) for name in Part.__slots__))
 
-    def _crossed(self, seller: Side, buyer: Side) -> tuple[dict[int, float], dict[int, float]]:
-        """The accounts on each side that are not above both, and the part that each has in the trade."""
-        common = set(self._path(seller[0])) & set(self._path(buyer[0]))
-        found: list[dict[int, float]] = []
-        for _, parts in (seller, buyer):
-            crossed: dict[int, float] = {}
-            for leaf, part in parts:
-                for account in self._path(self._leaves[leaf]):
-                    if account not in common:
-                        crossed[account] = crossed.get(account, 0.0) + part
-            found.append(crossed)
-        return found[0], found[1]
+    def _above(self, account: Ints, below: Ints) -> Bools:
+        """Which of the accounts are the other one, or above it."""
+        found: Bools = account == below
+        at = below
+        while (at != NOWHERE).any():
+            at = np.where(at == NOWHERE, NOWHERE, self._parent[at])
+            found |= at == account
+        return found
 
-    def _path(self, account: int) -> list[int]:
-        path = self._paths.get(account)
-        if path is None:
-            path = self._paths[account] = self._tree.path(account)
-        return path
+    def within(
+        self, gpus: Floats, side: Part, give: tuple[int, Floats], take: tuple[int, Floats], share: Floats
+    ) -> Floats:
+        """(D,) how much of each trade one side's limits allow: `side` as from `crossed`, `share` (T, K) as held.
 
-    def _room(self, account: int, part: float, give: tuple[int, float], take: tuple[int, float]) -> float:
-        """How often the account may give and take so many GPUs of a generation, times its part."""
+        `give` and `take` are generations and the GPUs (D,) of them for each GPU of a trade.
+        """
         (gives, given), (takes, taken) = give, take
-        most = self._limits.room([account], gives, takes) / given
-        if self._is_capped[account]:
-            held, price = self._held[account], self._price
-            most = min(most, (self._cap[account, takes] - held[takes]) / taken)
-            if taken > given:
-                most = min(most, (self._cap_total[account] - held.sum()) / (taken - given))
-            dearer = taken * price[takes] - given * price[gives]
-            if dearer > 0:
-                most = min(most, (self._cap_cost[account] - held @ price) / dearer)
-        return max(float(most), 0.0) / part
+        if not len(side.trade):
+            return gpus
+        deals = self._limits.deals[:, gives] & self._limits.deals[:, takes]
+        given, taken = given[side.trade], taken[side.trade]
+        dearer = taken * self._price[takes] - given * self._price[gives]
+        for needs, room in (
+            (given, np.where(deals, self._limits.left[:, gives], 0.0)),
+            (taken, self._cap[:, takes] - share[:, takes]),
+            (taken - given, self._cap_total - share.sum(axis=1)),
+            (dearer, self._cap_cost - share @ self._price),
+        ):
+            gpus = ration(gpus, side, needs, np.maximum(room, 0.0))
+        return gpus
+
+    def note(self, gpus: Floats, side: Part, gives: int, given: Floats) -> None:
+        """One side of trades gave `given` (D,) GPUs of a generation for each of `gpus` (D,)."""
+        left = self._limits.left
+        np.subtract.at(left[:, gives], side.account, side.part * (given * gpus)[side.trade])
+        np.maximum(left, 0.0, out=left)

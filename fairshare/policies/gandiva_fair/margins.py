@@ -1,12 +1,13 @@
-"""Which jobs run on what their account holds, and at which ratios of speeds they would sell or buy a little of it.
+"""Which jobs run on what their account holds, and what the account makes of a little more or less of a generation.
 
-An account's jobs run in its own order, so a GPU more or less is that of the next or of the last job in this order.
+An account's jobs run in its own order, so a GPU more or less is that of the next or of the last jobs in this order.
 Between two generations the jobs that gain most hold the fast one: comparative advantage.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -18,6 +19,68 @@ MISSES = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """N entries of L accounts, those of one account side by side; entries of one group are served together."""
+
+    leaf: Ints  # (N,)
+    head: Ints  # (G,) the first entry of each group
+    group: Ints  # (N,) which group each entry is of
+
+    @classmethod
+    def of(cls, leaf: Ints, group: Ints) -> Queue:
+        """`group` (N,) has the same number for entries side by side that are served together."""
+        new = np.ones(len(group), dtype=bool)
+        new[1:] = group[1:] != group[:-1]
+        return cls(leaf, np.flatnonzero(new), np.cumsum(new) - 1)
+
+    @classmethod
+    def one_by_one(cls, leaf: Ints) -> Queue:
+        each = np.arange(len(leaf))
+        return cls(leaf, each, each)
+
+    def fill(self, size: Floats, most: Floats) -> Floats:
+        """(N,) what each entry takes, group after group, up to its `size` (N,), of `most` (L,) of its account.
+
+        The group for which too little is left shares it in proportion to size.
+        """
+        if not len(self.head):
+            return np.zeros(0)
+        total = np.add.reduceat(size, self.head)
+        groups = Queue.one_by_one(self.leaf[self.head])
+        taken = np.clip(most[groups.leaf] - groups.before(total), 0.0, total)
+        part = np.divide(taken, total, out=np.zeros_like(total), where=total > 0)
+        found: Floats = size * part[self.group]
+        return found
+
+    def before(self, size: Floats) -> Floats:
+        """(N,) the sum of the sizes of its account's entries before each."""
+        before = np.cumsum(size) - size
+        new = np.ones(len(size), dtype=bool)
+        new[1:] = self.leaf[1:] != self.leaf[:-1]
+        found: Floats = before - before[new][np.cumsum(new) - 1]
+        return found
+
+    def mean(self, of: Floats, size: Floats, leaf: Ints, depth: Floats, *, first: bool) -> Floats:
+        """(M,) the mean `of` (N,) the first (or the last) entries of accounts `leaf` (M,) up to a size `depth` (M,).
+
+        0 where an account has none.
+        """
+        if not len(self.head):
+            return np.zeros(len(leaf))
+        # Sums over groups, one account after the other; what lies `depth` from an account's begin or end is between.
+        sizes, sums = (np.append(0.0, np.cumsum(np.add.reduceat(x, self.head))) for x in (size, size * of))
+        heads = self.leaf[self.head]
+        begin, end = np.searchsorted(heads, leaf), np.searchsorted(heads, leaf, side="right")
+        depth = np.minimum(depth, sizes[end] - sizes[begin])
+        if first:
+            found = np.interp(sizes[begin] + depth, sizes, sums) - sums[begin]
+        else:
+            found = sums[end] - np.interp(sizes[end] - depth, sizes, sums)
+        mean: Floats = np.divide(found, depth, out=np.zeros(len(leaf)), where=depth > LEAST_GPUS)
+        return mean
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Jobs that take part, those of one account side by side in its own order; R of them, L accounts with jobs."""
 
@@ -25,182 +88,206 @@ class Rows:
     leaf: Ints  # (R,) index among the L accounts
     account: Ints  # (L,)
     start: Ints  # (L + 1,) where each account's rows begin
+    group: Ints  # (R,) the same number for jobs of one account that share evenly
     gpus: Floats  # (R,)
     able: Bools  # (R, K)
     rate: Floats  # (R, K) measured, 0 where unknown or where the job may not run
-    speed: Floats  # (R, K) over the best measured one; 1 where unknown, 0 where the job may not run
-    units: tuple[Floats, ...]  # (R, K) each, what a GPU does for a job: an account is to gain in all of them
+    by_speed: Ints  # (R, K) generations, those on which the job is fastest first
+    units: tuple[Floats, ...]  # (R, K) each, what a GPU does for a job: an account is to lose in none of them
 
     @classmethod
-    def of(cls, jobs: Jobs, able: Bools, takes_part: Bools, *, in_order: bool) -> Rows:
-        """`able` (J, K) where jobs may run; `takes_part` (T,) whose jobs.
+    def of(cls, jobs: Jobs, able: Bools, takes_part: Bools, evenly: Bools | None = None) -> Rows:
+        """`able` (J, K) where jobs may run; `takes_part` (T,) whose jobs; `evenly` (T,) whose share evenly.
 
-        With `in_order` in the account's own order, by priority, then by age; gains are measured in GPUs of full
-        speed and in GPUs of the slowest generation. Else who gains most by a fast GPU comes first, by the latter.
+        An account's own order is by priority, then by age; jobs of one priority share evenly where it says so.
+        Progress is measured in GPUs of full speed and in GPUs of the slowest generation.
         """
         some = np.flatnonzero(able.any(axis=1) & takes_part[jobs.account])
-        first = -jobs.priority[some] if in_order else -_plain(jobs, able, some).max(axis=1, initial=0.0)
-        some = some[np.lexsort((some, first, jobs.account[some]))]
+        some = some[np.lexsort((some, -jobs.priority[some], jobs.account[some]))]
         account, start = np.unique(jobs.account[some], return_index=True)
         start = np.append(start, len(some)).astype(np.int64)
-        speed, plain = _speed(jobs, able, some), _plain(jobs, able, some)
+        new = np.ones(len(some), dtype=bool)
+        if evenly is not None:
+            priority, new = jobs.priority[some], ~evenly[jobs.account[some]]
+            new[1:] |= priority[1:] != priority[:-1]
+            new[start[:-1]] = True
+        rate = np.where(able[some], np.nan_to_num(jobs.rate[some]), 0.0)
+        speed = _speed(rate, able[some])
         return cls(
             job=some,
             leaf=np.repeat(np.arange(len(account)), np.diff(start)),
             account=account.astype(np.int64),
             start=start,
+            group=np.cumsum(new),
             gpus=(jobs.workers * jobs.gpus)[some].astype(np.float64),
             able=able[some],
-            rate=_rate(jobs, able, some),
-            speed=speed,
-            units=(speed, plain) if in_order else (plain,),
+            rate=rate,
+            by_speed=np.argsort(-speed, axis=1, kind="stable"),
+            units=(speed, _plain(rate, speed, able[some])),
         )
 
-    def waiting(self, use: Floats) -> Floats:
-        """(R,) GPUs that each job would run on, but does not."""
-        running: Floats = use @ np.ones(use.shape[1])
-        return self.gpus - running
+    def of_leaves(self, leaves: Ints) -> Ints:
+        """All rows of some accounts (indices among L)."""
+        count = np.diff(self.start)[leaves]
+        end = np.cumsum(count)
+        found: Ints = np.arange(count.sum()) + np.repeat(self.start[leaves] - end + count, count)
+        return found
 
-    def run(self, use: Floats, held: Floats, leaves: Ints) -> None:
-        """Sets in `use` (R, K) the GPUs of each job of some accounts, if these hold `held` (L, K).
+    def run(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
+        """The jobs that run (N,), and their GPUs (N, K), if some accounts hold `held` (L, K).
 
-        In the account's order each job takes what is left of what it is fastest on.
+        In the account's order each job takes what is left of what it is fastest on. Then jobs of one account change
+        places by comparative speed, on two generations after the other.
         """
-        for at in leaves.tolist() if len(leaves) < 4 else ():
-            use[self.start[at] : self.start[at + 1]] = 0.0
-        if len(leaves) >= 4:
-            use[np.isin(self.leaf, leaves)] = 0.0
-        now, left = self.start[leaves], held[leaves].copy()
-        end, misses = self.start[leaves + 1], np.zeros(len(leaves), dtype=np.int64)
+        row, use = self._in_order(held, leaves)
+        leaf, rate = self.leaf[row], self.rate[row]
+        for pair in combinations(range(held.shape[1]), 2):
+            _match(leaf, use, _ratios(rate, *pair), pair)
+        return row, use
+
+    def progress(self, row: Ints, use: Floats) -> Floats:
+        """(U, L) what accounts make in each unit of the GPUs (N, K) of their jobs `row` (N,)."""
+        each, leaf = np.ones(use.shape[1]), self.leaf[row]
+        return np.stack(
+            [np.bincount(leaf, (unit[row] * use) @ each, len(self.account)) for unit in self.units]
+        )
+
+    def _in_order(self, held: Floats, leaves: Ints) -> tuple[Ints, Floats]:
+        begins = np.append(True, self.group[1:] != self.group[:-1])[: len(self.group)]
+        in_group = np.bincount(self.group, self.gpus) if len(self.group) else self.gpus
+        now, end, left = self.start[leaves], self.start[leaves + 1], held[leaves]
+        misses, part = np.zeros(len(leaves), dtype=np.int64), np.ones(len(leaves))
+        rows, uses = [now[:0]], [left[:0]]
         while len(now):
-            wants, took = self.gpus[now].copy(), np.zeros_like(left)
-            by_speed = np.argsort(-self.speed[now], axis=1, kind="stable")
+            size = in_group[self.group[now]]
+            fresh = np.where(size == self.gpus[now], 1.0, np.minimum(left.sum(axis=1) / size, 1.0))
+            part = np.where(begins[now], fresh, part)
+            wants, took = self.gpus[now] * part, np.zeros_like(left)
             some = np.arange(len(now))
-            for k in by_speed.T:
+            for k in self.by_speed[now].T:
                 gpus = np.minimum(wants, np.where(self.able[now, k], left[some, k], 0.0))
                 took[some, k] += gpus
                 wants -= gpus
-            use[now] = took
             left -= took
-            misses = np.where(took.any(axis=1), 0, misses + 1)
+            runs = took.any(axis=1)
+            rows.append(now[runs])
+            uses.append(took[runs])
+            misses = np.where(runs, 0, misses + 1)
             now = now + 1
             goes_on = (now < end) & (left.sum(axis=1) > LEAST_GPUS) & (misses < MISSES)
-            now, end, left, misses = now[goes_on], end[goes_on], left[goes_on], misses[goes_on]
+            now, end, left, misses, part = (one[goes_on] for one in (now, end, left, misses, part))
+        row = np.concatenate(rows)
+        by = np.argsort(row)
+        return row[by], np.concatenate(uses)[by]
 
 
-def _rate(jobs: Jobs, able: Bools, some: Ints) -> Floats:
-    return np.where(able[some], np.nan_to_num(jobs.rate[some]), 0.0)
-
-
-def _speed(jobs: Jobs, able: Bools, some: Ints) -> Floats:
-    rate = _rate(jobs, able, some)
+def _speed(rate: Floats, able: Bools) -> Floats:
+    """(R, K) over the best measured one; 1 where unknown, 0 where the job may not run."""
     best = rate.max(axis=1, keepdims=True, initial=0.0)
-    found: Floats = np.divide(rate, best, out=able[some].astype(np.float64), where=rate > 0)
+    found: Floats = np.divide(rate, best, out=able.astype(np.float64), where=rate > 0)
     return found
 
 
-def _plain(jobs: Jobs, able: Bools, some: Ints) -> Floats:
+def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
     """(R, K) GPUs of the slowest generation that do as much for each job; those of a typical one where unknown."""
-    rate, speed = _rate(jobs, able, some), _speed(jobs, able, some)
     known = (rate > 0) & ((rate > 0).sum(axis=1) > 1)[:, None]
     typical = np.where(known, speed, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     typical = np.where(typical > 0, typical, 1.0)
     typical /= typical.min(initial=np.inf)
     slowest = np.where(rate > 0, typical, np.inf).argmin(axis=1)[:, None]
     unit = np.take_along_axis(rate, slowest, axis=1) / typical[slowest]
-    found: Floats = np.divide(rate, unit, out=np.where(able[some], typical, 0.0), where=rate > 0)
+    found: Floats = np.divide(rate, unit, out=np.where(able, typical, 0.0), where=rate > 0)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """What jobs would sell or buy, in the order in which it is traded; B blocks."""
-
-    row: Ints  # (B,)
-    ratio: Floats  # (B,) slow GPUs for a fast one: the least at which it sells, the most at which it may buy
-    gpus: Floats  # (B,) of the fast generation
-
-
-@dataclass(frozen=True, slots=True)
-class Margins:
-    """What lies at the margin between two generations: the cheapest to sell first, the dearest to buy first."""
-
-    sold: Blocks
-    bought: Blocks
-
-
-def ratios(rows: Rows, slow: int, fast: int) -> Floats:
-    """(R,) how many times as fast each job is on the fast generation; NaN where it was not measured on both."""
-    low, high = rows.rate[:, slow], rows.rate[:, fast]
+def _ratios(rate: Floats, slow: int, fast: int) -> Floats:
+    low, high = rate[:, slow], rate[:, fast]
     found: Floats = np.divide(high, low, out=np.full(len(low), np.nan), where=(low > 0) & (high > 0))
     return found
 
 
-def margins(rows: Rows, use: Floats, party: Ints, ratio: Floats, pair: tuple[int, int]) -> Margins:
-    """Matches the jobs that run on a pair of generations by comparative speed, and returns what lies at the margin.
+def ratios(rows: Rows, slow: int, fast: int) -> Floats:
+    """(R,) how many times as fast each job is on the fast generation; NaN where it was not measured on both."""
+    return _ratios(rows.rate, slow, fast)
 
-    `use`, as from `Rows.run`, is changed to that; `party` (L,) is to which each account belongs, `ratio` as from
-    `ratios`. An account sells for no less than what the GPUs could do for any job that it has, waiting ones too,
-    and buys for those that run: so it gains whichever of its jobs come next.
-    """
+
+def _match(leaf: Ints, use: Floats, ratio: Floats, pair: tuple[int, int]) -> None:
+    """Changes `use` (N, K) of running jobs so that, of those of one account, the dearest hold the fast generation."""
     slow, fast = pair
-    running = use[:, slow] + use[:, fast]
-    sells = np.bincount(rows.leaf, use[:, fast], len(rows.account)) > LEAST_GPUS
-    some = np.flatnonzero(np.isfinite(ratio) & ((running > LEAST_GPUS) | sells[rows.leaf]))
-    best = ratio[some].max(initial=1.0)
-    some = some[
-        np.argsort(rows.leaf[some] - ratio[some] / (2 * best), kind="stable")
-    ]  # by account, dearest first
-    leaf, running = rows.leaf[some], running[some]
-    held: Floats = np.bincount(leaf, use[some, fast], len(rows.account)).astype(np.float64)[leaf]
-    could, does = _fill(leaf, rows.gpus[some], held), _fill(leaf, running, held)
-    use[some, fast], use[some, slow] = does, running - does
-    wants = running - does
-    sold, bought = could > LEAST_GPUS, wants > LEAST_GPUS
-    asked = _asked(rows, some[sold], _next(rows, use, slow)[leaf[sold]], ratio[some[sold]], pair)
-    return Margins(
-        sold=_blocks(some[sold], asked, could[sold], party[leaf[sold]], asked),
-        bought=_blocks(
-            some[bought], ratio[some[bought]], wants[bought], party[leaf[bought]], -ratio[some[bought]]
-        ),
-    )
+    runs = use[:, slow] + use[:, fast]
+    some = np.flatnonzero(np.isfinite(ratio) & (runs > LEAST_GPUS))
+    some = some[_dearest_first(leaf[some], ratio[some])]
+    queue, runs = Queue.one_by_one(leaf[some]), runs[some]
+    on_fast = queue.fill(runs, np.bincount(leaf[some], use[some, fast]).astype(np.float64))
+    use[some, fast], use[some, slow] = on_fast, runs - on_fast
 
 
-def _next(rows: Rows, use: Floats, generation: int) -> Ints:
-    """(L,) the first job of each account that waits and may run on a generation; R where there is none."""
-    waits = np.flatnonzero(rows.able[:, generation] & (rows.waiting(use) > LEAST_GPUS))
-    first = np.full(len(rows.account), len(rows.job), dtype=np.int64)
-    first[rows.leaf[waits[::-1]]] = waits[::-1]
-    return first
+def _dearest_first(leaf: Ints, ratio: Floats) -> Ints:
+    """(N,) the order by account, and by falling ratio in each."""
+    return np.argsort(leaf - ratio / (2 * ratio.max(initial=1.0)), kind="stable")
 
 
-def _asked(rows: Rows, row: Ints, then: Ints, ratio: Floats, pair: tuple[int, int]) -> Floats:
-    """(B,) slow GPUs for a fast one so that an account loses in none of the units of `rows`.
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """What accounts would sell or buy of the fast generation; B blocks, each of one job."""
 
-    The job `row` (B,) moves to the slow generation; what is paid beyond one GPU is for the next job `then` (B,),
-    which goes there itself, or to the fast one while another job like the first moves.
-    """
-    slow, fast = pair
-    asked, has_next = ratio.copy(), then < len(rows.job)
-    row, then = row[has_next], then[has_next]
-    for unit in rows.units:
-        loss = unit[row, fast] - unit[row, slow]
-        gain = np.maximum(unit[then, slow], np.where(rows.able[then, fast], unit[then, fast] - loss, 0.0))
-        asked[has_next] = np.maximum(asked[has_next], 1 + loss / gain)
-    return asked
+    leaf: Ints  # (B,)
+    ratio: Floats  # (B,) slow GPUs for a fast one: the least at which it sells, the most at which it may buy
+    gpus: Floats  # (B,) of the fast generation
 
 
-def _blocks(row: Ints, ratio: Floats, gpus: Floats, party: Ints, order: Floats) -> Blocks:
-    by = np.lexsort((party, order))
-    return Blocks(row[by], ratio[by], gpus[by])
+class Between:
+    """The S jobs that were measured on both of two generations, and what runs of them there."""
 
+    def __init__(self, rows: Rows, use: Floats, ratio: Floats, pair: tuple[int, int]) -> None:
+        """`use` (R, K) as from `Rows.run`; `ratio` (R,) as from `ratios`, NaN for jobs that take no part."""
+        slow, fast = pair
+        leaves, here = len(rows.account), np.isfinite(ratio)
+        both = np.where(here, use[:, slow] + use[:, fast], 0.0)
+        some = np.flatnonzero(here & (np.bincount(rows.leaf, both, leaves) > LEAST_GPUS)[rows.leaf])
+        self._leaves, self._leaf, self._ratio, self._runs = leaves, rows.leaf[some], ratio[some], both[some]
+        self._order = Queue.of(self._leaf, rows.group[some])
+        self._units = [(unit[some, slow], unit[some, fast]) for unit in rows.units]
+        self._waits = np.maximum(rows.gpus[some] - use[some] @ np.ones(use.shape[1]), 0.0)
+        self._on_fast = use[some, fast]
+        self._on_slow = self._runs - self._on_fast
+        self.slow, self.fast = (
+            self._sums(self._on_slow),
+            self._sums(self._on_fast),
+        )  # (L,) GPUs under these jobs
 
-def _fill(leaf: Ints, size: Floats, most: Floats) -> Floats:
-    """What each row takes, one after the other, of `most` of its account; rows of an account side by side."""
-    before = np.cumsum(size) - size
-    first = (
-        np.flatnonzero(np.append(True, leaf[1:] != leaf[:-1])) if len(leaf) else np.empty(0, dtype=np.int64)
-    )
-    before = before - np.repeat(before[first], np.diff(np.append(first, len(leaf))))
-    taken: Floats = np.clip(most - before, 0.0, size)
-    return taken
+    @property
+    def waiting(self) -> Floats:
+        """(L,) GPUs that these jobs would run on beyond those that they have."""
+        return self._sums(self._waits)
+
+    def sold(self) -> Margin:
+        """What jobs on the fast generation would sell, those that gain least by it first.
+
+        What is paid beyond one GPU for one is for the account's next jobs, in the mean of those that would run.
+        """
+        return self._margin(self._on_fast, self._waits, np.maximum, sells=True)
+
+    def bought(self) -> Margin:
+        """What jobs on the slow generation would buy, those that would gain most first.
+
+        What they pay beyond one GPU for one is taken from the account's last jobs, in the mean of those that stop.
+        """
+        return self._margin(self._on_slow, self._runs, np.minimum, sells=False)
+
+    def _margin(self, gpus: Floats, moved: Floats, worse: np.ufunc, *, sells: bool) -> Margin:
+        """`moved` (S,) GPUs of the jobs that a price above 1 makes run, or stop, on the slow generation."""
+        by = np.flatnonzero(gpus > LEAST_GPUS)
+        by = by[np.lexsort((self._ratio[by] * (1 if sells else -1), self._leaf[by]))]
+        ratio, leaf = self._ratio[by], self._leaf[by]
+        paid = gpus[by] * np.maximum(ratio - 1, 0.0)
+        paid = paid + Queue.one_by_one(leaf).before(paid)
+        for low, high in self._units:
+            worth = self._order.mean(low, moved, leaf, paid, first=sells)
+            gain = high[by] - low[by]
+            ratio = worse(ratio, np.divide(gain, worth, out=ratio - 1, where=worth > 0) + 1)
+        return Margin(leaf, ratio, gpus[by])
+
+    def _sums(self, of: Floats) -> Floats:
+        """(L,) an amount of these jobs for each account."""
+        return np.bincount(self._leaf, of, self._leaves).astype(np.float64)

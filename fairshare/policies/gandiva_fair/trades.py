@@ -4,241 +4,109 @@ Gandiva_fair (EuroSys '20), automatic trading: who gains least by a fast generat
 most, for more time on a slow one. The paper has one speed-up for each user, the mean over its jobs, and so sells
 what is worth more to the jobs that would lose it. Here each job has its own, and the jobs at the margin trade: of
 the seller the job on the fast generation that gains least by it, of the buyer the job on the slow one that would
-gain most.
+gain most. All trades of two generations are made at once: offers to sell, cheapest first, meet offers to buy,
+dearest first. Then every account plays its own order through with what it would have, and the trades by which one
+would make less progress are cut, until nobody would.
 
 The paper's price is the second-highest speed-up; with two teams that is the seller's own, so that the whole gain is
-the buyer's. The price "between" is a little above the seller's own, and no higher than the geometric mean of the
-two: whoever pays with scarce slow GPUs gets the more of the fast ones the lower the price, so this makes the gain of
-all together large, and none of the two sides trades for nothing.
+the buyer's. The price "between" is a little above the seller's own: whoever pays with scarce slow GPUs gets the more
+of the fast ones the lower the price, so this makes the gain of all together large, and none of the two sides trades
+for nothing.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from fairshare.model import NOWHERE, Bools, Floats, Ints, Settings, Snapshot, Trade
-from fairshare.policies.gandiva_fair.borders import Borders, Divided, Parts
-from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Blocks, Rows, margins, ratios
+from fairshare.model import Bools, Floats, Ints, Settings, Snapshot, Trade
+from fairshare.policies.gandiva_fair.borders import Borders, Divided, Part, ration
+from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Between, Margin, Queue, Rows, ratios
 from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
-# The price "between" is at most so many times the seller's speed-up.
-SELLERS_PART = 1.05
-# Buyers whose ratios differ by less than this share what is cheap, in so many rounds, in markets of so many buyers:
-# in larger ones each is too small a part of the whole for a round of all to be worth its time.
-NEAR, ROUNDS, SMALL_MARKET = 1.5, 8, 64
+# Ratio of speed-ups below which nothing is traded, whatever the settings say.
+LEAST_GAIN = 1.01
+# Buyers whose ratios differ by less than NEAR share what is cheap, each buying in so many slices, and all pairs of
+# generations are gone through so often, in markets of so many parties: in larger ones each is too small a part of the
+# whole for that to be worth its time.
+NEAR, SLICES, PASSES, SMALL_MARKET = 1.5, 8, 3, 64
+ROUNDING = 1e-9
 
 
 def trade(
-    snapshot: Snapshot,
-    tree: Tree,
-    able: Bools,
-    shares: Divided,
-    limits: TradeLimits,
-    *,
-    in_order: bool = True,
+    snapshot: Snapshot, tree: Tree, able: Bools, shares: Divided, limits: TradeLimits
 ) -> tuple[Floats, tuple[Trade, ...]]:
     """(T, K) GPUs that accounts have after trades, and the trades between parties.
 
     `able` (J, K) marks where jobs that share may run; what is noted in `limits` goes down. Users of one party
     exchange as parties do; the book has only what crosses their border. Only jobs that were measured on both
     generations of a pair trade these.
-
-    With `in_order` an account gains by the jobs that run in its own order. Else it gains by the best use that its
-    jobs could make of its GPUs: more is traded, but the account gains only if those jobs run first.
     """
     _, member = parties_of(tree, snapshot.accounts.trades)
-    book = _Book(snapshot, tree, shares, limits, Rows.of(snapshot.jobs, able, member >= 0, in_order=in_order))
+    book = _Book(
+        snapshot, tree, shares, limits, Rows.of(snapshot.jobs, able, member >= 0, snapshot.accounts.evenly)
+    )
     pairs = sorted(combinations(range(able.shape[1]), 2), key=lambda pair: (pair[0], -pair[1]))
-    for pair in pairs if len(pairs) > 1 else ():
-        book.match(pair)
-    for pair in pairs:
-        book.open(pair)
+    for _ in range(PASSES if book.is_small and snapshot.settings.pricing == "between" else 1):
+        if not sum([book.open(pair) for pair in pairs]):
+            break
     return book.share, book.trades()
 
 
+@dataclass(frozen=True, slots=True)
 class _Side:
-    """The sellers or the buyers of a pair of generations: blocks of one party with one ratio are one offer."""
+    """The sellers or the buyers of a pair of generations, O offers: those of one party at one ratio are one."""
 
-    def __init__(self, blocks: Blocks, leaf: Ints, party: Ints) -> None:
-        """`leaf` and `party` (B,) of the blocks."""
-        new = np.append(True, (np.diff(blocks.ratio) != 0) | (np.diff(party) != 0))
-        first = np.flatnonzero(new[: len(leaf)])
-        self._row, self._leaf, self._gpus, self._first = blocks.row, leaf, blocks.gpus, first
-        self._offer = np.cumsum(new[: len(leaf)]) - 1
-        self._total = np.add.reduceat(blocks.gpus, first) if len(first) else np.empty(0)
-        self.ratio: list[float] = blocks.ratio[first].tolist()
-        self.party: list[int] = party[first].tolist()
-        self.left: list[float] = self._total.tolist()
-        self.gave, self.got = [0.0] * len(first), [0.0] * len(first)
-        last = np.append(first[1:], len(leaf)) - 1
-        alone = leaf[first] == leaf[last] if len(first) else np.empty(0, dtype=bool)
-        self._alone: list[int] = np.where(alone, leaf[first], NOWHERE).tolist()
+    ratio: Floats  # (O,)
+    party: Ints  # (O,)
+    gpus: Floats  # (O,) of the fast generation
+    leaf: Ints  # (M,) accounts with jobs in offers
+    offer: Ints  # (M,)
+    part: Floats  # (M,) of its offer
 
-    def parts(self, offer: int) -> Parts:
-        """The accounts with jobs of an offer, and the part that each has of it."""
-        alone = self._alone[offer]
-        if alone != NOWHERE:
-            return ((alone, 1.0),)
-        blocks = np.flatnonzero(self._offer == offer)
-        leaf, which = np.unique(self._leaf[blocks], return_inverse=True)
-        part = np.bincount(which, self._gpus[blocks]) / self._total[offer]
-        return tuple(zip(leaf.tolist(), part.tolist(), strict=True))
+    @classmethod
+    def of(cls, margin: Margin, party: Ints, sign: int) -> _Side:
+        """`party` (L,) of accounts; the lowest ratios first where `sign` is 1, the highest where it is -1."""
+        ratio = np.round(margin.ratio, 9)
+        by = np.lexsort((margin.leaf, party[margin.leaf], sign * ratio))
+        ratio, leaf, gpus = ratio[by], margin.leaf[by], margin.gpus[by]
+        new = np.ones(len(by), dtype=bool)
+        new[1:] = (ratio[1:] != ratio[:-1]) | (party[leaf[1:]] != party[leaf[:-1]])
+        first, offer = np.flatnonzero(new), np.cumsum(new) - 1
+        total = np.bincount(offer, gpus, len(first)).astype(np.float64)
+        return cls(ratio[first], party[leaf[first]], total, leaf, offer, gpus / total[offer])
 
-    def offers(self, rows: int) -> Ints:
-        """(R,) the offer of each job; NOWHERE for none."""
-        found = np.full(rows, NOWHERE, dtype=np.int64)
-        found[self._row] = self._offer
-        return found
-
-    def least(self, of: Floats) -> list[float]:
-        """Of each offer the least of an amount (R,) of its jobs."""
-        found: list[float] = np.minimum.reduceat(of[self._row], self._first).tolist()
-        return found
-
-    def changes(self, leaves: int) -> tuple[Floats, Floats]:
-        """(L,) GPUs that each account gave, and those that it got."""
-        part = self._gpus / self._total[self._offer]
-        changes: Floats = np.zeros((2, leaves))
-        for change, amount in zip(changes, (self.gave, self.got), strict=True):
-            np.add.at(change, self._leaf, part * np.array(amount)[self._offer])
-        return changes[0], changes[1]
+    def parts(self, offer: Ints) -> Part:
+        """The accounts (indices among L) in trades with these offers (D,)."""
+        first = np.searchsorted(self.offer, np.arange(len(self.ratio) + 1))
+        count = np.diff(first)[offer]
+        trade = np.repeat(np.arange(len(offer)), count)
+        at = np.arange(len(trade)) - np.repeat(np.cumsum(count) - count, count) + first[offer][trade]
+        return Part(trade, self.leaf[at], self.part[at])
 
 
-class _Tails:
-    """The running jobs of buyers, the last in their own order first: a buyer at a price above 1 gives up some."""
+@dataclass(frozen=True, slots=True)
+class _Deals:
+    """D trades of one pair of generations, in the order in which limits count them."""
 
-    def __init__(self, rows: Rows, use: Floats, pair: tuple[int, int], buyers: _Side) -> None:
-        slow, fast = pair
-        elsewhere = use @ np.ones(use.shape[1]) - use[:, slow] - use[:, fast]
-        # Of each job what it has elsewhere, on the fast and on the slow generation: the latter is given up first.
-        gpus = np.stack((elsewhere, use[:, fast], use[:, slow]), axis=1).ravel()
-        some = np.flatnonzero(gpus > LEAST_GPUS)
-        row, kind = some // 3, some % 3
-        self._buyers = buyers
-        self._first: list[int] = np.searchsorted(row, rows.start[:-1]).tolist()
-        self._last: list[int] = (np.searchsorted(row, rows.start[1:]) - 1).tolist()
-        self._gpus: list[float] = gpus[some].tolist()
-        self._is_fast: list[bool] = (kind == 1).tolist()
-        # The offer to buy for it; NOWHERE for none.
-        self._offer: list[int] = np.where(kind == 2, buyers.offers(len(use))[row], NOWHERE).tolist()
-        # In each unit: what a job does on the fast generation, and on the slow one or wherever it runs besides.
-        self._on_fast: list[list[float]] = [unit[row, fast].tolist() for unit in rows.units]
-        mean = use[row] / (use[row] @ np.ones(use.shape[1]))[:, None]
-        self._else: list[list[float]] = [
-            np.maximum((mean * unit[row]) @ np.ones(use.shape[1]), unit[row, slow]).tolist()
-            for unit in rows.units
-        ]
+    seller: Ints  # (D,) offers
+    buyer: Ints  # (D,)
+    gpus: Floats  # (D,) of the fast generation
+    price: Floats  # (D,) GPUs of the slow one for each of them
+    sides: tuple[Part, Part]  # accounts (among L) of sellers and buyers
 
-    def worth(self, parts: Parts, offer: int, gains: tuple[float, ...]) -> float:
-        """Slow GPUs that one fast GPU may cost by an offer to buy, so that its account gains.
-
-        The account runs as many GPUs less as it pays beyond one, of its last jobs. `gains` of the job by a fast
-        GPU instead of a slow one are in the units of the rows: it must pay in all.
-        """
-        least = self._buyers.ratio[offer]
-        if least <= 1:
-            return least
-        for leaf, _ in parts:
-            last = self._last[leaf]
-            if last < self._first[leaf]:
-                return 0.0
-            # Where the last job leaves the fast generation, one more like the first gets there.
-            is_fast = self._has_fast(last, offer)
-            for unit, gain in enumerate(gains):
-                loss = self._on_fast[unit][last] - gain if is_fast else self._else[unit][last]
-                if gain < (least - 1) * loss:
-                    least = 1 + gain / loss
-        return least
-
-    def room(self, parts: Parts, offer: int, price: float) -> float:
-        """GPUs of the fast generation for which the last jobs are those that `worth` judged by."""
-        left = self._buyers.left[offer]
-        if price <= 1:
-            return left
-        for leaf, part in parts:
-            last = self._last[leaf]
-            left = min(left, self._gpus[last] / (part * (price - 1)))
-            if self._taken_from(last, offer) == offer:
-                left = min(left, self._buyers.left[offer] / (1 + part * (price - 1)))
-        return left
-
-    def give_up(self, parts: Parts, offer: int, gpus: float) -> None:
-        """The accounts run `gpus` less, and buy nothing more for these jobs, or for those that take their place."""
-        for leaf, part in parts:
-            last = self._last[leaf]
-            taken_from = self._taken_from(last, offer)
-            if taken_from != NOWHERE:
-                self._buyers.left[taken_from] -= gpus * part
-            self._gpus[last] -= gpus * part
-            if self._gpus[last] <= LEAST_GPUS:
-                self._last[leaf] = last - 1
-
-    def _taken_from(self, last: int, offer: int) -> int:
-        """The offer that shrinks as a last job is given up; NOWHERE for none."""
-        if self._has_fast(last, offer):
-            return offer
-        return self._offer[last]
-
-    def _has_fast(self, last: int, offer: int) -> bool:
-        """Whether a last job runs on the fast generation by the time of an offer."""
-        return self._is_fast[last] or 0 <= self._offer[last] < offer
-
-
-class _Turns:
-    """Whose turn it is to buy: the highest ratios first, but buyers that are much alike a little at a time.
-
-    Else a claim that is a little higher than another's would get everything that is cheap. How much a buyer gets
-    of a round falls with its ratio, down to nothing at NEAR times less than the highest.
-    """
-
-    def __init__(self, buyers: _Side, *, one_by_one: bool) -> None:
-        self._buyers = buyers
-        self._one_by_one = one_by_one or len(set(buyers.party)) > SMALL_MARKET
-        self._next = 0  # of all offers, where each buys all that it wants before the next
-        self._offers: dict[int, list[int]] = {}  # of each party, the highest last
-        if not self._one_by_one:
-            for offer in range(len(buyers.ratio) - 1, -1, -1):
-                self._offers.setdefault(buyers.party[offer], []).append(offer)
-        self._wants = {party: sum(buyers.left[one] for one in some) for party, some in self._offers.items()}
-        self._round: list[tuple[int, float]] = []
-        self._now, self._most, self.top = NOWHERE, 0.0, 0.0
-
-    def next(self) -> tuple[int, float]:
-        """The next offer to buy and how much it may buy now; NOWHERE when there is none."""
-        if self._one_by_one:
-            if self._next == len(self._buyers.ratio):
-                return NOWHERE, 0.0
-            self.top = self._buyers.ratio[self._next]
-            return self._next, math.inf
-        while self._now == NOWHERE or self._most <= LEAST_GPUS or not self._offers[self._now]:
-            if not self._round:
-                self._begin_round()
-            if not self._round:
-                return NOWHERE, 0.0
-            self._now, self._most = self._round.pop()
-        return self._offers[self._now][-1], self._most
-
-    def bought(self, gpus: float) -> None:
-        self._most -= gpus
-
-    def finish(self) -> None:
-        """The offer whose turn it is buys no more."""
-        if self._one_by_one:
-            self._next += 1
-        else:
-            self._offers[self._now].pop()
-
-    def _begin_round(self) -> None:
-        heads = {party: self._buyers.ratio[some[-1]] for party, some in self._offers.items() if some}
-        self.top = max(heads.values(), default=0.0)
-        for party, ratio in sorted(heads.items(), key=lambda one: one[1]):
-            part = (ratio / self.top - 1 / NEAR) / (1 - 1 / NEAR)
-            if part > 0:
-                self._round.append((party, max(part / ROUNDS * self._wants[party], 2 * LEAST_GPUS)))
+    def changes(self, gpus: Floats, leaves: int) -> tuple[Floats, Floats]:
+        """(L,) GPUs of the slow and of the fast generation that accounts get by `gpus` (D,) of the trades."""
+        slow, fast = np.zeros(leaves), np.zeros(leaves)
+        for side, sign in zip(self.sides, (1.0, -1.0), strict=True):
+            amount = sign * side.part * gpus[side.trade]
+            slow += np.bincount(side.account, amount * self.price[side.trade], leaves)
+            fast -= np.bincount(side.account, amount, leaves)
+        return slow, fast
 
 
 class _Book:
@@ -251,17 +119,20 @@ class _Book:
         parties, member = parties_of(tree, snapshot.accounts.trades)
         self.share = shares.share.copy()
         self._settings: Settings = snapshot.settings
+        self._worth = max(self._settings.least_gain, LEAST_GAIN)
         self._tree, self._rows, self._party = tree, rows, parties[member[rows.account]]
-        self._borders = Borders(snapshot.accounts, tree, shares, limits, leaves=rows.account.tolist())
+        self.is_small = len(np.unique(self._party)) <= SMALL_MARKET
+        self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
+        runs, use = rows.run(self.share[rows.account], np.arange(len(rows.account)))
         self._use: Floats = np.zeros(rows.able.shape)
-        self._running: Floats = np.zeros(len(rows.job))
-        self._run(np.arange(len(rows.account)))
-        # Seller, buyer, slow and fast generation, GPUs of the fast one, price, both speed-ups.
-        self._done: list[tuple[int, int, int, int, float, float, float, float]] = []
+        self._use[runs] = use
+        self._progress = rows.progress(runs, use)
+        # Rows of seller, buyer, slow and fast generation, GPUs of the fast one, of the slow one, both speed-ups.
+        self._done: list[Floats] = []
 
     def trades(self) -> tuple[Trade, ...]:
         """What crossed the borders of parties: one line for each two of them and each two generations."""
-        done = np.array([one for one in self._done if one[0] != one[1]]).reshape(-1, 8)
+        done = np.concatenate([np.empty((0, 8)), *self._done])
         if not len(done):
             return ()
         who, line = np.unique(done[:, :4].astype(np.int64), axis=0, return_inverse=True)
@@ -275,113 +146,137 @@ class _Book:
             for sides, amounts in zip(who.tolist(), np.stack(columns, axis=1).tolist(), strict=True)
         )
 
-    def _run(self, leaves: Ints) -> None:
-        self._rows.run(self._use, self.share[self._rows.account], leaves)
-        self._running = self._use @ np.ones(self._use.shape[1])
-
-    def match(self, pair: tuple[int, int]) -> None:
-        """Own jobs on a pair of generations change places by comparative speed."""
-        margins(self._rows, self._use, self._party, ratios(self._rows, *pair), pair)
-
-    def open(self, pair: tuple[int, int]) -> None:
-        """All trades of one pair of generations: the highest ratios buy from the lowest."""
-        rows, leaves = self._rows, len(self._rows.account)
-        ratio = ratios(rows, *pair)
+    def open(self, pair: tuple[int, int]) -> bool:
+        """Makes all trades of one pair of generations; whether there were any."""
+        rows, ratio = self._rows, ratios(self._rows, *pair)
         if np.nansum(np.log(ratio) * rows.gpus) < 0:  # name the generations as most jobs find them
             pair, ratio = (pair[1], pair[0]), 1 / ratio
         ratio[~self._borders.deal(pair)[rows.account][rows.leaf]] = np.nan
-        at = margins(rows, self._use, self._party, ratio, pair)
-        sellers, buyers = (
-            _Side(some, rows.leaf[some.row], self._party[rows.leaf[some.row]])
-            for some in (at.sold, at.bought)
-        )
-        if (
-            not sellers.left
-            or not buyers.left
-            or buyers.ratio[0] <= sellers.ratio[0] * self._settings.least_gain
-        ):
-            return
-        self._match(pair, sellers, buyers, _Tails(rows, self._use, pair, buyers))
-        change = np.zeros((leaves, self.share.shape[1]))
-        for side, gives, takes in ((sellers, pair[1], pair[0]), (buyers, pair[0], pair[1])):
-            gave, got = side.changes(leaves)
-            change[:, gives] -= gave
-            change[:, takes] += got
-        traded = np.flatnonzero(np.abs(change).max(axis=1) > 0)
-        if len(traded):
-            self.share[rows.account[traded]] = np.maximum(
-                self.share[rows.account[traded]] + change[traded], 0.0
-            )
-            self._sum_up()
-            self._run(traded)
+        between = Between(rows, self._use, ratio, pair)
+        sellers = _Side.of(between.sold(), self._party, 1)
+        buyers = _Side.of(between.bought(), self._party, -1)
+        if not len(sellers.ratio) or not len(buyers.ratio):
+            return False
+        deals = self._meet(sellers, buyers, between)
+        if not len(deals.gpus):
+            return False
+        gpus = self._allowed(deals, sellers, buyers, between, pair)
+        gpus = self._settle(deals, gpus, pair)
+        if not gpus.any():
+            return False
+        self._note(deals, gpus, sellers, buyers, pair)
+        return True
 
-    def _sum_up(self) -> None:
-        for level in self._tree.levels[:0:-1]:
-            above = np.unique(self._tree.parent[level])
-            self.share[above] = 0.0
-            np.add.at(self.share, self._tree.parent[level], self.share[level])
+    def _meet(self, sellers: _Side, buyers: _Side, between: Between) -> _Deals:
+        """Offers to sell, cheapest first, with offers to buy, dearest first, where it is worth it.
 
-    def _match(self, pair: tuple[int, int], sellers: _Side, buyers: _Side, tails: _Tails) -> None:
+        Much alike buyers take turns: each buys in slices, of which later ones rank as if their ratio were lower.
+        """
+        by_second = self._settings.pricing == "second_price"
+        asks = sellers.ratio * (1.0 if by_second else math.sqrt(self._worth))
+        paid = _seconds(sellers, buyers) if by_second else np.full(len(buyers.ratio), asks[0])
+        wants = _affordable(buyers, between.slow, np.maximum(paid, asks[0]))
+        slices = SLICES if self.is_small else 1
+        rank = NEAR ** -((np.arange(slices) + 0.5) / slices)
+        offer = np.repeat(np.arange(len(wants)), slices)
+        by = np.argsort(-(buyers.ratio[:, None] * rank).ravel(), kind="stable")
+        seller, slice_, gpus = _overlaps(sellers.gpus, wants[offer[by]] / slices)
+        buyer = offer[by][slice_]
+        low, high = sellers.ratio[seller], buyers.ratio[buyer]
+        price = asks[seller]
+        if by_second:
+            price = np.maximum(paid[buyer], price)
+        good = (high >= low * self._worth) & (price <= high) & (gpus > LEAST_GPUS)
+        seller, buyer, gpus, price = seller[good], buyer[good], gpus[good], price[good]
+        return _Deals(seller, buyer, gpus, price, (sellers.parts(seller), buyers.parts(buyer)))
+
+    def _allowed(
+        self, deals: _Deals, sellers: _Side, buyers: _Side, between: Between, pair: tuple[int, int]
+    ) -> Floats:
+        """(D,) how much of the trades the accounts can pay and use, and their limits allow."""
         slow, fast = pair
-        rows, least = self._rows, self._settings.least_gain
-        unused = rows.able[:, slow] * (rows.gpus - self._running)
-        waiting = np.bincount(rows.leaf, unused, len(rows.account)).tolist()
-        stock = np.bincount(rows.leaf, self._use[:, slow], len(rows.account)).tolist()
-        second = _seconds(buyers) if self._settings.pricing == "second_price" else None
-        gains = list(zip(*(buyers.least(unit[:, fast] - unit[:, slow]) for unit in rows.units), strict=True))
-        bordered, done, i = self._borders.any, self._done, 0
-        turns = _Turns(buyers, one_by_one=second is not None)
-        while i < len(sellers.left):
-            j, most = turns.next()
-            low = sellers.ratio[i]
-            if j == NOWHERE or turns.top <= low * max(least, 1.0):
-                break
-            giving, taking = sellers.parts(i), buyers.parts(j)
-            high = tails.worth(taking, j, gains[j])
-            if high <= low * least or high <= low:
-                turns.finish()
-                continue
-            price = _between(low, high) if second is None else min(max(second[j], low), high)
-            has = min([stock[leaf] / part for leaf, part in taking]) / price
-            offered, wanted = sellers.left[i], min(most, has, tails.room(taking, j, price))
-            if price > 1:
-                offered = min(offered, min([waiting[leaf] / part for leaf, part in giving]) / (price - 1))
-            if bordered:
-                sides = (sellers.party[i], giving), (buyers.party[j], taking)
-                offered, wanted = self._borders.room(*sides, pair, price, (offered, wanted))
-            gpus = min(offered, wanted)
-            if gpus > LEAST_GPUS:
-                done.append((sellers.party[i], buyers.party[j], slow, fast, gpus, price, low, high))
-                turns.bought(gpus)
-                sellers.left[i] -= gpus
-                sellers.gave[i] += gpus
-                sellers.got[i] += gpus * price
-                buyers.left[j] -= gpus
-                buyers.gave[j] += gpus * price
-                buyers.got[j] += gpus
-                for leaf, part in taking:
-                    stock[leaf] -= gpus * part * price
-                for leaf, part in giving:
-                    waiting[leaf] -= gpus * part * (price - 1)
-                if price > 1:
-                    tails.give_up(taking, j, gpus * (price - 1))
-                if bordered:
-                    self._borders.note(*sides, pair, price, gpus)
-            if offered <= wanted:
-                i += 1
-            elif wanted == has or min(buyers.left[j], gpus) <= LEAST_GPUS:
-                turns.finish()
+        one, price = np.ones(len(deals.gpus)), deals.price
+        selling, buying = deals.sides
+        gpus = ration(deals.gpus, buying, price[buying.trade], between.slow)
+        gpus = ration(gpus, selling, price[selling.trade] - 1, between.waiting)
+        for side, other, give, take in (
+            (selling, buyers.party[deals.buyer], (fast, one), (slow, price)),
+            (buying, sellers.party[deals.seller], (slow, price), (fast, one)),
+        ):
+            gpus = self._borders.within(gpus, self._crossed(side, other), give, take, self.share)
+        return gpus
+
+    def _crossed(self, side: Part, other: Ints) -> Part:
+        return self._borders.crossed(replace(side, account=self._rows.account[side.account]), other)
+
+    def _settle(self, deals: _Deals, gpus: Floats, pair: tuple[int, int]) -> Floats:
+        """(D,) does the trades, less those by which an account would make less progress, and returns them."""
+        rows, leaves, part = self._rows, len(self._rows.account), 0.5
+        held, progress = self.share[rows.account], self._progress.copy()
+        asked = np.unique(np.concatenate([side.account for side in deals.sides]))
+        while len(asked):
+            gpus = np.where(gpus > LEAST_GPUS, gpus, 0.0)
+            for k, by in zip(pair, deals.changes(gpus, leaves), strict=True):
+                held[asked, k] = np.maximum(self.share[rows.account[asked], k] + by[asked], 0.0)
+            runs, use = rows.run(held, asked)
+            self._use[rows.of_leaves(asked)] = 0.0
+            self._use[runs] = use
+            progress[:, asked] = rows.progress(runs, use)[:, asked]
+            loses: Bools = np.any(progress < self._progress * (1 - ROUNDING), axis=0)
+            cut = np.zeros(len(gpus), dtype=bool)
+            for side in deals.sides:
+                cut[side.trade[loses[side.account]]] = True
+            cut &= gpus > 0
+            gpus[cut] *= part
+            part = 0.0
+            asked = np.unique(np.concatenate([side.account[cut[side.trade]] for side in deals.sides]))
+        self._progress, self.share[rows.account] = progress, held
+        for level in self._tree.levels[:0:-1]:
+            self.share[np.unique(self._tree.parent[level])] = 0.0
+            np.add.at(self.share, self._tree.parent[level], self.share[level])
+        return gpus
+
+    def _note(
+        self, deals: _Deals, gpus: Floats, sellers: _Side, buyers: _Side, pair: tuple[int, int]
+    ) -> None:
+        slow, fast = pair
+        selling, buying = deals.sides
+        parties = sellers.party[deals.seller], buyers.party[deals.buyer]
+        self._borders.note(gpus, self._crossed(selling, parties[1]), fast, np.ones(len(gpus)))
+        self._borders.note(gpus, self._crossed(buying, parties[0]), slow, deals.price)
+        crosses = (parties[0] != parties[1]) & (gpus > 0)
+        same = np.ones(len(gpus))
+        speed_ups = sellers.ratio[deals.seller], buyers.ratio[deals.buyer]
+        line = *parties, slow * same, fast * same, gpus, deals.price, *speed_ups
+        self._done.append(np.stack(line, axis=1)[crosses])
 
 
-def _between(low: float, high: float) -> float:
-    return min(math.sqrt(low * high), low * SELLERS_PART)
+def _affordable(buyers: _Side, has: Floats, price: Floats) -> Floats:
+    """(O,) GPUs that offers would buy at a price (O,) from what each account has (L,), dearest first."""
+    by = np.argsort(buyers.leaf, kind="stable")
+    leaf, offer = buyers.leaf[by], buyers.offer[by]
+    cost = buyers.gpus[offer] * buyers.part[by] * price[offer]
+    pays = Queue.one_by_one(leaf).fill(cost, has)
+    return np.bincount(offer, pays / price[offer], len(buyers.ratio)).astype(np.float64)
 
 
-def _seconds(buyers: _Side) -> list[float]:
-    """Of each offer to buy, the ratio of the next lower one of another party; 0 where there is none."""
-    found, second = [0.0] * len(buyers.ratio), 0.0
-    for at in range(len(buyers.ratio) - 2, -1, -1):
-        if buyers.party[at + 1] != buyers.party[at]:
-            second = buyers.ratio[at + 1]
-        found[at] = second
-    return found
+def _overlaps(first: Floats, second: Floats) -> tuple[Ints, Ints, Floats]:
+    """Where intervals of two kinds, laid end to end, overlap: which of each kind, and by how much."""
+    ends = np.cumsum(first), np.cumsum(second)
+    stops = np.union1d(*ends)
+    stops = stops[stops <= min(ends[0][-1], ends[1][-1])]
+    starts = np.append(0.0, stops[:-1])[: len(stops)]
+    at = [np.searchsorted(end, starts, side="right") for end in ends]
+    return at[0], at[1], stops - starts
+
+
+def _seconds(sellers: _Side, buyers: _Side) -> Floats:
+    """(O,) of each offer to buy, the highest ratio below it of another party; 0 where there is none."""
+    ratio, party = np.append(buyers.ratio, sellers.ratio), np.append(buyers.party, sellers.party)
+    by = np.argsort(-ratio, kind="stable")
+    found, second = np.zeros(len(ratio)), 0.0
+    for at in range(len(by) - 2, -1, -1):
+        if party[by[at + 1]] != party[by[at]]:
+            second = float(ratio[by[at + 1]])
+        found[by[at]] = second
+    return found[: len(buyers.ratio)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.optimize import linprog
@@ -13,6 +14,9 @@ from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.trade_limits import TradeLimits
 from fairshare.tree import Tree
 from tests.fairshare.build import Account, Job, snapshot
+
+Order = Literal["in order", "evenly"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 @dataclass(frozen=True)
@@ -46,42 +50,50 @@ def by_tickets(given: Snapshot) -> Held:
     return Held(share, share)
 
 
-def traded(given: Snapshot, *, in_order: bool = True) -> tuple[Floats, tuple[Trade, ...]]:
+def traded(given: Snapshot) -> tuple[Floats, tuple[Trade, ...]]:
     held = by_tickets(given)
     limits = TradeLimits.of(given.accounts, held.entitled)
-    return trade(given, Tree.of(given.accounts.parent), given.jobs.accepts, held, limits, in_order=in_order)
+    return trade(given, Tree.of(given.accounts.parent), given.jobs.accepts, held, limits)
 
 
-def best_use(rates: Floats, held: Floats, gpus: Floats | None = None) -> float:
-    """The most progress that jobs with these rates (jobs, K) can make of `held` (K,), `gpus` (jobs,) at most each."""
-    return best_total([rates], held, sizes=None if gpus is None else [gpus])
+def own_progress(rates: list[Floats], held: Floats, order: Order) -> Floats:
+    """(T,) the most that teams can make of what they hold (T, K) when the order of their jobs says which run.
+
+    `rates` of each team are (jobs, K), of jobs of one GPU.
+    """
+    found = []
+    for own, gpus in zip(rates, held, strict=True):
+        jobs, total = len(own), min(gpus.sum(), len(own))
+        runs = (
+            np.full(jobs, total / jobs) if order == "evenly" else np.clip(total - np.arange(jobs), 0.0, 1.0)
+        )
+        found.append(_most([own], gpus + 1e-9, runs, None, "in order")[0])
+    return np.array(found)
 
 
-def best_total(
-    rates: list[Floats], capacity: Floats, least: Floats | None = None, sizes: list[Floats] | None = None
-) -> float:
-    """The most progress of all teams together, each making at least `least` of the (T,)."""
+def most_progress(rates: list[Floats], capacity: Floats, least: Floats, order: Order) -> Floats:
+    """(T,) the progress with the largest sum where nobody makes less than `least` (T,).
+
+    In order a job runs only as long as all before it do; evenly all of a team run as long as each other.
+    """
+    return _most(rates, capacity, np.ones(sum(map(len, rates))), least, order)
+
+
+def _most(rates: list[Floats], capacity: Floats, runs: Floats, least: Floats | None, order: Order) -> Floats:
     every, team = np.concatenate(rates), np.repeat(np.arange(len(rates)), [len(some) for some in rates])
     jobs, generations = every.shape
-    cell, value = np.arange(jobs * generations), every.ravel()
-    rows, columns, amounts = [cell // generations], [cell], [np.ones(len(cell))]
-    rows.append(jobs + cell % generations), columns.append(cell), amounts.append(np.ones(len(cell)))
-    bound = [np.ones(jobs) if sizes is None else np.concatenate(sizes), capacity]
+    made = np.zeros((len(rates), jobs, generations))
+    made[team, np.arange(jobs)] = every
+    each = np.repeat(np.eye(jobs), generations, axis=1)
+    rows = [each, np.tile(np.eye(generations), jobs)]
+    bounds = [runs, capacity]
     if least is not None:
-        (
-            rows.append(jobs + generations + team[cell // generations]),
-            columns.append(cell),
-            amounts.append(-value),
-        )
-        bound.append(-np.asarray(least) + 1e-9)
-    where = np.concatenate(rows), np.concatenate(columns)
+        follows = each[1:][team[1:] == team[:-1]] - each[:-1][team[1:] == team[:-1]]
+        rows += [-made.reshape(len(rates), -1), follows] + [-follows] * (order == "evenly")
+        bounds += [1e-9 - least] + [np.zeros(len(follows))] * (1 + (order == "evenly"))
     found = linprog(
-        -value, csr_array((np.concatenate(amounts), where)), np.concatenate(bound), method="highs"
+        -made.sum(axis=0).ravel(), csr_array(np.concatenate(rows)), np.concatenate(bounds), method="highs"
     )
     assert found.status == 0, found.message
-    return float(-found.fun)
-
-
-def first_jobs(jobs: int, gpus: float) -> Floats:
-    """(jobs,) what each of so many jobs of one GPU has of `gpus` when they run in order."""
-    return np.clip(gpus - np.arange(jobs), 0.0, 1.0)
+    progress: Floats = made.reshape(len(rates), -1) @ found.x
+    return progress
