@@ -98,9 +98,8 @@ class _Selection:
         self._idle_jobs: list[int] | None = None
         self.generation = np.full(len(jobs), NOWHERE, dtype=np.int64)
         holds = self._holders()
-        self.places = Places(
-            self._snapshot.cluster, jobs, self._able, self._speed, holds, self._within_guarantee(holds)
-        )
+        settled = self._within_guarantee(holds) | (holds & self._rooted)
+        self.places = Places(self._snapshot.cluster, jobs, self._able, self._speed, holds, settled)
 
     @property
     def picked(self) -> Bools:
@@ -389,6 +388,7 @@ class _Selection:
         self._fill(turns, may_move=True)
         if self._may_move:
             self._rise()
+        self._stay_rooted(turns)
         turns.open(only_claims=False)
         self._fill(turns, may_move=True)
         if self._settings.may_preempt:
@@ -397,6 +397,16 @@ class _Selection:
                 turns.hopeless = bytearray(len(turns.hopeless))
                 turns.open(only_claims=False)
                 self._fill(turns, may_move=False)
+
+    def _stay_rooted(self, turns: Turns) -> None:
+        """Let services and sessions go on that no claim stops: of all surplus theirs is taken back last."""
+        left = np.flatnonzero(self._rooted & ~self.picked)
+        for job in left[np.argsort(self._order[left])].tolist():
+            k = self._running_on[job]
+            if self._sharing[job, k] and self._allow(job, k) and self.places.stay(job):
+                self._pick(job, k)
+                turns.taken[job] = 1
+                turns.used(self._account[job], self._size[job])
 
     def _fill(self, turns: Turns, *, may_move: bool) -> None:
         """Take turns until none is left. A kind of gangs that could not be placed is not tried again."""

@@ -116,6 +116,32 @@ def test_services_keep_their_gpus_while_their_account_is_within_its_guarantee():
     assert len(without.ran(0)) < 90, "it would be stopped otherwise"
 
 
+def test_surplus_of_services_is_taken_back_last():
+    """Of 6 GPUs each account has 2, of which the third leaves one; two want it, and a service has it."""
+    jobs = [
+        *(Job(0, on=(0,)) for _ in range(3)),
+        *(Job(1, on=(0,)) for _ in range(2)),
+        *(Job(1) for _ in range(2)),
+    ]
+    given = snapshot([(0, 6)], [Account() for _ in range(3)], [*jobs, Job(2)])
+    kept = with_jobs(given, keeps=np.array([True] * 3 + [False] * 5))
+    assert play(kept, 40).stops == []
+    assert len(play(given, 40).stops) > 10, "who trains takes turns"
+    more = with_jobs(snapshot([(0, 6)], [Account() for _ in range(3)], [*jobs, Job(2), Job(2)]), keeps=None)
+    more = with_jobs(more, keeps=np.array([True] * 3 + [False] * 6))
+    assert decide(more).stops == [2], "a claim stops it"
+
+
+def test_a_claim_takes_gpus_where_no_service_is():
+    """Two accounts have a node each, more than is guaranteed to them; the services of one may be on either."""
+    for services, training in ((0, 1), (1, 0)):
+        jobs = [Job(0, on=(services,))] * 4 + [Job(1, on=(training,))] * 4 + [Job(2, gpus=2)]
+        given = snapshot([(0, 4)] * 2, [Account() for _ in range(3)], jobs)
+        decided = decide(with_jobs(given, keeps=np.arange(9) < 4))
+        assert decided.stops == [6, 7]
+        assert decided.moves == []
+
+
 def test_services_move_neither_for_faster_gpus_nor_for_room():
     """The first two would be faster on the node that nobody has; the gang of 4 would fit if they moved."""
     faster = with_jobs(
