@@ -97,7 +97,7 @@ def _page(request: HttpRequest, shown: Service, rules: Rules | None = None) -> H
         "cost": story.costs_of([shown], request.user).get(shown.pk, []),
         "rules": rules or Rules.of(shown),
         "address": hosts.origin_of_service(pk),
-        "may_open": may_use(pk, request.user),
+        "may_open": bool(shown.ready and hosts.origin_of_service(pk)) and may_use(pk, request.user),
         "is_local": shown.cluster.backend == Cluster.Backend.LOCAL,
         "may_change": not shown.removed_at and changeable.exists(),
     }
