@@ -64,9 +64,9 @@ def invite(*, actor: User, session: Session, login: str) -> str:
 
 @transaction.atomic(durable=True)
 def invite_to_service(*, actor: User, service: Service, login: str) -> str:
-    """A ticket to the service for who is signed in as `login`; NotAllowed for others than members of its team."""
+    """A ticket to the service for who is signed in as `login`; NotAllowed for who may not use it."""
     if not may_use(service.pk, actor):
-        raise NotAllowed(f"Only members of {service.tenant.name} may use its services.")
+        raise NotAllowed(f"Only members of {service.tenant.name} and operators may use its services.")
     audit.record(actor=actor, verb="service.open", target=service, tenant=service.tenant)
     return _ticket(service=service, user=actor, login=login)
 
@@ -156,9 +156,13 @@ def _caller(service_id: int, caller: Caller) -> User | None:
 
 
 def may_use(service_id: int, user: User) -> bool:
-    """Whether the user is a member of the service's team, or of one above it."""
+    """Whether the user is a member of the service's team, or may change the service as operators do."""
+    service = Service.objects.filter(pk=service_id)
     tenants = Tenant.objects.visible_to(user, role=Membership.Role.MEMBER)
-    return Service.objects.filter(pk=service_id, tenant__in=tenants).exists()
+    return (
+        service.filter(tenant__in=tenants).exists()
+        or Service.objects.changeable_by(user).filter(pk=service_id).exists()
+    )
 
 
 def absence_of_service(*, service_id: int, caller: Caller) -> Absence | None:

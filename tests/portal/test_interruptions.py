@@ -101,6 +101,7 @@ def test_a_service_is_never_up_while_no_replica_answers_and_lists_what_interrupt
     assert "Down" in text
     assert "Not ready" in text
     assert "Running" not in text
+    assert "Not ready" in words(browser.get(reverse("job", args=[job.pk])))
     lab.see(lab.lease(job), Phase.ENDED, end=End.LOST, ended_age=0.0, message="The node does not answer.")
     text = words(browser.get(page))
     assert "Down" in text

@@ -30,6 +30,7 @@ from scheduling.idling import Clocks, Step, notice
 from scheduling.models import HeldGpu, Job, Lease, Session
 from scheduling.spec import JobSpec, SpecError
 from scheduling.tasks import step_sessions
+from tests.scheduling.test_services import service_of
 from tests.scheduling.world import World, world
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +109,15 @@ def test_a_job_that_only_has_a_port_is_no_session(lab: World) -> None:
     endpoint = describe_gang(lease, JobSpec.parse(job.spec), 1000).endpoint
     assert endpoint is not None
     assert not endpoint.is_session
+
+
+def test_the_portal_leads_people_to_replicas_of_services_too(lab: World) -> None:
+    service = service_of(lab, 1)
+    lab.fill()
+    lease = Lease.objects.select_related("job__cluster").get(job__service=service)
+    endpoint = describe_gang(lease, JobSpec.parse(service.current.spec), 1000).endpoint
+    assert endpoint is not None
+    assert endpoint.is_session
 
 
 @pytest.mark.parametrize(
