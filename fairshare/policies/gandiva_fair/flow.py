@@ -244,42 +244,35 @@ class Pools:
         Returns (G, K) the generations that are reached from an overloaded one, all of them full: what pools are
         asked for too much, and where.
         """
-        found = np.zeros(self.gpus.shape, dtype=bool)
-        spare = self.gpus - self.load
-        over = spare < -self._nothing[:, None]
-        pools = np.flatnonzero(over.any(axis=1))
-        if len(pools) == len(self.gpus):
-            arcs = self._arcs()
-            steps = _distance(arcs, spare > self._nothing[:, None])
-            may_go = over & (steps < _FAR)
-            if not may_go.any() or not self._push(steps, may_go):
-                return _closed(arcs, over)
-            return self._balance()
-        if len(pools):
-            some, rows, _ = self._of(pools)
-            found[pools] = some._balance()
+        full, is_stuck = np.zeros(self.gpus.shape, dtype=bool), np.zeros(len(self.gpus), dtype=bool)
+        while True:
+            over = self.gpus - self.load < -self._nothing[:, None]
+            pools = np.flatnonzero(over.any(axis=1) & ~is_stuck)
+            if not len(pools):
+                return full
+            some, rows, _ = self._of(pools) if len(pools) < len(self.gpus) else (self, slice(None), None)
+            arcs = some._arcs()
+            stuck = ~some._push(_distance(arcs, some.gpus - some.load > some._nothing[:, None]), over[pools])
             self.flow.held[rows], self.flow.base[rows] = some.flow.held, some.flow.base
-        return found
+            full[pools[stuck]] = _closed(arcs, over[pools])[stuck]
+            is_stuck[pools[stuck]] = True
 
-    def _push(self, steps: Ints, over: Bools) -> bool:
-        """One pass of moves down the `steps` (G, K) to what is free; returns whether anything moved."""
-        moved = False
-        generations = steps.shape[1]
-        for distance in range(int(steps[over].max()), 0, -1):
-            for k in range(generations):
-                if not (steps[:, k] == distance).any():
+    def _push(self, steps: Ints, over: Bools) -> Bools:
+        """One pass of moves down the `steps` (G, K) to what is free; returns (G,) where anything moved."""
+        moved = np.zeros(len(steps), dtype=bool)
+        generations = range(steps.shape[1])
+        for distance in range(int(steps[over & (steps < _FAR)].max(initial=0)), 0, -1):
+            for k, to in product(generations, repeat=2):
+                on_way = (steps[:, k] == distance) & (steps[:, to] == distance - 1)
+                if not on_way.any():
                     continue
-                for to in range(generations):
-                    on_way = (steps[:, k] == distance) & (steps[:, to] == distance - 1)
-                    if not on_way.any():
-                        continue
-                    spare = self.gpus - self.load
-                    want = np.where(on_way, np.maximum(-spare[:, k], 0.0), 0.0)
-                    if distance == 1:
-                        want = np.minimum(want, np.maximum(spare[:, to], 0.0))
-                    want[want <= self._nothing / 4] = 0.0
-                    if want.any():
-                        moved |= bool((self._move(k, to, want) > 0).any())
+                spare = self.gpus - self.load
+                want = np.where(on_way, np.maximum(-spare[:, k], 0.0), 0.0)
+                if distance == 1:
+                    want = np.minimum(want, np.maximum(spare[:, to], 0.0))
+                want[want <= self._nothing / 4] = 0.0
+                if want.any():
+                    moved |= self._move(k, to, want) > self._nothing / 16
         return moved
 
     def _move(self, k: int, to: int, want: Floats) -> Floats:
