@@ -29,6 +29,9 @@ class Cluster:
     capacity: Ints  # (N,) GPUs that may be given out; 0 when drained or down
     installed: Ints  # (N,) GPUs that are there, drained and down ones too
     closed: Bools | None = None  # (N,) whose capacity is for the gangs that run there alone; None: no node
+    table: Floats | None = (
+        None  # (K,) how fast generations are by what the operator publishes; None: not said
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Jobs:
     unwarned: Bools | None = None  # (J,)
     # GPU-seconds that each job has had so far, for accounts whose jobs share evenly; None: not known.
     attained: Floats | None = None  # (J,)
+    # What each job runs, by a number that jobs of one model share: NOWHERE where its owner names none; None: no job.
+    model: Ints | None = None  # (J,)
 
     def sharing(self, able: Bools) -> Bools:
         """`able` (J, K), where jobs may run, of those alone that take part in the sharing."""

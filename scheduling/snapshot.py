@@ -18,11 +18,13 @@ from fairshare import model as fs
 from fairshare.reasons import may_run
 from fairshare.tree import Tree
 from scheduling.limits import RoundLimits
-from scheduling.models import Cluster, HeldGpu, Job, JobSpeed, Lease, Node, ShareBalance
+from scheduling.models import Cluster, HeldGpu, Job, JobLabel, JobSpeed, Lease, Node, ShareBalance
 from scheduling.models.leases import NOTICE
 from scheduling.trade_limits import read_trade_limits
 
 DEFAULT_TICKETS = 100.0
+# The label by which jobs of several teams say that they run the same, so that their speeds can be compared.
+MODEL_LABEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,9 @@ def _hardware(
     ).order_by()
     kept = Counter(held.values_list("node_id", flat=True)) if stays else Counter()
     installed = np.array([node.gpus for node in nodes], dtype=np.int64)
+    # Weights say something of speeds once an operator has set them.
+    weights = {node.generation_id: float(node.generation.weight) for node in nodes}
+    table = np.array([weights[generation] for generation in column])
     closed = np.array([node.pk in kept for node in nodes], dtype=bool)
     return fs.Cluster(
         generations=tuple(names[generation] for generation in column),
@@ -216,6 +221,7 @@ def _hardware(
         capacity=np.array([kept[node.pk] or node.usable_gpus for node in nodes], dtype=np.int64),
         installed=installed,
         closed=closed if kept else None,
+        table=table if len(set(weights.values())) > 1 else None,
     )
 
 
@@ -339,7 +345,23 @@ def _read_jobs(
         keeps=keeps if keeps.any() else None,
         unwarned=unwarned if keeps.any() else None,
         attained=None if accounts.arrays.evenly is None else _attained(cluster, jobs, now=now),
+        model=_models(cluster, row),
     )
+
+
+def _models(cluster: Cluster, row: Mapping[int, int]) -> fs.Ints | None:
+    """(J,) a number for each value of the label `model`; NOWHERE without it. None where no job has it."""
+    labels = JobLabel.objects.filter(
+        key=MODEL_LABEL, job__cluster=cluster, job__state__in=[*Job.WAITING, *Job.HOLDING]
+    ).exclude(value="")
+    said = [(row[job], value) for job, value in labels.names(MODEL_LABEL, None) if job in row]
+    if not said:
+        return None
+    number = {value: i for i, value in enumerate(sorted({value for _, value in said}))}
+    found = np.full(len(row), fs.NOWHERE, dtype=np.int64)
+    for job, value in said:
+        found[job] = number[value]
+    return found
 
 
 def _attained(cluster: Cluster, jobs: _JobColumns, *, now: datetime) -> fs.Floats:
@@ -399,6 +421,7 @@ def with_candidate(snapshot: fs.Snapshot, legend: Legend, job: Job) -> fs.Snapsh
         keeps=_with_wish(jobs.keeps, jobs, job.kind in Job.UNSLICED),
         unwarned=_with_wish(jobs.unwarned, jobs, job.kind in Job.UNSLICED),
         attained=None if jobs.attained is None else np.append(jobs.attained, 0.0),
+        model=None if jobs.model is None else np.append(jobs.model, fs.NOWHERE),
     )
     return _without_spent_hours(replace(snapshot, accounts=accounts, jobs=jobs), legend, keys)
 

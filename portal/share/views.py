@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -20,11 +21,12 @@ from accounting.trade_totals import booked_trades
 from portal.reports.by_mail import by_mail
 from portal.share.chart import draw
 from portal.share.limits import limits_in_force, may_limit
-from portal.share.periods import DEFAULT_PERIOD, PERIODS, asked_stretch, named_period
+from portal.share.periods import DEFAULT_PERIOD, PERIODS, Period, asked_stretch, named_period
 from portal.share.queries import POINTS, is_young, last_round, point_times, share_of
 from portal.share.runs import read_runs
 from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.amounts import Amounts
+from scheduling.changed_speeds import changed_speeds
 from scheduling.models import Cluster, Trade
 
 TRADES_PER_PAGE = 25
@@ -111,8 +113,15 @@ def trades(request: HttpRequest) -> HttpResponse:
         # What all gave is what all got: the sum says nothing, how much changed hands does.
         **by_mail(request.user, ReportSubscription.Report.TRADES, tenant),
         "within": not shown.exclude(seller__in=sides, buyer__in=sides).exists(),
+        "changed": _changed(sides, period),
     }
     return render(request, "share/trades.html", context)
+
+
+def _changed(tenants: Collection[int], period: Period) -> list[tuple[Tenant, float]]:
+    """Tenants whose speed-ups changed as they began to trade in a period, and by which factor."""
+    factors = changed_speeds(tenants, period.begins, period.ends)
+    return [(tenant, factors[tenant.pk]) for tenant in in_order(Tenant.objects.filter(pk__in=factors))]
 
 
 def _sees_all(user: User, tenant: Tenant | None) -> bool:

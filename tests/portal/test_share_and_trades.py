@@ -15,7 +15,7 @@ from portal.share.periods import Period
 from portal.share.queries import POINTS, Series, read_share
 from portal.share.trades import read_trades, seen, totals, visible_ids
 from scheduling.amounts import Amounts
-from scheduling.models import Cluster, Round, ShareBalance, ShareInterval, Trade
+from scheduling.models import Cluster, Job, JobSpeed, Round, ShareBalance, ShareInterval, Trade
 from tests.make import cast, user
 from tests.portal.scene import Scene, share
 
@@ -303,3 +303,22 @@ def test_share_and_trades_begin_with_the_same_period(scene: Scene, browser_of) -
 )
 def test_a_nul_in_the_address_is_refused(scene: Scene, browser_of, address: str) -> None:
     assert browser_of(scene.people.bob).get(address).status_code == 400
+
+
+def test_a_team_whose_speed_ups_rise_as_it_begins_to_trade_is_flagged(scene: Scene, browser_of) -> None:
+    cast, lab = scene.people, scene.world
+    first, flagged = scene.trade.begins, "Speed-ups changed with trading"
+    page = browser_of(cast.bob).get("/trades/").content.decode()
+    assert flagged not in page
+    for hours, speed_up in ((-30, 2.0), (-20, 2.0), (-10, 2.0), (0.1, 3.0), (0.2, 3.0), (0.3, 3.0)):
+        job = lab.submit(cast.bob, cast.astro, labels={"model": "bert"})
+        created = first + timedelta(hours=hours)
+        Job.objects.filter(pk=job.pk).update(created_at=created)
+        for generation, rate in ((cast.v100, 1.0), (cast.a100, speed_up)):
+            JobSpeed.objects.create(
+                job=job, generation=generation, steps=100 * rate, seconds=100, updated_at=created
+            )
+    page = browser_of(cast.bob).get("/trades/").content.decode()
+    assert flagged in page
+    assert "1.50" in page
+    assert flagged not in browser_of(cast.charlie).get("/trades/").content.decode()

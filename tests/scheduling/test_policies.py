@@ -14,7 +14,8 @@ from django.core.management import call_command
 from accounting.actions import set_preferences
 from accounting.clock import now_from_database
 from fairshare import policies
-from fairshare.model import Decision, Snapshot
+from fairshare.codec import decode_snapshot, encode
+from fairshare.model import NOWHERE, Decision, Snapshot
 from fairshare.policies.base import Happened, Need, State, option
 from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
 from fairshare.tree import Tree
@@ -271,3 +272,20 @@ def test_a_policy_sees_whose_jobs_share_evenly_and_what_each_has_had(lab: World)
     candidate = Job(cluster=cluster, tenant=people.bio, owner=people.bob, workers=1, gpus_per_worker=1)
     seen = with_candidate(view, legend, candidate)
     assert (len(seen.jobs.attained), len(seen.accounts.evenly)) == (4, len(seen.accounts.parent))
+
+
+def test_a_policy_sees_which_jobs_run_one_model_and_what_the_operator_says_of_generations(lab: World) -> None:
+    people = lab.people
+    lab.submit(people.bob, people.astro)
+    cluster = Cluster.objects.get()
+    view, _ = read_snapshot(cluster, now=now_from_database())
+    assert (view.jobs.model, view.cluster.table) == (None, None)
+    first = lab.submit(people.bob, people.astro, labels={"model": "bert"})
+    lab.submit(people.charlie, people.bio, labels={"model": "resnet"})
+    last = lab.submit(people.charlie, people.bio, labels={"model": "bert"})
+    view, legend = read_snapshot(cluster, now=now_from_database())
+    assert view.jobs.model.tolist() == [NOWHERE, 0, 1, 0]
+    assert [legend.jobs[1], legend.jobs[3]] == [first.pk, last.pk]
+    candidate = Job(cluster=cluster, tenant=people.bio, owner=people.bob, workers=1, gpus_per_worker=1)
+    assert len(with_candidate(view, legend, candidate).jobs.model) == 5
+    assert decode_snapshot(encode(view)).jobs.model.tolist() == view.jobs.model.tolist()

@@ -96,7 +96,13 @@ class Rows:
     units: tuple[Floats, ...]  # (R, K) each, what a GPU does for a job: an account is to lose in none of them
 
     @classmethod
-    def of(cls, jobs: Jobs, able: Bools, takes_part: Bools, evenly: Bools | None = None) -> Rows:
+    def of(
+        cls,
+        jobs: Jobs,
+        able: Bools,
+        takes_part: Bools,
+        evenly: Bools | None = None,
+    ) -> Rows:
         """`able` (J, K) where jobs may run; `takes_part` (T,) whose jobs; `evenly` (T,) whose share evenly.
 
         An account's own order is by priority, then by age; jobs of one priority share evenly where it says so.
@@ -283,8 +289,12 @@ class Between:
         paid = gpus[by] * np.maximum(ratio - 1, 0.0)
         paid = paid + Queue.one_by_one(leaf).before(paid)
         for low, high in self._units:
-            worth = self._order.mean(low, moved, leaf, paid, first=sells)
             gain = high[by] - low[by]
+            # The first of an account's jobs makes room for those that gain more than it by the fast generation.
+            least = np.full(self._leaves, np.inf)
+            least[leaf[::-1]] = gain[::-1]
+            does = np.maximum(low, high - least[self._leaf])
+            worth = self._order.mean(does, moved, leaf, paid, first=sells)
             ratio = worse(ratio, np.divide(gain, worth, out=ratio - 1, where=worth > 0) + 1)
         return Margin(leaf, ratio, gpus[by])
 

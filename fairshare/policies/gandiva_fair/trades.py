@@ -24,17 +24,20 @@ import numpy as np
 
 from fairshare.model import Bools, Floats, Ints, Settings, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Part, ration
+from fairshare.policies.gandiva_fair.evidence import backed, evidence_of
 from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Between, Margin, Queue, Rows, ratios
 from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
+ROUNDING = 1e-9
+# By how much at least a price differs from the speed-ups of both sides.
+PRICED = 1e-7
 # Ratio of speed-ups below which nothing is traded, whatever the settings say.
 LEAST_GAIN = 1.01
 # Buyers whose ratios differ by less than NEAR share what is cheap, each buying in so many slices, and all pairs of
 # generations are gone through so often, in markets of so many parties: in larger ones each is too small a part of the
 # whole for that to be worth its time.
 NEAR, SLICES, PASSES, SMALL_MARKET = 1.5, 8, 3, 64
-ROUNDING = 1e-9
 
 
 def trade(
@@ -44,12 +47,14 @@ def trade(
 
     `able` (J, K) marks where jobs that share may run; what is noted in `limits` goes down. Users of one party
     exchange as parties do; the book has only what crosses their border. Only jobs that were measured on both
-    generations of a pair trade these.
+    generations of a pair trade these, and claims of speed count as far as others back them.
     """
-    _, member = parties_of(tree, snapshot.accounts.trades)
-    book = _Book(
-        snapshot, tree, shares, limits, Rows.of(snapshot.jobs, able, member >= 0, snapshot.accounts.evenly)
-    )
+    jobs, accounts = snapshot.jobs, snapshot.accounts
+    _, member = parties_of(tree, accounts.trades)
+    evidence = evidence_of(jobs.rate, member[jobs.account], jobs.model, snapshot.cluster.table)
+    rows = Rows.of(jobs, able, member >= 0, accounts.evenly)
+    trades = np.isfinite(backed(jobs.rate, evidence))[rows.job]
+    book = _Book(snapshot, tree, shares, limits, rows, trades=trades)
     pairs = sorted(combinations(range(able.shape[1]), 2), key=lambda pair: (pair[0], -pair[1]))
     for _ in range(PASSES if book.is_small and snapshot.settings.pricing == "between" else 1):
         if not sum([book.open(pair) for pair in pairs]):
@@ -113,14 +118,21 @@ class _Book:
     """Makes trades; `share` (T, K) is what accounts have by then."""
 
     def __init__(
-        self, snapshot: Snapshot, tree: Tree, shares: Divided, limits: TradeLimits, rows: Rows
+        self,
+        snapshot: Snapshot,
+        tree: Tree,
+        shares: Divided,
+        limits: TradeLimits,
+        rows: Rows,
+        *,
+        trades: Bools,
     ) -> None:
-        """Only the jobs in `rows` trade, in the names of their parties."""
+        """Only the jobs in `rows` trade, where `trades` (R, K) says so, in the names of their parties."""
         parties, member = parties_of(tree, snapshot.accounts.trades)
         self.share = shares.share.copy()
         self._settings: Settings = snapshot.settings
         self._worth = max(self._settings.least_gain, LEAST_GAIN)
-        self._tree, self._rows, self._party = tree, rows, parties[member[rows.account]]
+        self._tree, self._rows, self._trades, self._party = tree, rows, trades, parties[member[rows.account]]
         self.is_small = len(np.unique(self._party)) <= SMALL_MARKET
         self._borders = Borders(snapshot.accounts, tree, shares.entitled, limits)
         runs, use = rows.run(self.share[rows.account], np.arange(len(rows.account)))
@@ -151,20 +163,21 @@ class _Book:
         rows, ratio = self._rows, ratios(self._rows, *pair)
         if np.nansum(np.log(ratio) * rows.gpus) < 0:  # name the generations as most jobs find them
             pair, ratio = (pair[1], pair[0]), 1 / ratio
-        ratio[~self._borders.deal(pair)[rows.account][rows.leaf]] = np.nan
+        deals = self._borders.deal(pair)[rows.account][rows.leaf]
+        ratio[~(deals & self._trades[:, pair].all(axis=1))] = np.nan
         between = Between(rows, self._use, ratio, pair)
         sellers = _Side.of(between.sold(), self._party, 1)
         buyers = _Side.of(between.bought(), self._party, -1)
         if not len(sellers.ratio) or not len(buyers.ratio):
             return False
-        deals = self._meet(sellers, buyers, between)
-        if not len(deals.gpus):
+        met = self._meet(sellers, buyers, between)
+        if not len(met.gpus):
             return False
-        gpus = self._allowed(deals, sellers, buyers, between, pair)
-        gpus = self._settle(deals, gpus, pair)
+        gpus = self._allowed(met, sellers, buyers, between, pair)
+        gpus = self._settle(met, gpus, pair)
         if not gpus.any():
             return False
-        self._note(deals, gpus, sellers, buyers, pair)
+        self._note(met, gpus, sellers, buyers, pair)
         return True
 
     def _meet(self, sellers: _Side, buyers: _Side, between: Between) -> _Deals:
@@ -173,7 +186,7 @@ class _Book:
         Much alike buyers take turns: each buys in slices, of which later ones rank as if their ratio were lower.
         """
         by_second = self._settings.pricing == "second_price"
-        asks = sellers.ratio * (1.0 if by_second else math.sqrt(self._worth))
+        asks = sellers.ratio * (1 + PRICED if by_second else math.sqrt(self._worth))
         paid = _seconds(sellers, buyers) if by_second else np.full(len(buyers.ratio), asks[0])
         wants = _affordable(buyers, between.slow, np.maximum(paid, asks[0]))
         slices = SLICES if self.is_small else 1
@@ -185,8 +198,8 @@ class _Book:
         low, high = sellers.ratio[seller], buyers.ratio[buyer]
         price = asks[seller]
         if by_second:
-            price = np.maximum(paid[buyer], price)
-        good = (high >= low * self._worth) & (price <= high) & (gpus > LEAST_GPUS)
+            price = np.clip(paid[buyer], price, high * (1 - PRICED))
+        good = (high >= low * self._worth) & (gpus > LEAST_GPUS)
         seller, buyer, gpus, price = seller[good], buyer[good], gpus[good], price[good]
         return _Deals(seller, buyer, gpus, price, (sellers.parts(seller), buyers.parts(buyer)))
 
