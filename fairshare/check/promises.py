@@ -242,8 +242,9 @@ def _not_locked_out(played: Played) -> Verdict | None:
 # ---- 5: shares
 
 
-def _max_min(played: Played) -> Verdict | None:
-    if played.economy.settings.trading:
+def _max_min(played: Played, *, limited: bool) -> Verdict | None:
+    economy = played.economy
+    if economy.settings.trading or any(account.cap for account in economy.accounts) != limited:
         return UNTESTED
     broken, worst, judged = [], 0.0, False
     for phase in played.phases[:3]:
@@ -526,10 +527,17 @@ PROMISES = (
         "5",
         "Shares are max-min over what each can use",
         "No account can have more without taking from one of its family that has no more by tickets, guarantees kept;"
-        " to 1e-4 GPUs. Where jobs have speeds of their own, which of the fast GPUs an account keeps is judged by its"
-        " progress (4).",
+        " to 1e-4 GPUs, beside limits on GPUs of all generations together. Where jobs have speeds of their own, which"
+        " of the fast GPUs an account keeps is judged by its progress (4).",
         "GPUs missed",
-        _max_min,
+        lambda played: _max_min(played, limited=False),
+    ),
+    Promise(
+        "5b",
+        "Shares are max-min beside limits on single generations",
+        "As 5. A policy may divide such a limit among the jobs and users below it before it divides the cluster.",
+        "GPUs missed",
+        lambda played: _max_min(played, limited=True),
     ),
     Promise(
         "6",

@@ -20,7 +20,7 @@ from fairshare.model import Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.classes import Steps
 
 EPSILON = 1e-9  # GPUs; less than this is nothing
-_SPREADS = 6  # passes that bring a first guess near to what pools have
+SPREADS = 6  # passes that bring a first guess near to what pools have
 _HALVINGS = 64  # of an interval, until it is as short as numbers allow
 
 
@@ -115,7 +115,7 @@ class Pools:
         top = np.minimum(self.by_account(self.flow.gpus) - before, np.maximum(most - before, 0.0))
         rise = _Rise(tickets, before, np.clip(least - before, 0.0, top), top, np.zeros_like(top))
         self._raise(rise, top > EPSILON, np.zeros(len(top), dtype=bool))
-        self._speed_up()
+        self.speed_up()
 
     def complete(self, most: Floats) -> None:
         """Give accounts that are alone in their pools what else they can use, and take from no row what it has.
@@ -184,7 +184,7 @@ class Pools:
         left = self.gpus - self.load > self._nothing[:, None]
         if not (rising & left.any(axis=1)[self._pool]).any():
             return np.zeros_like(rising)
-        reach = _closed(np.swapaxes(self._arcs(), 1, 2), left)
+        reach = closed(np.swapaxes(self._arcs(), 1, 2), left)
         ways = across((self.flow.able & reach[self._pool_of_row]).astype(np.float64))
         ways[self.flow.unmet <= EPSILON] = 0.0
         goes_on = rising & (self.by_account(ways) > 0)
@@ -210,7 +210,7 @@ class Pools:
         able, gets, nothing = flow.able[rows], gets[rows, None], self._nothing[pool, None]
         left = left[pool] + nothing
         pull = left.copy()
-        for _ in range(_SPREADS if len(rows) else 0):
+        for _ in range(SPREADS if len(rows) else 0):
             weight = able * pull[where]
             spread = weight * (gets / across(weight)[:, None])
             pull *= np.clip(left / (np.add.reduceat(spread, first, axis=0) + nothing), 1e-3, 1e3)
@@ -252,16 +252,16 @@ class Pools:
                 return full
             some, rows, _ = self._of(pools) if len(pools) < len(self.gpus) else (self, slice(None), None)
             arcs = some._arcs()
-            stuck = ~some._push(_distance(arcs, some.gpus - some.load > some._nothing[:, None]), over[pools])
+            stuck = ~some._push(steps_to(arcs, some.gpus - some.load > some._nothing[:, None]), over[pools])
             self.flow.held[rows], self.flow.base[rows] = some.flow.held, some.flow.base
-            full[pools[stuck]] = _closed(arcs, over[pools])[stuck]
+            full[pools[stuck]] = closed(arcs, over[pools])[stuck]
             is_stuck[pools[stuck]] = True
 
     def _push(self, steps: Ints, over: Bools) -> Bools:
         """One pass of moves down the `steps` (G, K) to what is free; returns (G,) where anything moved."""
         moved = np.zeros(len(steps), dtype=bool)
         generations = range(steps.shape[1])
-        for distance in range(int(steps[over & (steps < _FAR)].max(initial=0)), 0, -1):
+        for distance in range(int(steps[over & (steps < FAR)].max(initial=0)), 0, -1):
             for k, to in product(generations, repeat=2):
                 on_way = (steps[:, k] == distance) & (steps[:, to] == distance - 1)
                 if not on_way.any():
@@ -368,7 +368,7 @@ class Pools:
         flow.held -= flow.more * goes
         return less, concerned & rising & (there > EPSILON)
 
-    def _speed_up(self) -> None:
+    def speed_up(self) -> None:
         """Who runs faster on GPUs that nobody wants goes there."""
         flow, left = self.flow, np.maximum(self.gpus - self.load, 0.0)
         left[left <= self._nothing[:, None]] = 0.0
@@ -414,7 +414,7 @@ def across(values: Floats) -> Floats:
     return found
 
 
-_FAR = np.iinfo(np.int64).max
+FAR = np.iinfo(np.int64).max
 
 
 def part_of(amount: Floats, of: Floats) -> Floats:
@@ -429,7 +429,7 @@ def _count(where: Ints, amount: Floats, size: int) -> Floats:
     return found
 
 
-def _closed(arcs: Bools, start: Bools) -> Bools:
+def closed(arcs: Bools, start: Bools) -> Bools:
     """(G, K) `start` and all that is reached from it by `arcs` (G, K, K)."""
     reached = start.copy()
     for _ in range(start.shape[1]):
@@ -440,12 +440,12 @@ def _closed(arcs: Bools, start: Bools) -> Bools:
     return reached
 
 
-def _distance(arcs: Bools, goal: Bools) -> Ints:
-    """(G, K) how many arcs it takes from each generation to one of the `goal`; _FAR if there is no way."""
-    steps = np.where(goal, 0, _FAR)
+def steps_to(arcs: Bools, goal: Bools) -> Ints:
+    """(G, K) how many arcs it takes from each generation to one of the `goal`; FAR if there is no way."""
+    steps = np.where(goal, 0, FAR)
     for distance in range(1, goal.shape[1]):
         near = steps == distance - 1
-        found = (steps == _FAR) & (arcs & near[:, None, :]).any(axis=2)
+        found = (steps == FAR) & (arcs & near[:, None, :]).any(axis=2)
         if not found.any():
             break
         steps[found] = distance

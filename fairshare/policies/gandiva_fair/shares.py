@@ -9,6 +9,7 @@ part goes to a slower generation for it. Gandiva_fair (EuroSys '20, section 3) d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,9 @@ import numpy as np
 from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, Steps, classes_of
+from fairshare.policies.gandiva_fair.families import Families
 from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across, part_of
+from fairshare.policies.gandiva_fair.network import Groups, Network
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
 
@@ -49,7 +52,7 @@ def share_out(snapshot: Snapshot, tree: Tree, able: Bools) -> Shares:
     flow, most = _within_caps(flow, tree, above, accounts, capacity)
     flow = _with_leaves(_side_by_side(flow, above), most, means, guaranteed)
     flow = _side_by_side(flow.of(np.flatnonzero(flow.gpus > EPSILON)), above)
-    _guarantee(flow, tree, above, most=most, means=means, guaranteed=guaranteed)
+    _guarantee(_within_leaves(flow, most), tree, above, most=most, means=means, guaranteed=guaranteed)
     share = _divide(
         flow, tree, above, tickets=accounts.tickets, most=most, capacity=capacity, guaranteed=guaranteed
     )
@@ -191,7 +194,7 @@ def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) ->
     used = side.best_use(means[accounts], most[accounts])
     used.held[used.held <= EPSILON] = 0.0
     guaranteed[accounts] = side.pools(means[accounts]).by_account(used.held)
-    unmet = side.cut(most[accounts])
+    unmet = used.unmet
     best = _open_steps(used.step, used.able).max(axis=1)
     alike = ((used.step == best[:, None]) | ~used.able).all(axis=1)
     flat, rest = used.of(np.flatnonzero(alike)), used.of(np.flatnonzero(~alike))
@@ -202,6 +205,13 @@ def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) ->
     sure = _flow(rest.leaf[row], has, able, step)
     sure.held[np.arange(len(row)), k], sure.is_kept[:] = has, True
     return flat + _flow(rest.leaf, unmet[~alike], rest.able, rest.step) + sure
+
+
+def _within_leaves(flow: Flow, most: Floats) -> Flow:
+    """A copy of rows that can use no more than their leaves may have: `most` (T,)."""
+    groups = Groups.of(flow.leaf, most)
+    lack = groups.cut(flow.unmet[:, None], groups.room(flow.held))[:, 0]
+    return replace(flow.of(np.arange(len(flow.leaf))), gpus=across(flow.held) + lack)
 
 
 def _guarantee(
@@ -241,29 +251,30 @@ def _divide(
     capacity: Floats,
     guaranteed: Floats,
 ) -> Floats:
-    """(T, K) the shares of all accounts, from the roots down: of the cluster, or of what each parent has.
+    """(T, K) the shares of all accounts: totals are decided from the roots down, generations by the last depth."""
+    share = np.zeros_like(guaranteed)
+    if not len(flow.leaf):
+        return share
+    owners = above[:, flow.leaf]
+    owners = np.where(owners == NOWHERE, flow.leaf, owners)
+    groups = [Groups.of(owner, most) for owner in owners]
+    family = Groups.of(np.zeros_like(flow.leaf), np.full(1, np.inf))
+    Network(flow, capacity, _that_bind(flow, groups)).fill()
+    for depth, owner in enumerate(owners):
+        here = owner[groups[depth].first]
+        inside = _that_bind(flow, groups[depth + 1 :])
+        families = Families(flow, capacity, inside, groups[depth], family)
+        families.divide(tickets[here], across(guaranteed[here]))
+        family = groups[depth]
+    everybody = np.zeros_like(flow.leaf)
+    Pools(flow, everybody, np.zeros(1, dtype=np.int64), capacity[None]).speed_up()
+    np.add.at(share, flow.leaf, flow.held)
+    return tree.sums(share)
 
-    Where what leaves are `guaranteed` (T, K) takes all of that, it is all that each gets.
-    """
-    sure = np.where(tree.is_leaf[:, None], guaranteed, 0.0)
-    pools = np.append(np.zeros_like(sure), capacity[None], axis=0)  # of all accounts, and of NOWHERE
-    for depth, level in enumerate(tree.levels):
-        pools[level] = tree.sums(sure)[level]
-        given = np.zeros_like(pools)
-        np.add.at(given, tree.parent[level], pools[level])
-        side = _SideBySide.below(flow, level[_is_left(pools, given)[tree.parent[level]]], above[depth])
-        if not len(side.rows):
-            continue
-        side.flow.held = side.flow.sure
-        parent = tree.parent[side.accounts]
-        begins = np.diff(parent, prepend=NOWHERE - 1) != 0
-        found = Pools(side.flow, side.account, np.cumsum(begins) - 1, pools[parent[begins]])
-        found.fill(tickets[side.accounts], most[side.accounts], across(guaranteed[side.accounts]))
-        pools[side.accounts] = found.by_account(side.flow.held)
-        flow.held[side.rows], flow.base[side.rows] = side.flow.held, side.flow.base
-        first = np.flatnonzero(np.diff(side.flow.leaf, prepend=NOWHERE) != 0)
-        sure[side.flow.leaf[first]] = np.add.reduceat(side.flow.sure, first, axis=0)
-    return pools[:-1]
+
+def _that_bind(flow: Flow, groups: Sequence[Groups]) -> list[Groups]:
+    """Those of the groups of each depth where some cannot have all that they want; the deepest first."""
+    return [some for some in groups[::-1] if (some.most < some.sums(flow.gpus) - EPSILON).any()]
 
 
 def _lacks(flow: Flow, tree: Tree) -> Floats:

@@ -7,7 +7,9 @@ import pytest
 from scipy.optimize import linprog
 
 from fairshare.model import Floats, Ints
+from fairshare.policies.gandiva_fair.families import Families
 from fairshare.policies.gandiva_fair.flow import Flow, Pools
+from fairshare.policies.gandiva_fair.network import Groups, Network
 
 
 class Economy:
@@ -41,6 +43,15 @@ class Economy:
         flow, account = self.rows()
         pools = Pools(flow, account, np.zeros(len(self.tickets), dtype=np.int64), self.pool[None, :])
         pools.fill(self.tickets, self.most)
+        return flow, account
+
+    def in_families(self) -> tuple[Flow, Ints]:
+        """The same division as of the members of one family."""
+        flow, account = self.rows()
+        accounts = Groups.of(account, np.minimum(self.most, np.bincount(account, flow.gpus)))
+        Network(flow, self.pool, [accounts]).fill()
+        everybody = Groups.of(np.zeros_like(account), np.full(1, np.inf))
+        Families(flow, self.pool, [], accounts, everybody).divide(self.tickets, np.zeros(len(self.tickets)))
         return flow, account
 
     def rows(self) -> tuple[Flow, Ints]:
@@ -152,7 +163,9 @@ class Economy:
 @pytest.mark.parametrize("seed", range(60))
 def test_totals_are_those_of_a_chain_of_linear_programs(seed: int) -> None:
     economy = Economy(seed)
-    assert economy.totals(*economy.filled()) == pytest.approx(economy.best_totals(), abs=1e-5)
+    best = economy.best_totals()
+    assert economy.totals(*economy.filled()) == pytest.approx(best, abs=1e-5)
+    assert economy.totals(*economy.in_families()) == pytest.approx(best, abs=1e-5)
 
 
 @pytest.mark.parametrize("generations", range(1, 5))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairshare.check.generate import Maker, mixed
+from fairshare.check.oracle import Oracle
 from fairshare.model import Snapshot
 from fairshare.policies.gandiva_fair.shares import Shares, share_out
 from fairshare.reasons import may_run
@@ -149,3 +153,22 @@ def test_caps_at_several_levels_give_nobody_more_than_its_jobs_can_use():
     accounts += [Account(4, parent=2, cap={3: 8}), Account(4, parent=3, cap={1: 7})]
     view = snapshot([(0, 16), (1, 4), (2, 8), (3, 6)], accounts, [Job(4), Job(5, workers=2, gpus=2)])
     assert shares(view).share.sum(axis=1) == pytest.approx([1, 4, 1, 4, 1, 4])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_totals_in_trees_are_max_min_at_every_level_beside_limits_on_totals(seed):
+    """By the linear programs of the judge: what of the generations an account has, only those below it decide."""
+    for number in range(30):
+        given = mixed(Maker(seed, number))
+        given = replace(given, accounts=tuple(replace(account, cap={}) for account in given.accounts))
+        active = given.active(number % 4 * 5)
+        view = given.snapshot(active, {}, {}, {}, {})
+        assert Oracle(given, active).unfair(shares(view).share) == (None, 0.0), f"{given}"
+
+
+def test_an_account_gets_of_each_generation_what_those_below_it_need():
+    accounts = [Account(), Account(), Account(parent=0), Account(tickets=4, parent=0)]
+    few = [Job(1, workers=2, gpus=2), *[Job(2, gpus=3)] * 2, Job(2, gpus=4), Job(2, gpus=3)]
+    jobs = [*few, Job(3, workers=2, gpus=5), Job(3, workers=2, gpus=7)]
+    found = shares(snapshot([(0, 8), (1, 8), (2, 8), (2, 8), (2, 8)], accounts, jobs)).share
+    assert found.sum(axis=1) == pytest.approx([36, 4, 12, 24])
