@@ -12,7 +12,6 @@ from accounting.wording import duration
 from scheduling.causes import Cause
 from scheduling.interruptions import Interruption
 from scheduling.models import Lease
-from scheduling.models.leases import NOTICE
 
 MOST_SHOWN = 20
 SUMMED = timedelta(days=7)
@@ -83,7 +82,9 @@ def as_json(found: Interruptions) -> list[dict[str, Any]]:
 
 
 def claimable_from(lease: Lease | None) -> datetime | None:
-    """From when on others' claims may preempt what holds the lease; None while it has what is guaranteed."""
+    """From when on others' claims may preempt what holds the lease, which comes with its cluster; None while it has
+    what is guaranteed.
+    """
     if lease is None or lease.notice_since is None or lease.state == Lease.State.STOPPING:
         return None
-    return lease.notice_since + NOTICE
+    return lease.notice_since + timedelta(seconds=lease.cluster.notice_seconds)

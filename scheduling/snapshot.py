@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +19,6 @@ from fairshare.reasons import may_run
 from fairshare.tree import Tree
 from scheduling.limits import RoundLimits
 from scheduling.models import Cluster, HeldGpu, Job, JobLabel, JobSpeed, Lease, Node, ShareBalance
-from scheduling.models.leases import NOTICE
 from scheduling.trade_limits import read_trade_limits
 
 DEFAULT_TICKETS = 100.0
@@ -313,7 +312,7 @@ def _read_jobs(
     places: dict[int, list[int]] = {}
     node_index = {node: n for n, node in enumerate(legend.nodes)}
     keeps = np.array([kind in Job.UNSLICED for kind in jobs.kind], dtype=bool)
-    unwarned = keeps.copy()
+    unwarned, notice = keeps.copy(), timedelta(seconds=cluster.notice_seconds)
     for lease in _places(cluster):
         if lease.job_id not in row:
             continue
@@ -324,7 +323,7 @@ def _read_jobs(
         if lease.state != Lease.State.CLOSED and lease.generation_id in column:
             running_on[i] = column[lease.generation_id]
             resident[i] = (now - lease.held_from).total_seconds() if lease.held_from else 0.0
-        if lease.notice_since and lease.notice_since + NOTICE <= now:
+        if lease.notice_since and lease.notice_since + notice <= now:
             unwarned[i] = False
     sizes = np.zeros(count, dtype=np.int64)
     for i, nodes in places.items():

@@ -240,6 +240,7 @@ def change_settings(request: HttpRequest, pk: int) -> HttpResponse:
             residence_seconds=float(decimal(post, "residence_seconds")),
             overhead_limit=float(part(post, "overhead_limit")),
             **{field: _amount(post, field) for field in OF_WORKERS if field in post},
+            **{field: float(decimal(post, field)) for field in ["notice_seconds"] if field in post},
         ),
         done=f"{cluster.name} is scheduled so from the next round on.",
         to=("admin_settings",),

@@ -181,5 +181,5 @@ def show_member(member: Member) -> dict[str, Any]:
         "ready": member.is_ready,
         "address": lease.address if lease else "",
         "why_not_ready": lease.why_not_ready if lease else "",
-        "claimable_from": interruptions.claimable_from(lease),
+        "claimable_from": member.claimable_from,
     }

@@ -48,6 +48,11 @@ class Member:
         lease = self.lease
         return lease is not None and lease.state == Lease.State.RUNNING and lease.ready_since is not None
 
+    @property
+    def claimable_from(self) -> datetime | None:
+        """From when on others' claims may preempt it; None while it has no more than what is guaranteed."""
+        return interruptions.claimable_from(self.lease)
+
 
 @dataclass(frozen=True)
 class Told:
@@ -81,7 +86,7 @@ def members_of(service: Service) -> list[Member]:
 
 def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
     """The replicas of each that have not ended, by slot."""
-    holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation")
+    holding = Lease.objects.filter(state__in=Lease.HOLDING).select_related("generation", "cluster")
     jobs = (
         Job.objects.filter(service__in=[service.pk for service in services])
         .unfinished()
@@ -98,7 +103,7 @@ def members_by_service(services: Iterable[Service]) -> dict[int, list[Member]]:
 
 def claimable_from(members: Sequence[Member]) -> list[datetime]:
     """From when on others' claims may preempt each replica that has more than what is guaranteed."""
-    return [at for member in members if (at := interruptions.claimable_from(member.lease))]
+    return [at for member in members if (at := member.claimable_from)]
 
 
 def on_notice(members: Sequence[Member]) -> str:

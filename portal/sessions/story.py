@@ -69,7 +69,7 @@ def told_of(sessions: Iterable[Session], reader: User) -> list[Told]:
     """Of sessions with their jobs, in the same order."""
     shown = list(sessions)
     holding = Lease.objects.filter(job__in=[one.pk for one in shown], state__in=Lease.HOLDING)
-    leases = {lease.job_id: lease for lease in holding.select_related("generation")}
+    leases = {lease.job_id: lease for lease in holding.select_related("generation", "cluster")}
     now = timezone.now()
     idle = Session.objects.filter(pk__in=[one.pk for one in shown]).idle_times(now)
     explainers: dict[int, Explainer] = {}

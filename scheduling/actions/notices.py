@@ -15,7 +15,6 @@ from fairshare.guarantees import lent_to
 from scheduling import live
 from scheduling.causes import Causes
 from scheduling.models import Cluster, Job, JobEvent, Lease, ServiceEvent
-from scheduling.models.leases import NOTICE
 from scheduling.snapshot import Legend
 
 WARNED = "warned_of_claims"
@@ -28,7 +27,7 @@ def give_notice(
 ) -> None:
     """Begins and ends the notices of what a round lets run on more than is guaranteed; in its transaction.
 
-    A lease whose notice began NOTICE ago may be stopped for others' claims by a later round, no other may.
+    A lease whose notice is over may be stopped for others' claims by a later round, no other may.
     """
     if view.jobs.keeps is None:
         return
@@ -38,10 +37,11 @@ def give_notice(
     begins = begins.filter(state__in=[Lease.State.PROMISED, Lease.State.STARTING, Lease.State.RUNNING])
     leases = list(begins.select_related("job__tenant", "job__owner", "job__service").defer("job__spec"))
     Lease.objects.filter(pk__in=[lease.pk for lease in leases]).update(notice_since=now)
-    _warn([(lease, causes.lent_to(lease.job, lent[lease.job_id])) for lease in leases], now)
+    ends = now + timedelta(seconds=cluster.notice_seconds)
+    _warn([(lease, causes.lent_to(lease.job, lent[lease.job_id])) for lease in leases], now, ends)
 
 
-def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime) -> None:
+def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime, ends: datetime) -> None:
     jobs = [lease.job_id for lease, _ in noticed]
     known = JobEvent.objects.filter(job__in=jobs, kind=WARNED, at__gt=now - WARNED_EVERY)
     known_jobs = set(known.values_list("job_id", flat=True))
@@ -52,7 +52,7 @@ def _warn(noticed: Sequence[tuple[Lease, str]], now: datetime) -> None:
         if job.pk in known_jobs:
             continue
         text = (
-            f"It has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From {now + NOTICE:%H:%M:%S} UTC on"
+            f"It has GPUs that are not guaranteed{f': {beyond}' if beyond else ''}. From {ends:%H:%M:%S} UTC on"
             " it is preempted when others claim them"
         )
         events.append(JobEvent(job=job, at=now, epoch=lease.epoch, kind=WARNED, text=text))
@@ -82,6 +82,6 @@ def _write_to_people(job: Job, said: str) -> None:
 
 def notices_over(cluster: Cluster, now: datetime) -> bool:
     """Whether a notice has ended since the last round, so that those who wait need not wait for the quantum."""
-    last = cluster.last_round_at
-    over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - NOTICE)
-    return last is not None and over.filter(notice_since__gt=last - NOTICE).exists()
+    last, notice = cluster.last_round_at, timedelta(seconds=cluster.notice_seconds)
+    over = Lease.objects.filter(cluster=cluster).on_notice().filter(notice_since__lte=now - notice)
+    return last is not None and over.filter(notice_since__gt=last - notice).exists()

@@ -54,6 +54,8 @@ class Cluster(models.Model):
     shadow = models.JSONField(null=True, blank=True)
     quantum_seconds = models.FloatField(default=60)
     residence_seconds = models.FloatField(default=0)
+    # How long before others' claims stop a service's replica or a session its people are warned, at least.
+    notice_seconds = models.FloatField(default=60, db_default=60)
     # The quantum is stretched so that switching costs at most this part of it.
     overhead_limit = models.FloatField(default=0.05)
     # Marks what is ours there, should another Fairlot use the same Kubernetes.

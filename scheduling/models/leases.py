@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 from typing import Self
 
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -15,8 +14,6 @@ from accounting.models import Generation
 from scheduling.models.clusters import Cluster, Node
 from scheduling.models.jobs import Job
 
-# How long before a claim stops a service's replica or a session its people are warned, at least.
-NOTICE = timedelta(seconds=60)
 # The end_reason of leases whose processes were frozen rather than ended.
 FROZEN = "frozen"
 
@@ -64,7 +61,7 @@ class Lease(models.Model):
     last_seen_at = models.DateTimeField(null=True)
     missing_since = models.DateTimeField(null=True)  # its backend knows of it no more
     # Of a service's replica or a session: since when it has more than is guaranteed to its account, and may lose it
-    # to others' claims NOTICE later.
+    # to others' claims after the cluster's notice.
     notice_since = models.DateTimeField(null=True)
     billed_until = models.DateTimeField(null=True)  # the ledger covers held_from up to here
     end_reason = models.CharField(max_length=40, blank=True)

@@ -51,7 +51,7 @@ VERBS = [
     ("/admin/nodes/{spare}/remove/", {}, "node.remove"),
     ("/admin/clusters/{cluster}/settings/",
      {"draw": "lottery", "slicing": "freeze", "quantum_seconds": "30", "residence_seconds": "5",
-      "overhead_limit": "10"}, "cluster.update"),
+      "notice_seconds": "300", "overhead_limit": "10"}, "cluster.update"),
 ]  # fmt: skip
 OPERATOR_VERBS = [
     ("/admin/nodes/{node}/drain/", {"reason": "new fan"}, "node.drain"),

@@ -62,6 +62,7 @@ def test_a_session_on_notice_says_when_it_may_go_and_afterwards_why_it_went(
         assert said in words(browser_of(person).get(page))
     assert said not in words(browser_of(people.bob).get(reverse("session", args=[kept.pk])))
     assert browser_of(people.charlie).get(page).status_code == 404
+    assert words(browser_of(people.alice).get(reverse("sessions"))).count("Not guaranteed") == 1
     before = api_of(people.bob).get(f"/api/v1/sessions/{last.pk}").json()
     assert before["claimable_from"] is not None
     assert before["interruptions"] == []
@@ -128,6 +129,7 @@ def test_a_service_says_how_many_of_its_replicas_may_go(lab: World, browser_of: 
     assert Lease.objects.on_notice().count() == 1
     text = words(browser_of(people.bob).get(reverse("service", args=[service.pk])))
     assert "1 replica runs on GPUs that are not guaranteed" in text
+    assert text.count("Not guaranteed") == 1
     found = api_of(people.bob).get(f"/api/v1/services/{service.pk}").json()
     assert [one["claimable_from"] is not None for one in found["members"]] == [False, False, True]
     assert service.events.filter(kind="warned_of_claims").count() == 1

@@ -9,15 +9,17 @@ from django.conf import LazySettings
 from django.db import connection
 
 from accounting.clock import now_from_database
+from accounting.errors import Refused
 from accounting.models import Letter
 from scheduling.actions import start_session
+from scheduling.actions.clusters import update_cluster
 from scheduling.actions.rounds import due_kind
 from scheduling.causes import Cause
 from scheduling.models import Cluster, Job, JobEvent, Lease, Round
-from scheduling.models.leases import NOTICE
 from scheduling.spec import JobSpec
 from tests.scheduling.world import World, world
 
+NOTICE = timedelta(seconds=60)
 pytestmark = pytest.mark.django_db
 
 
@@ -131,3 +133,21 @@ def test_a_notice_ends_when_the_guarantee_suffices_again_and_is_told_of_once_an_
         lab.quantum()
         assert noticed(mine) == [False] * 3
     assert JobEvent.objects.filter(kind="warned_of_claims").count() == 1
+
+
+def test_an_admin_sets_how_long_notices_are(lab: World) -> None:
+    people = lab.people
+    update_cluster(actor=people.ada, cluster=lab.cluster, notice_seconds=600)
+    with pytest.raises(Refused, match="0 to 3"):
+        update_cluster(actor=people.ada, cluster=lab.cluster, notice_seconds=4000)
+    mine = sessions(lab, 3)
+    for _ in range(2):
+        lab.submit(people.charlie, people.bio)
+    lab.fill()
+    wait(lab, timedelta(seconds=500))
+    assert due(lab) is None
+    lab.quantum()
+    assert lab.states(mine) == ["running"] * 3
+    wait(lab, timedelta(seconds=100))
+    lab.fill()
+    assert lab.states(mine) == ["running", "running", "stopping"]
