@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, across, part_of
+from fairshare.policies.gandiva_fair.columns import across
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, part_of
 from fairshare.policies.gandiva_fair.network import Exchange, Groups, Network
 
 _HALVINGS = 64  # of an interval, until it is as short as numbers allow

@@ -18,6 +18,7 @@ import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
 from fairshare.policies.gandiva_fair.classes import Steps
+from fairshare.policies.gandiva_fair.columns import across, anywhere
 
 EPSILON = 1e-9  # GPUs; less than this is nothing
 SPREADS = 6  # passes that bring a first guess near to what pools have
@@ -60,7 +61,7 @@ class Flow:
 
     def of(self, rows: Ints) -> Flow:
         """A copy of some rows."""
-        return Flow(*(getattr(self, name)[rows] for name in self.__slots__))
+        return Flow(*(getattr(self, name).take(rows, axis=0) for name in self.__slots__))
 
     def __add__(self, other: Flow) -> Flow:
         """The rows of both."""
@@ -122,12 +123,12 @@ class Pools:
 
         In all at most `most` (A,) GPUs; what rows have goes to slower generations only where that makes room.
         """
-        pools = np.flatnonzero((self.gpus - self.load > self._nothing[:, None]).any(axis=1))
+        pools = np.flatnonzero(anywhere(self.gpus - self.load > self._nothing[:, None]))
         if not len(pools):
             return
         some, rows, accounts = self._of(pools)
         rest, has = some.flow, some.flow.more
-        kept = np.flatnonzero(has.any(axis=1))
+        kept = np.flatnonzero(anywhere(has > 0))
         rest.held -= has
         rest.gpus -= across(has)
         sure = rest.of(kept)
@@ -185,9 +186,8 @@ class Pools:
         if not (rising & left.any(axis=1)[self._pool]).any():
             return np.zeros_like(rising)
         reach = closed(np.swapaxes(self._arcs(), 1, 2), left)
-        ways = across((self.flow.able & reach[self._pool_of_row]).astype(np.float64))
-        ways[self.flow.unmet <= EPSILON] = 0.0
-        goes_on = rising & (self.by_account(ways) > 0)
+        ways = anywhere(self.flow.able & reach[self._pool_of_row]) & (self.flow.unmet > EPSILON)
+        goes_on = rising & (self.by_account(ways.astype(np.float64)) > 0)
         stops = self.by_pool((rising & ~goes_on).astype(np.float64)) > 0
         return goes_on & (stops[self._pool] | ~tight)
 
@@ -372,7 +372,7 @@ class Pools:
         """Who runs faster on GPUs that nobody wants goes there."""
         flow, left = self.flow, np.maximum(self.gpus - self.load, 0.0)
         left[left <= self._nothing[:, None]] = 0.0
-        rows = np.flatnonzero((flow.able & (left[self._pool_of_row] > 0)).any(axis=1) & flow.held.any(axis=1))
+        rows = np.flatnonzero(anywhere(flow.able & (left > 0)[self._pool_of_row]) & anywhere(flow.held > 0))
         if not len(rows):
             return
         where, able, step = self._pool_of_row[rows], flow.able[rows], flow.step[rows]
@@ -406,12 +406,6 @@ class _Rise:
 
     def of(self, accounts: Ints) -> _Rise:
         return _Rise(*(getattr(self, name)[accounts] for name in self.__slots__))
-
-
-def across(values: Floats) -> Floats:
-    """Sums over generations; of few columns much faster than numpy's own."""
-    found: Floats = np.einsum("ck->c", values)
-    return found
 
 
 FAR = np.iinfo(np.int64).max

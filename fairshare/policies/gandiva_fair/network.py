@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
+from fairshare.policies.gandiva_fair.columns import across
 from fairshare.policies.gandiva_fair.flow import (
     EPSILON,
     FAR,
     SPREADS,
     Flow,
-    across,
     closed,
     part_of,
     steps_to,

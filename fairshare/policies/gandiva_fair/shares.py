@@ -17,8 +17,9 @@ import numpy as np
 from fairshare.entitlement import capacity_of
 from fairshare.model import NOWHERE, Accounts, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.classes import Classes, Steps, classes_of
+from fairshare.policies.gandiva_fair.columns import across, anywhere, count, highest
 from fairshare.policies.gandiva_fair.families import Families
-from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, across, part_of
+from fairshare.policies.gandiva_fair.flow import EPSILON, Flow, Pools, part_of
 from fairshare.policies.gandiva_fair.network import Groups, Network
 from fairshare.quotas import with_claims, within_borrowing
 from fairshare.tree import Tree
@@ -70,7 +71,7 @@ def _without_idle_caps(accounts: Accounts, tree: Tree, classes: Classes, capacit
 def _may_have_some(leaf: Ints, able: Bools, tree: Tree, accounts: Accounts) -> Bools:
     """(C,) the classes for which caps up the tree leave anything; who is at its limit counts for no entitlement."""
     each, total = tree.least_on_path(accounts.cap), tree.least_on_path(accounts.cap_total)
-    some: Bools = (able & (each[leaf] > 0)).any(axis=1) & (total[leaf] > 0)
+    some: Bools = anywhere(able & (each[leaf] > 0)) & (total[leaf] > 0)
     return some
 
 
@@ -131,7 +132,7 @@ def _within_caps(
         inner = level[tree.parent[level] != NOWHERE]
         np.add.at(most, tree.parent[inner], most[inner])
     capped = np.isfinite(accounts.cap)
-    rows = np.flatnonzero((capped[flow.leaf] & flow.able).any(axis=1))
+    rows = np.flatnonzero(anywhere(capped[flow.leaf] & flow.able))
     if len(rows):
         cap = accounts.cap[flow.leaf[rows]]
         wants = np.zeros(accounts.cap.shape)
@@ -195,8 +196,8 @@ def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) ->
     used.held[used.held <= EPSILON] = 0.0
     guaranteed[accounts] = side.pools(means[accounts]).by_account(used.held)
     unmet = used.unmet
-    best = _open_steps(used.step, used.able).max(axis=1)
-    alike = ((used.step == best[:, None]) | ~used.able).all(axis=1)
+    best = highest(_open_steps(used.step, used.able))
+    alike = ~anywhere((used.step != best[:, None]) & used.able)
     flat, rest = used.of(np.flatnonzero(alike)), used.of(np.flatnonzero(~alike))
     flat.gpus, flat.base = across(flat.held) + unmet[alike], flat.held.copy()
     row, k = np.nonzero(rest.held)
@@ -285,7 +286,7 @@ def _lacks(flow: Flow, tree: Tree) -> Floats:
 def _is_left(gpus: Floats, given: Floats) -> Bools:
     """(A,) whether anything of the `gpus` (A, K) that each has is not `given`."""
     found: Bools = gpus - given > EPSILON * (1.0 + across(gpus))[:, None]
-    return np.asarray(found.any(axis=1))
+    return anywhere(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,18 +353,19 @@ def _fastest_first(flow: Flow, account: Ints, gpus: Floats, left: Floats) -> Non
     rows = np.flatnonzero(lacks > enough)
     while True:
         left[left <= EPSILON * (1 + gpus)] = 0.0
-        open_ = flow.able[rows] & (left > 0)[account[rows]]
-        goes_on = open_.any(axis=1) & (lacks[rows] > enough[rows])
-        rows, open_ = rows[goes_on], open_[goes_on]
+        open_ = flow.able.take(rows, axis=0) & (left > 0).take(account[rows], axis=0)
+        goes_on = np.flatnonzero(anywhere(open_) & (lacks[rows] > enough[rows]))
+        rows, open_ = rows[goes_on], open_.take(goes_on, axis=0)
         if not len(rows):
             return
-        owner, steps = account[rows], _open_steps(flow.step[rows], open_)
-        best = steps.max(axis=1)
+        owner, steps = account[rows], _open_steps(flow.step.take(rows, axis=0), open_)
+        best = highest(steps)
         fastest = open_ & (steps == best[:, None])
-        strict = np.flatnonzero(fastest.sum(axis=1) == 1)
+        strict = np.flatnonzero(count(fastest) == 1)
         if len(strict):
-            k = fastest[strict].argmax(axis=1)
-            gain = best[strict] - _open_steps(steps[strict], ~fastest[strict]).max(axis=1)
+            at_best = fastest.take(strict, axis=0)
+            k = at_best.argmax(axis=1)
+            gain = best[strict] - highest(_open_steps(steps.take(strict, axis=0), ~at_best))
             where = owner[strict] * generations + k
             order = np.lexsort([-gain, where])
             who, k, where = rows[strict[order]], k[order], where[order]
