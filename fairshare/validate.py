@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairshare.demand import EPSILON
+from fairshare.guarantees import ROUNDING
 from fairshare.model import NOWHERE, Bools, Decision, Floats, Ints, Jobs, Snapshot
 from fairshare.quotas import with_room
 from fairshare.reasons import may_run
@@ -20,7 +21,8 @@ def validate(plan: Decision, view: Snapshot) -> None:
 
     Gangs are whole, on nodes of one generation that their jobs accept, within the capacity of each node; nothing
     blocked runs; nothing starts beyond a limit; nothing starts on a closed node; a round that may not preempt
-    neither stops nor moves a gang that may go on; every job runs or has a reason.
+    neither stops nor moves a gang that may go on, and one that takes back surplus none of an account within its
+    guarantee; every job runs or has a reason.
     """
     jobs, cluster = view.jobs, view.cluster
     run, place, start = plan.run, plan.place_node, plan.place_start
@@ -54,6 +56,11 @@ def validate(plan: Decision, view: Snapshot) -> None:
     tree = Tree.of(view.accounts.parent)
     if not view.settings.may_preempt:
         _only(stays | ~_may_go_on(view, tree), np.arange(len(jobs)), "is stopped or moved by a fill round")
+    elif view.settings.reclaim and plan.guaranteed is not None:
+        # A buyer may have traded some of its guarantee for fewer GPUs that are faster.
+        bound = np.minimum(plan.guaranteed.sum(axis=1), plan.share.sum(axis=1))
+        safe = _within(bound, view, tree) & _may_go_on(view, tree)
+        _only(runs | ~safe, np.arange(len(jobs)), "is stopped within its account's guarantee")
     _within_limits(plan, view, tree, ~stays[run])
 
 
@@ -107,6 +114,22 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
     short = held > cluster.capacity
     may[gang[runs & short[jobs.place_node]]] = False
     return may
+
+
+def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
+    """(J,) the gangs whose account, and all above it, hold no more GPUs than `bound` (T,)."""
+    jobs = view.jobs
+    shares = jobs.running_on != NOWHERE
+    if jobs.only_idle is not None:
+        shares &= ~jobs.only_idle
+    held = tree.sums(
+        np.bincount(jobs.account, jobs.workers * jobs.gpus * shares, len(tree.parent)).astype(float)
+    )
+    above = held > bound + ROUNDING
+    for level in tree.levels[1:]:
+        above[level] |= above[tree.parent[level]]
+    found: Bools = shares & ~above[jobs.account]
+    return found
 
 
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairshare.check.economy import Economy
 from fairshare.driver import Situation
-from fairshare.model import Floats, Settings
+from fairshare.model import Decision, Floats, Settings
 from fairshare.policies.base import Policy
 
 Places = dict[int, tuple[int, ...]]  # the node of each worker of the jobs that run
@@ -34,6 +34,9 @@ class Round:
     after: Places  # who runs until the next round
     resident: dict[int, float]  # of those in `before`, seconds since they got their GPUs
     share: Floats  # (T, K) what the policy says that each account gets
+    between: Places | None = (
+        None  # who would run by a round between two quanta instead, where jobs came or went
+    )
 
     @cached_property
     def stopped(self) -> list[int]:
@@ -75,32 +78,37 @@ def play(economy: Economy, judged: Judged, *, seed: int = 0) -> list[Round]:
     last: Places = {}
     resident: dict[int, float] = {}
     attained: dict[int, float] = {}
-    rounds = []
+    rounds: list[Round] = []
     for number in range(economy.rounds):
         active = economy.active(number)
         before = {j: running[j] for j in active if j in running}
         view = economy.snapshot(active, before, last, resident, attained)
         try:
             now = Situation.first(policy, view) if now is None else Situation(policy, view, now.state)
+            changed = bool(rounds) and active != rounds[-1].active
+            between = _places(active, now.fill(seed + number)) if changed else None
             plan = now.decide(seed + number)
             now = now.after(plan)
         except Exception as error:
             raise Invalid(number, f"the policy fails with {error!r}") from error
-        after: Places = {}
-        for p, job in enumerate(plan.run.tolist()):
-            nodes = plan.place_node[plan.place_start[p] : plan.place_start[p + 1]]
-            after[active[job]] = tuple(nodes.tolist())
-        why = invalid(economy, after)
-        if why:
-            raise Invalid(number, why)
-        share = np.array(plan.share)
-        rounds.append(Round(number, active, before, after, {j: resident[j] for j in before}, share))
+        after = _places(active, plan)
+        for places in (after, between or {}):
+            why = invalid(economy, places)
+            if why:
+                raise Invalid(number, why)
+        held = {j: resident[j] for j in before}
+        rounds.append(Round(number, active, before, after, held, np.array(plan.share), between))
         stays = {j for j in after if before.get(j) == after[j]}
         resident = {j: (resident[j] if j in stays else 0.0) + economy.settings.quantum for j in after}
         for j in after:
             attained[j] = attained.get(j, 0.0) + economy.jobs[j].size * economy.settings.quantum
         running, last = after, last | after
     return rounds
+
+
+def _places(active: tuple[int, ...], plan: Decision) -> Places:
+    nodes = np.split(plan.place_node, plan.place_start[1:-1]) if len(plan.run) else []
+    return {active[job]: tuple(own.tolist()) for job, own in zip(plan.run.tolist(), nodes, strict=True)}
 
 
 def invalid(economy: Economy, places: Places) -> str | None:

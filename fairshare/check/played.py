@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -38,6 +39,14 @@ class Played:
 
     def oracle(self, one: Round) -> Oracle:
         return self._oracles[one.active]
+
+    @property
+    def rounds_and_between(self) -> Iterator[Round]:
+        """All rounds, before each the one between two quanta that might have been instead."""
+        for one in self.rounds:
+            if one.between is not None:
+                yield replace(one, after=one.between)
+            yield one
 
     @cached_property
     def phases(self) -> list[list[Round]]:

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 from fairshare.check.oracle import Oracle, all_fit
 from fairshare.check.play import Places, Round
-from fairshare.check.played import Played, alone, siblings, would_fit
+from fairshare.check.played import Played, alone, siblings, used, would_fit
 from fairshare.driver import Situation
 from fairshare.model import Floats
 
@@ -79,7 +79,7 @@ def _surplus(played: Played, one: Round, account: int) -> list[Places]:
 def _kept_out(played: Played, one: Round, job: int) -> str | None:
     """Who above its guarantee has the GPUs that a waiting job of an account within its guarantee needs."""
     economy, size = played.economy, played.economy.jobs[job].size
-    fewest, use = played.oracle(one).guarantee[1], played.used[one.number]
+    fewest, use = played.oracle(one).guarantee[1], used(economy, one.after)
     ways: list[Places] = [{}] * 5
     above = []
     for account in economy.paths[economy.jobs[job].account]:
@@ -119,7 +119,7 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
     if played.economy.settings.trading:
         return UNTESTED
     broken = []
-    for one in played.rounds:
+    for one in played.rounds_and_between:
         for job in one.waiting:
             if (job in one.before) == ran and played.economy.able[job].any() and _is_next(played, one, job):
                 why = _kept_out(played, one, job)
@@ -608,7 +608,7 @@ PROMISES = (
         "14",
         "Debts are paid at once",
         "Who waits for its next gang within its guarantee gets it in the very round, unless somebody above its own is"
-        " within the minimum hold.",
+        " within the minimum hold: by the turns of a quantum, and by the round between two when jobs come or go.",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),

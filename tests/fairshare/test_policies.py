@@ -129,6 +129,25 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(
         validate(planned(given, *gangs), given)
 
 
+def test_a_round_that_takes_surplus_back_stops_nobody_within_its_guarantee() -> None:
+    given = crowd(reclaim=True)
+    other = replace(
+        planned(given, (1, 0, (0, 1))),
+        guaranteed=np.array([[4.0, 0.0], [4.0, 4.0]]),
+        share=np.full((2, 2), 4.0),
+    )
+    with pytest.raises(InvalidPlan, match="job 0 is stopped within its account's guarantee"):
+        validate(other, given)
+    validate(replace(other, guaranteed=other.guaranteed - 1), given)
+    validate(other, crowd())
+
+
+@settings(max_examples=150, deadline=None)
+@given(given=snapshots(), seed=st.integers(0, 3))
+def test_rounds_between_quanta_are_such_rounds(given: Snapshot, seed: int) -> None:
+    Situation.first(policy_of(given.settings), given).fill(seed)  # raises InvalidPlan
+
+
 def without_reason(plan: Decision) -> Decision:
     return replace(plan, reason=np.zeros_like(plan.reason))
 
