@@ -153,7 +153,7 @@ class Turns:
         # Jobs of one kind fit in the same places.
         self.kind: list[int] = alike(choice, jobs.workers, jobs.gpus).tolist()
         self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds for which there is no room
-        self.open(only_claims=True)
+        self.only_claims = True
 
     def used(self, account: int, gpus: int) -> None:
         """The account was given GPUs without a turn."""
@@ -271,11 +271,12 @@ class Turns:
                 waits = self._running_first and not self._runs[job]
                 number = round(self._number(account, job, stage, overtakes=overtakes), 9)
                 return stage, waits, number, -self.size[job], account
-            if self._first_draw or not self._within(account, 1):
-                return None
-            if self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside):
+            tired = self._aside.get(account, 0) >= SCAN or (self._strict[account] and account in self._aside)
+            if tired or self._first_draw:
                 return None
             self._set_aside(account, job, overtakes=overtakes)
+            if not self._within(account, 1):
+                return None
         return None
 
     def _overtakes(self, account: int, job: int) -> bool:
