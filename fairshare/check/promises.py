@@ -366,7 +366,8 @@ def _well_packed(played: Played) -> Verdict | None:
 def _saved_for(played: Played, first: int) -> float:
     """GPU-quanta that its account, and each one above, can have saved up for the first of the account's jobs.
 
-    What other jobs below it have beside this one, or while it waits and nobody outside wants their GPUs, is used.
+    What other jobs below it have while it waits is used where nobody outside wants their GPUs. What they have beside
+    it is used, too, and more than the guarantee of that round where others want it.
     """
     economy = played.economy
     oracle, found = played.oracle(played.rounds[0]), np.inf
@@ -376,11 +377,14 @@ def _saved_for(played: Played, first: int) -> float:
             own = [j for j in one.after if account in economy.paths[economy.jobs[j].account] and j != first]
             rest = {j: nodes for j, nodes in one.after.items() if j not in own}
             others = [j for j in one.waiting if account not in economy.paths[economy.jobs[j].account]]
-            wanted = first not in one.after and any(would_fit(economy, j, rest) for j in [first, *others])
-            had = 0 if wanted else sum(economy.jobs[j].size for j in own)
-            saved += max(oracle.guarantee[1][account] * played.served - had, 0.0)
+            contested = any(would_fit(economy, j, rest) for j in others)
+            had = sum(economy.jobs[j].size for j in own)
+            if first not in one.after and (contested or would_fit(economy, first, rest)):
+                had = 0
+            least = -np.inf if contested else 0.0
+            saved += max(oracle.guarantee[1][account] * played.served - had, least)
         found = min(found, saved)
-    return found
+    return max(found, 0.0)
 
 
 def _first_gets_turns(played: Played) -> Verdict | None:
