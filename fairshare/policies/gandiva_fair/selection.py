@@ -83,7 +83,7 @@ class _Selection:
         self._crowded = self._demand() > capacity_of(snapshot.cluster)
         self._may_move = settings.may_preempt and not settings.reclaim
         # GPU-seconds of each generation that are left of what each leaf is due until the next round.
-        self._due: Floats = balances.owed + shares.share * settings.quantum
+        self._due: list[list[float]] = (balances.owed + shares.share * settings.quantum).tolist()
         self._start()
 
     def _start(self) -> None:
@@ -95,6 +95,10 @@ class _Selection:
         self.claims = Quotas(self._tree, limits.claims) if limits.claims else None
         # What hours leave for a round was checked when it began; between two, what runs is bound by caps alone.
         self.caps = Quotas(self._tree, self._snapshot.accounts) if self._settings.reclaim else None
+        counted = [each for each in (self.quotas, self.room, self.claims, self.caps) if each is not None]
+        self._is_limited = [
+            any(each.limits_any(t) for each in counted) for t in range(len(self._tree.parent))
+        ]
         self._idle_jobs: list[int] | None = None
         self.generation = np.full(len(jobs), NOWHERE, dtype=np.int64)
         holds = self._holders()
@@ -198,7 +202,7 @@ class _Selection:
             self.quotas.use(account, generation, gpus)
             if self.claims is not None:
                 self.claims.use(account, generation, gpus)
-            self._due[account, generation] -= gpus * self._settings.quantum
+            self._due[account][generation] -= gpus * self._settings.quantum
 
     def _takes_part(self, job: int) -> bool:
         return self._jobs.only_idle is None or not self._jobs.only_idle[job]
@@ -246,7 +250,7 @@ class _Selection:
         return False
 
     def _restart(self) -> None:
-        self._due = self._balances.owed + self._shares.share * self._settings.quantum
+        self._due = (self._balances.owed + self._shares.share * self._settings.quantum).tolist()
         self._start()
 
     def _all_allowed(self, stay: list[int]) -> bool:
@@ -414,8 +418,10 @@ class _Selection:
         while any(self.places.free_gpus) and (job := turns.next()) != NOWHERE:
             if odd and not self.places.holes(job):
                 job = next((other for other in turns.following(job) if self._fills_hole(other)), job)
-            allowed = [k for k in np.flatnonzero(turns.able[job]).tolist() if self._allow(job, k)]
-            asleep = self.places.home_generation[job]
+            able = turns.generations(job)
+            limited = self._is_limited[self._account[job]]
+            allowed = [k for k in able if self._allow(job, k)] if limited else able
+            asleep = int(self.places.home_generation[job])
             later = (
                 self._running_on[job] == NOWHERE
                 and asleep in allowed
@@ -424,13 +430,13 @@ class _Selection:
             )
             if not allowed:
                 turns.passed(job)
-            elif self._place(job, [int(asleep)] if later else allowed, may_move=may_move):
+            elif self._place(job, [asleep] if later else allowed, may_move=may_move):
                 self._pick(job, self.places.places[job].generation)
                 turns.took(job)
             elif later:
                 turns.passed(job, later=True)
             else:
-                if len(allowed) == int(turns.able[job].sum()):
+                if len(allowed) == len(able):
                     turns.hopeless[turns.kind[job]] = 1
                 turns.passed(job)
 
@@ -498,10 +504,10 @@ class _Selection:
 
     def _groups(self, job: int, generations: list[int]) -> list[tuple[list[int], float]]:
         """Generations that are as fast as each other for the job, and GPU-seconds due there; the fastest first."""
-        due, home = self._due[self._account[job]], self.places.home_generation[job]
+        due, home = self._due[self._account[job]], int(self.places.home_generation[job])
         if len(generations) == 1:
-            return [(generations, float(due[generations[0]]))]
-        speed = self._speed[job]
+            return [(generations, due[generations[0]])]
+        speed: list[float] = self._speed[job].tolist()
         groups: list[tuple[list[int], float]] = []
         for k in sorted(generations, key=lambda k: -speed[k]):
             if groups and speed[k] * SAME_SPEED >= speed[groups[-1][0][0]]:
@@ -510,7 +516,7 @@ class _Selection:
                 groups.append(([k], 0.0))
         for i, (ks, _) in enumerate(groups):
             ks.sort(key=lambda k: (k != home, -due[k]))
-            groups[i] = (ks, float(sum(due[k] for k in ks)))
+            groups[i] = (ks, sum(due[k] for k in ks))
         return groups
 
     def _slower(self) -> list[int]:
@@ -542,7 +548,7 @@ class _Selection:
         faster = [k for k in able.tolist() if speed[k] > speed[here] * SAME_SPEED]
         account, size = self._account[job], self._size[job]
         for k in sorted(faster, key=lambda k: -speed[k]):
-            if self._due[account, k] < least or self.places.free_gpus[k] < size:
+            if self._due[account][k] < least or self.places.free_gpus[k] < size:
                 continue
             if self._may_change(job, here, k):
                 spot = self.places.take_back(job)

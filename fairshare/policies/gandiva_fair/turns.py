@@ -140,16 +140,17 @@ class Turns:
         self._account: list[int] = jobs.account.tolist()
         self.size: list[int] = (jobs.workers * jobs.gpus).tolist()
         self._runs: list[bool] = (jobs.running_on != NOWHERE).tolist()
-        self.able = able
         # Where nobody runs and nothing is saved up there is nothing to keep, and all take part in the first draw.
         self._first_draw = chance is not None and not balances.guaranteed.any() and not any(self._runs)
         self._use = [0.0] * len(self._due)
         self._saving: set[int] = set()  # gangs that are saved up for
-        self._kept_for: dict[int, Bools] = {}  # (K,) by account, generations that these may use
+        self._kept_for: dict[int, int] = {}  # by account, the choice of generations that these have
         self._needs: dict[int, int] = {}  # by account, GPUs of these
         self._since: dict[tuple[int, int], float] = {}
         self.taken = bytearray(len(jobs))  # jobs that were picked
         choice = able @ (1 << np.arange(able.shape[1], dtype=np.int64))
+        self._choice: list[int] = choice.tolist()  # of generations, one bit for each
+        self._chosen: dict[int, list[int]] = {}
         # Jobs of one kind fit in the same places.
         self.kind: list[int] = alike(choice, jobs.workers, jobs.gpus).tolist()
         self.hopeless = bytearray(max(self.kind, default=0) + 1)  # kinds for which there is no room
@@ -160,6 +161,13 @@ class Turns:
         while account != NOWHERE:
             self._use[account] += gpus
             account = self._parent[account]
+
+    def generations(self, job: int) -> list[int]:
+        """Where the job may run."""
+        choice = self._choice[job]
+        if choice not in self._chosen:
+            self._chosen[choice] = [k for k in range(choice.bit_length()) if choice >> k & 1]
+        return self._chosen[choice]
 
     def open(self, *, only_claims: bool) -> None:
         """Collect the offers of all, `only_claims` those within the guarantee."""
@@ -281,8 +289,7 @@ class Turns:
 
     def _overtakes(self, account: int, job: int) -> bool:
         """Whether a larger gang that its account saves up for may use the same generations."""
-        kept = self._kept_for.get(account)
-        return kept is not None and job not in self._saving and bool((kept & self.able[job]).any())
+        return bool(self._kept_for.get(account, 0) & self._choice[job]) and job not in self._saving
 
     def _stage(self, account: int, job: int, *, overtakes: bool) -> int:
         may_claim = self._due[account] > 0 and not overtakes and not self._first_draw
@@ -321,7 +328,6 @@ class Turns:
         if not overtakes:
             self._saving.add(job)
             self._needs[account] = self._needs.get(account, 0) + self.size[job]
-        kept = self._kept_for.get(account)
-        self._kept_for[account] = self.able[job] if kept is None else kept | self.able[job]
+        self._kept_for[account] = self._kept_for.get(account, 0) | self._choice[job]
         self._skip(account, job)
         self._aside[account] = self._aside.get(account, 0) + 1
