@@ -120,6 +120,8 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
         return UNTESTED
     broken = []
     for one in played.rounds_and_between:
+        if played.economy.settings.draw == "lottery" and not one.before:
+            continue  # all take part in the first draw
         for job in one.waiting:
             if (job in one.before) == ran and played.economy.able[job].any() and _is_next(played, one, job):
                 why = _kept_out(played, one, job)
@@ -612,7 +614,8 @@ PROMISES = (
         "14",
         "Debts are paid at once",
         "Who waits for its next gang within its guarantee gets it in the very round, unless somebody above its own is"
-        " within the minimum hold: by the turns of a quantum, and by the round between two when jobs come or go.",
+        " within the minimum hold: by the turns of a quantum, and by the round between two when jobs come or go. In a"
+        " lottery that begins with nobody running all take part in the first draw (15).",
         "waits",
         lambda played: _within_guarantee(played, ran=False),
     ),

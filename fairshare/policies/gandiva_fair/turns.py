@@ -182,12 +182,16 @@ class Turns:
     def next(self) -> int:
         """The job whose turn it is; NOWHERE when all had their turns."""
         while self._heap:
-            turn = self._heap[0]
-            job = self._own(turn[4])
-            # Meanwhile there may turn out to be no room for the gang that was offered.
-            if job != NOWHERE and self.size[job] == -turn[3]:
+            stage, _, _, size, account = self._heap[0]
+            job = self._own(account)
+            # Meanwhile there may be no room for the gang that was offered, or others of its team used the guarantee.
+            if (
+                job != NOWHERE
+                and self.size[job] == -size
+                and (stage != CLAIM or self._within(account, -size))
+            ):
                 return job
-            self._refresh(turn[4])
+            self._refresh(account)
         return NOWHERE
 
     def took(self, job: int) -> None:
