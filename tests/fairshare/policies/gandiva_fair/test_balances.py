@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairshare.model import Settings
 from fairshare.policies.gandiva_fair.balances import Balances, settle
@@ -15,9 +17,9 @@ BOTH = np.array([True, True])
 
 
 def after(balances, shares, received, *, largest=(1.0, 1.0), active=BOTH, memory=3600.0, tree=FLAT):
-    settings = Settings(quantum=60.0, memory=memory)
     got = np.array(received, dtype=np.float64)[:, None]
-    return settle(balances, shares, tree, got, 60.0, settings, active, np.array(largest))
+    quantum = Settings(quantum=60.0, memory=memory)
+    return settle(balances, shares, tree, got, 60.0, quantum, active, np.array(largest))
 
 
 def test_guaranteed_time_is_saved_up_and_never_a_debt():
@@ -42,6 +44,27 @@ def test_what_was_not_there_is_surplus_first():
     found = after(Balances.none(2, 1), by_hand([[4.0], [1.0]], [[7.0], [1.0]]), [240.0, 60.0])
     assert found.total.tolist() == pytest.approx([0.0, 0.0])
     assert found.guaranteed.tolist() == [0.0, 0.0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 20)] * 3), min_size=2, max_size=6))
+def test_what_some_are_owed_others_owe(parts):
+    """Each leaf has some GPUs guaranteed and some of surplus, and had some of what all were due together."""
+    first, surplus, got = np.array(parts, dtype=np.float64).T
+    share = first + surplus
+    had = 60.0 * got * min(1.0, share.sum() / max(got.sum(), 1.0))
+    many = len(parts)
+    found = after(
+        Balances.none(many, 1),
+        by_hand(first[:, None].tolist(), share[:, None].tolist()),
+        had,
+        largest=(100.0,) * many,
+        active=np.ones(many, dtype=bool),
+        tree=Tree.of(np.full(many, -1)),
+    )
+    assert found.total.sum() == pytest.approx(0.0, abs=1e-6)
+    behind_first = had.sum() < 60.0 * first.sum()
+    assert not behind_first or (found.total <= 60.0 * first - had + 1e-6).all(), "surplus is missed first"
 
 
 def test_balances_end_with_absence_and_grow_to_two_turns_of_the_largest_gang_at_least():

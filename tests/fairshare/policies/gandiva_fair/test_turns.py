@@ -70,6 +70,38 @@ def test_a_large_gang_gets_its_turn_before_later_jobs_of_its_own_account(draw):
     assert played.mean == pytest.approx([4, 4], rel=0.03)
 
 
+def test_surplus_that_comes_with_a_claim_is_paid_back_in_turns():
+    """Each claim of 5 brings the first account 10 more, as the gang of 16 finds no room beside it."""
+    jobs = [Job(1, workers=4, gpus=4), Job(1, gpus=5), *(Job(0, workers=5) for _ in range(3))]
+    played = play(snapshot([(0, 4), (0, 8), (0, 8)], [Account(), Account(4)], jobs), 120)
+    assert played.mean[1] == pytest.approx(4 * played.mean[0], rel=0.1)
+
+
+def test_holes_that_one_user_fills_cost_no_other_user_of_its_team_a_turn():
+    """Gangs of 2 fill what gangs of 8 and 4 leave; the gang of 8 in their team has its turns all the same."""
+    accounts = [Account(8), Account(), Account(4, parent=1), Account(parent=1)]
+    sizes = [(0, 8), (0, 4), (0, 4), (2, 2), (2, 6), (2, 2), (2, 2), (2, 6), (3, 8)]
+    played = play(snapshot([(0, 8)] * 2, accounts, [Job(t, gpus=gpus) for t, gpus in sizes]), 120)
+    assert len(played.ran(8)) * 8 / 120 == pytest.approx(16 / 9 / 5, abs=0.1)
+
+
+def test_what_a_user_claimed_of_its_team_is_no_longer_there_for_the_next():
+    accounts = [Account(), Account(), Account(parent=0), Account(parent=0), Account(parent=1)]
+    given = snapshot([(0, 4)], accounts, [Job(2, gpus=2), Job(3, gpus=2), Job(4), Job(4)])
+    saved = Balances(
+        np.array([0.0, 0.0, 60.0, 60.0, 0.0]), np.array([0.0, 0.0, 60.0, 60.0, -120.0]), np.zeros((5, 1))
+    )
+    shares = by_hand([[2.0], [2.0], [1.0], [1.0], [2.0]])
+    assert decide(given, shares, saved).runs == [0, 2, 3]
+
+
+def test_an_account_goes_on_saving_for_its_first_gang_when_it_has_saved_nothing():
+    jobs = [*(Job(0, gpus=2) for _ in range(4)), Job(1, gpus=4), Job(1)]
+    given = snapshot([(0, 8)], [Account(15), Account()], jobs)
+    balances = Balances(np.zeros(2), np.array([0.0, -5.0]), np.zeros((2, 1)))
+    assert decide(given, by_hand([[7.5], [0.5]]), balances).runs == [0, 1, 2, 3]
+
+
 def test_jobs_of_an_account_that_shares_evenly_take_turns():
     given = snapshot([(0, 8)], [Account()], [Job(0, workers=8), *(Job(0) for _ in range(8))])
     given = with_jobs(given, attained=np.zeros(9))
