@@ -345,27 +345,30 @@ class Pools:
         """
         flow = self.flow
         inside = full[self._pool_of_row]
-        # Where an account has less it can move what is guaranteed, too.
-        there = self.by_account(across(flow.held * inside) * ~flow.is_kept) * rising
+        more = flow.more
+        more_inside, more_outside = across(more * inside), across(more * ~inside)
+        # A leaf that has less outside can move there what it is guaranteed inside.
+        of_leaf = np.add.reduceat(
+            np.stack([across(flow.base * inside), more_outside]), self._first_of_leaf, axis=1
+        )
+        moves = of_leaf.min(axis=0)
+        within = self.by_account(more_inside)
+        there = (within + _count(self._account[self._first_of_leaf], moves, len(within))) * rising
         over = np.where(full, self.load - self.gpus, 0.0).sum(axis=1)
         over = np.minimum(over, self.by_pool(there))  # what is rounded away cannot be freed
 
         def less_at(level: Floats) -> Floats:
             lower: Floats = rise.grown - np.minimum(self._at(rise, level), rise.grown)
-            return lower * rising
+            return np.minimum(there, lower * rising)
 
-        level = self._highest(
-            rise, lambda level: self.by_pool(np.minimum(there, less_at(level))) >= over * (1 - 1e-12)
-        )
+        level = self._highest(rise, lambda level: self.by_pool(less_at(level)) >= over * (1 - 1e-12))
         concerned = np.asarray(full.any(axis=1))[self._pool]
         less = np.where(concerned, less_at(level), 0.0)
-        more = self.by_account(across(flow.more * inside))
-        inside_less = np.minimum(more, less)
-        goes = np.where(inside, part_of(inside_less, more)[self._account][:, None], 0.0)
-        flow.held -= flow.more * goes
-        outside = self.by_account(across(flow.more * ~inside))
-        goes = np.where(inside, 0.0, part_of(less - inside_less, outside)[self._account][:, None])
-        flow.held -= flow.more * goes
+        inside_less = np.minimum(within, less)
+        part_inside = part_of(inside_less, within)[self._account]
+        part_moved = part_of(less - inside_less, there - within)[self._account]
+        part_outside = part_moved * part_of(moves, of_leaf[1])[self._leaf]
+        flow.held -= more * np.where(inside, part_inside[:, None], part_outside[:, None])
         return less, concerned & rising & (there > EPSILON)
 
     def speed_up(self) -> None:

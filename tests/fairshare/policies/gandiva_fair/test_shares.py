@@ -74,6 +74,18 @@ def test_a_team_keeps_what_its_jobs_make_of_its_gpus_by_going_elsewhere_for_each
     assert found.share == is_about([[1, 0], [1, 1], [1, 0], [0, 1], [1, 0]])
 
 
+def test_who_makes_no_room_where_it_is_scarce_loses_nothing_for_others_of_its_team():
+    accounts = [Account(), Account(parent=0), Account(tickets=100, parent=0), Account()]
+    jobs = [
+        Job(1),
+        Job(2, gpus=5, accepts=(0, 1)),
+        Job(2, gpus=9, accepts=(0,)),
+        Job(3, gpus=10, accepts=(0,)),
+    ]
+    found = shares(snapshot([(0, 16), (1, 8), (2, 6), (3, 2)], accounts, jobs))
+    assert found.share.sum(axis=1) == pytest.approx([13, 1, 12, 9], abs=1e-6)
+
+
 def test_who_may_have_nothing_more_counts_for_nobodys_entitlement():
     jobs = [Job(t) for t in (2, 3, 4) for _ in range(9)]
     accounts = [Account(), Account(), Account(parent=0), Account(parent=0, cap={0: 0}), Account(parent=1)]
