@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across
+from fairshare.policies.gandiva_fair.columns import across, down
 from fairshare.policies.gandiva_fair.flow import (
     EPSILON,
     FAR,
@@ -88,8 +88,7 @@ class Network:
     @property
     def load(self) -> Floats:
         """(K,) GPUs that are given."""
-        found: Floats = np.ones(len(self.flow.held)) @ self.flow.held
-        return found
+        return down(self.flow.held)
 
     def fill(self) -> None:
         """Give out as many GPUs as the rows can use within all bounds, beside what they have."""
@@ -129,13 +128,13 @@ class Network:
         rows = np.flatnonzero(gets > 0)
         if not len(rows):
             return
-        able, gets = self.flow.able[rows], gets[rows, None]
+        able, gets = self.flow.able.take(rows, axis=0), gets[rows, None]
         left = np.maximum(self.gpus - self.load, 0.0) + self._nothing
         pull = left.copy()
         for _ in range(SPREADS):
             weight = able * pull
             spread = weight * (gets / across(weight)[:, None])
-            pull = pull * np.clip(left / (spread.sum(axis=0) + self._nothing), 1e-3, 1e3)
+            pull = pull * np.clip(left / (down(spread) + self._nothing), 1e-3, 1e3)
             pull = np.maximum(pull / pull.max(), 1e-30)
         self.flow.held[rows] += spread
 

@@ -261,7 +261,8 @@ def _divide(
     groups = [Groups.of(owner, most) for owner in owners]
     family = Groups.of(np.zeros_like(flow.leaf), np.full(1, np.inf))
     Network(flow, capacity, _that_bind(flow, groups)).fill()
-    for depth, owner in enumerate(owners):
+    # Where there is nothing beyond what leaves are guaranteed, that is what all get.
+    for depth, owner in enumerate(owners if across(flow.more).sum() > EPSILON else ()):
         here = owner[groups[depth].first]
         inside = _that_bind(flow, groups[depth + 1 :])
         families = Families(flow, capacity, inside, groups[depth], family)
