@@ -134,6 +134,25 @@ class Oracle:
                 fewest[t] = min(fewest[t], sum(children)) if children else fewest[t]
         return progress, fewest, most
 
+    def in_order(self, leaf: int, jobs: Iterable[int]) -> float:
+        """Progress of a leaf's private cluster if its `jobs` get GPUs there one after the other.
+
+        Each gets as much as those before it leave; where they run is what suits all of them best.
+        """
+        rows, bounds = self._limits(self.entitled[leaf])
+        held = np.zeros(len(self._class_size))
+        kinds = zip(self._class_leaf, map(tuple, self._speed.tolist()), strict=True)
+        number = {kind: c for c, kind in enumerate(kinds)}
+        for j in jobs:
+            c = number[leaf, tuple(self.economy.speed[j].tolist())]
+            best = self._best(self._of_class[c], [*rows, *-self._of_class], [*bounds, *(ROUNDING - held)])
+            most = held[c] if best is None else float(self._of_class[c] @ best)
+            held[c] = min(held[c] + self.economy.jobs[j].size, max(most, held[c]))
+        best = self._best(
+            self._value * self._below[leaf], [*rows, *-self._of_class], [*bounds, *(ROUNDING - held)]
+        )
+        return 0.0 if best is None else float(self._value * self._below[leaf] @ best)
+
     def _floors(self) -> tuple[list[Floats], list[float]]:
         """Rows that keep every leaf's progress, and every inner account's where all speeds are alike."""
         progress = self.guarantee[0]

@@ -221,11 +221,10 @@ def _not_locked_out(played: Played) -> Verdict | None:
         return UNTESTED
     wanted = _first_wanted(played, played.oracle(played.rounds[0]))
     oracle = Oracle(economy, wanted)
-    possible = [
-        alone(played.economy, [j for j in wanted if economy.jobs[j].account == t])
-        for t in range(len(economy.accounts))
-    ]
-    due = np.minimum(oracle.guarantee[0], possible) * len(played.rounds) * played.served
+    own = {t: [j for j in wanted if economy.jobs[j].account == t] for t in oracle.leaves}
+    due = np.zeros(len(economy.accounts))
+    for t, jobs in own.items():
+        due[t] = min(oracle.in_order(t, jobs), alone(economy, jobs)) * len(played.rounds) * played.served
     got, had = played.progress(), np.sum(played.used, axis=0)
     team = played.oracle(played.rounds[0]).guarantee[1] * len(played.rounds) * played.served
     broken, worst = [], 1.0
@@ -523,9 +522,9 @@ PROMISES = (
         "Nobody is locked out of a generation",
         "Each leaf makes 95 % of the progress that the jobs it wants most would make in its private cluster, by their"
         " own speeds, less two gangs that turns may cost, in proportion to what whole gangs let anybody have. Which"
-        " jobs run is a matter of its own order (2, 9), where they run is one of their speeds. A team that had its"
-        " guarantee owes its users no more by this promise, and nobody is due more than its own order lets"
-        " whole gangs make of an empty cluster.",
+        " jobs run is a matter of its own order (2, 9), in its private cluster too, where they run is one of their"
+        " speeds. A team that had its guarantee owes its users no more by this promise, and nobody is due more than"
+        " its own order lets whole gangs make of an empty cluster.",
         "part of private progress",
         _not_locked_out,
     ),

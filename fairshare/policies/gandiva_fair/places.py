@@ -166,16 +166,20 @@ class Places:
         )
 
     def make_room(
-        self, job: int, generations: Iterable[int], may_change: Callable[[int, int, int], bool]
+        self,
+        job: int,
+        generations: Iterable[int],
+        may_change: Callable[[int, int, int], bool],
+        yields: Callable[[int, int], bool],
     ) -> list[tuple[int, Spot]] | None:
         """Place the gang where smaller picked gangs can move out of its way; None, and no change, in vain.
 
-        `may_change` tells whether limits allow a job to go from one generation to another. Returns the moved
-        gangs, and where each was before.
+        `may_change` tells whether limits allow a job to go from one generation to another, `yields` whether it has
+        to leave a generation for any other where it finds room. Returns the moved gangs, and where each was before.
         """
         if self.workers[job] * self.gpus[job] > sum(self.free_gpus):
             return None
-        self._may_change = may_change
+        self._may_change, self._yields = may_change, yields
         for k in generations:
             moved: list[tuple[int, Spot]] = []
             while not self.place(job, (k,), held=True):
@@ -214,8 +218,8 @@ class Places:
         taboo[node] = True
         for _, smaller, other in sorted(there):
             # Those of its own account may become slower for it: their owner wants all of them to run.
-            same = self._account[other] == self._account[job]
-            was_at = self._move(other, k, taboo, may_slow=same) if smaller <= size else None
+            yields = self._yields(other, k)
+            was_at = self._move(other, k, taboo, may_slow=yields) if smaller <= size or yields else None
             if was_at is not None:
                 moved.append((other, was_at))
                 if self.free[k][node] >= target:
@@ -229,9 +233,10 @@ class Places:
         Returns where it was; None, and no change, where it finds none.
         """
         least = 0.0 if may_slow else self._speed[job, k] / SAME_SPEED
-        as_good = np.flatnonzero(self._able[job] & (self._speed[job] >= least)).tolist()
+        as_good = np.flatnonzero(self._able[job] & (self._speed[job] >= least))
+        as_good = as_good[np.argsort(-self._speed[job, as_good], kind="stable")]
         for levels in (self._unheld, self.free):
-            for other in as_good:
+            for other in as_good.tolist():
                 if self.workers[job] * self.gpus[job] > self.free_gpus[other]:
                     continue
                 if other != k and not self._may_change(job, k, other):

@@ -13,11 +13,11 @@ from itertools import combinations
 
 import numpy as np
 
-from fairshare.entitlement import capacity_of, ticket_share
+from fairshare.entitlement import ticket_share
 from fairshare.model import NOWHERE, Bools, Floats, Ints, Snapshot
 from fairshare.policies.gandiva_fair.balances import Balances, tier_one
 from fairshare.policies.gandiva_fair.classes import SAME_SPEED, speeds_of
-from fairshare.policies.gandiva_fair.places import Places
+from fairshare.policies.gandiva_fair.places import Places, Spot
 from fairshare.policies.gandiva_fair.shares import Shares
 from fairshare.policies.gandiva_fair.turns import Line, Turns, alike, wanted_order
 from fairshare.quotas import Left, Limits, Quotas
@@ -80,7 +80,8 @@ class _Selection:
         self._running_on: list[int] = jobs.running_on.tolist()
         # Services and sessions that have GPUs: as long as they go on, they go on there.
         self._rooted = (jobs.running_on != NOWHERE) & (False if jobs.keeps is None else jobs.keeps)
-        self._crowded = self._demand() > capacity_of(snapshot.cluster)
+        # Gangs that no one else's turn on a generation moves.
+        self._stays = self._rooted | ((jobs.running_on != NOWHERE) & (jobs.resident < settings.residence))
         self._may_move = settings.may_preempt and not settings.reclaim
         # GPU-seconds of each generation that are left of what each leaf is due until the next round.
         self._due: list[list[float]] = (balances.owed + shares.share * settings.quantum).tolist()
@@ -137,7 +138,9 @@ class _Selection:
     def run(self) -> None:
         if not self._able.size:
             return
-        if not self._fits_as_it_is():
+        if self._fits_as_it_is():
+            self._claim_fast()
+        else:
             self._hold()
             self._take_turns()
         if self.claims is not None or self._jobs.only_idle is not None:
@@ -145,12 +148,6 @@ class _Selection:
         self._speed_up()
 
     # What all have in common
-
-    def _demand(self) -> Floats:
-        """(K,) GPUs of all jobs that take part and may use a generation."""
-        size = (self._jobs.workers * self._jobs.gpus)[:, None]
-        demand: Floats = (self._sharing * size).sum(axis=0)
-        return demand
 
     def _holders(self) -> Bools:
         """(J,) the gangs that have GPUs and may go on with them. Where nobody may be stopped, all."""
@@ -391,10 +388,12 @@ class _Selection:
         turns.open(only_claims=True)
         self._fill(turns, may_move=True)
         if self._may_move:
-            self._rise()
+            self._claim_fast()
         self._stay_rooted(turns)
         turns.open(only_claims=False)
         self._fill(turns, may_move=True)
+        if self._may_move:
+            self._claim_fast()
         if self._settings.may_preempt:
             self.places.settle_down()
             if any(self.places.free_gpus):
@@ -452,41 +451,50 @@ class _Selection:
 
     def _place(self, job: int, generations: list[int], *, may_move: bool) -> bool:
         """Give the gang a place: where it runs, where its account is due time, where it is fast, or anywhere."""
-        places, here = self.places, self._running_on[job]
-        groups = self._groups(job, generations)
-        turn = self._size[job] * self._settings.quantum
-        present = next((i for i, (ks, _) in enumerate(groups) if here in ks), None)
-        chosen = [i for i, (_, due) in enumerate(groups) if due >= turn / 2 or len(groups) == 1]
-        leaves = False
-        if present is not None:
-            margin = turn + self._size[job] * self._settings.switch_cost
-            ahead = [i for i, (_, due) in enumerate(groups) if due - groups[present][1] > margin]
-            # A faster generation is worth a turn at any time, a slower one only to pay a debt.
-            better = [i for i in ahead if i < present or i in chosen]
-            leaves = self._may_move and bool(self._crowded[here]) and bool(better) and not self._rooted[job]
-            if not leaves and self._go_home(job):
-                return True
-            chosen = sorted({*chosen, *better})
-        due_here = [groups[i][0] for i in chosen]
-        if any(places.place(job, ks, held=True) for ks in due_here):
+        if self._running_on[job] in generations and self._go_home(job):
             return True
-        if leaves and places.go_home(job):
+        places, groups = self.places, self._groups(job, generations)
+        turn = self._size[job] * self._settings.quantum
+        chosen = [ks for ks, due in groups if due >= turn / 2 or len(groups) == 1]
+        if any(places.place(job, ks, held=True) for ks in chosen):
             return True
         if any(places.place(job, ks, held=False) for ks, _ in groups):
             return True
         by_due = sorted(groups, key=lambda group: -group[1])
         if any(places.place(job, ks, held=True) for ks, _ in by_due):
             return True
-        return may_move and self._settings.may_preempt and self._make_room(job, generations)
+        if not may_move or not self._settings.may_preempt:
+            return False
+        if self._make_room(job, [k for ks in chosen for k in ks], self._is_ahead):
+            return True
+        # Own gangs may become slower: their owner wants all of them to run.
+        own = self._account[job]
+        return self._make_room(job, generations, lambda other, _: self._account[other] == own)
 
-    def _make_room(self, job: int, generations: list[int]) -> bool:
+    def _is_ahead(self, job: int, k: int) -> bool:
+        """Whether a picked gang has more of its generation than its account is due there."""
+        ahead = self._due[self._account[job]][k] <= -self._size[job] * self._settings.quantum / 2
+        return bool(ahead and not self._stays[job])
+
+    def _make_room(self, job: int, generations: list[int], yields: Callable[[int, int], bool]) -> bool:
         """Place the gang by moving picked ones, within their limits."""
-        moved = self.places.make_room(job, generations, self._may_change)
-        for other, before in moved or ():
-            now = self.places.places[other].generation
-            if now != before.generation:
-                self._change(other, before.generation, now)
+        moved = self.places.make_room(job, generations, self._may_change, yields)
+        self._follow(moved or [])
         return moved is not None
+
+    def _follow(self, moved: list[tuple[int, Spot]]) -> None:
+        """Count gangs that changed places where they are now."""
+        for job, _ in moved:
+            before, now = int(self.generation[job]), self.places.places[job].generation
+            if now != before:
+                self._change(job, before, now)
+
+    def _return(self, moved: list[tuple[int, Spot]]) -> None:
+        """Bring gangs back where they were before they changed places, the last first."""
+        for job, spot in moved[::-1]:
+            self.places.take_back(job)
+            self.places.give(job, spot)
+        self._follow(moved)
 
     def _may_change(self, job: int, before: int, now: int) -> bool:
         """Whether limits let a picked gang go to another generation."""
@@ -527,35 +535,120 @@ class _Selection:
         slow = some[best > self._speed[some, self.generation[some]] * SAME_SPEED]
         return [job for job in slow.tolist() if job not in self.places.pinned]
 
-    def _rise(self) -> None:
-        """Before surplus is given away: gangs go where they are faster and their account is due time."""
-        for job in self._slower():
-            here = int(self.generation[job])
-            self._move_up(job, here, least=self._size[job] * self._settings.quantum / 2, held=True)
-
     def _speed_up(self) -> None:
         """After all: gangs go to faster GPUs that nobody has, and change places with others of their account."""
         if not self._may_move:
             return
         for job in self._slower():
             if self._jobs.resident[job] >= self._settings.residence:
-                self._move_up(job, int(self.generation[job]), least=-np.inf, held=False)
+                self._move_up(job, int(self.generation[job]))
         self._change_places()
 
-    def _move_up(self, job: int, here: int, *, least: float, held: bool) -> None:
+    def _move_up(self, job: int, here: int) -> None:
+        """Move a picked gang to faster GPUs that nobody holds."""
         able = np.flatnonzero(self._able[job])
         speed = self._speed[job]
         faster = [k for k in able.tolist() if speed[k] > speed[here] * SAME_SPEED]
-        account, size = self._account[job], self._size[job]
+        size = self._size[job]
         for k in sorted(faster, key=lambda k: -speed[k]):
-            if self._due[account][k] < least or self.places.free_gpus[k] < size:
-                continue
-            if self._may_change(job, here, k):
+            if self.places.free_gpus[k] >= size and self._may_change(job, here, k):
                 spot = self.places.take_back(job)
-                if self.places.place(job, (k,), held=held):
+                if self.places.place(job, (k,), held=False):
                     self._change(job, here, k)
                     return
                 self.places.give(job, spot)
+
+    def _claim_fast(self) -> None:
+        """Gangs go where they are faster and their account is due a turn; those that are ahead there make way.
+
+        Of the gangs of one account those that gain more for each GPU go first, and others save up for them.
+        """
+        wants, saving = self._faster(), set[tuple[int, int]]()
+        in_vain = np.zeros(self._speed.shape[1], dtype=np.int64)
+        for job, k in wants:
+            account, here = self._account[job], int(self.generation[job])
+            slower = self._speed[job, k] <= self._speed[job, here]
+            if slower or (account, k) in saving or in_vain[k] == _CLAIMS:
+                continue
+            if not self._is_due(job, k):
+                saving.add((account, k))
+                found = self._claim(job, here, k, only_own=True)
+            else:
+                group = [other for other, to in wants if to == k and self.generation[other] == here]
+                found = self._claim(job, here, k) or self._swap([job, *group[:_CLAIMS]], here, k)
+            in_vain[k] += not found
+
+    def _is_due(self, job: int, k: int) -> bool:
+        turn = self._settings.quantum / 2 + self._settings.switch_cost
+        return bool(self._due[self._account[job]][k] >= self._size[job] * turn)
+
+    def _claim(self, job: int, here: int, k: int, *, only_own: bool = False) -> bool:
+        """Move a gang to a generation from which others go wherever they find room, `only_own` of its account."""
+        if not self._may_change(job, here, k):
+            return False
+        before = self._due[self._account[job]][k]
+        spot = self.places.take_back(job)
+        moved = self.places.make_room(
+            job, (k,), self._may_change, self._yields_to(job, here, only_own=only_own)
+        )
+        if moved is None:
+            self.places.give(job, spot)
+            return False
+        self._follow([*moved, (job, spot)])
+        if only_own and self._due[self._account[job]][k] < before - 1e-6:
+            self._return([*moved, (job, spot)])
+            return False
+        return True
+
+    def _swap(self, group: list[int], here: int, k: int) -> bool:
+        """Let a larger gang that is ahead on `k` change places with gangs `here` that are due their turns there."""
+        due, some = np.array(self._due)[:, k], np.flatnonzero(self.generation == k)
+        some = some[self._able[some, here]]
+        some = some[np.argsort(due[self._jobs.account[some]], kind="stable")]
+        for larger in [job for job in some.tolist() if self._is_ahead(job, k)][:_SWAPS]:
+            moved = [(larger, self.places.take_back(larger))]
+            for job in group:
+                if (
+                    self.generation[job] != here
+                    or not self._is_due(job, k)
+                    or not self._may_change(job, here, k)
+                ):
+                    continue
+                spot = self.places.take_back(job)
+                if not self.places.place(job, (k,), held=True):
+                    self.places.give(job, spot)
+                    continue
+                moved.append((job, spot))
+                self._change(job, here, k)
+                if self._may_change(larger, k, here) and self.places.place(larger, (here,), held=True):
+                    self._change(larger, k, here)
+                    return True
+            self.places.give(larger, moved[0][1])
+            self._return(moved)
+        return False
+
+    def _yields_to(self, job: int, here: int, *, only_own: bool) -> Callable[[int, int], bool]:
+        """Whether a picked gang leaves its generation to the job, which runs `here`."""
+        speed, account = self._speed, self._account
+
+        def yields(other: int, k: int) -> bool:
+            if account[other] != account[job]:
+                return not only_own and self._is_ahead(other, k)
+            gains_less = speed[other, k] - speed[other, here] < speed[job, k] - speed[job, here]
+            return bool(gains_less and not self._stays[other])
+
+        return yields
+
+    def _faster(self) -> list[tuple[int, int]]:
+        """Picked jobs with the generations on which they are faster, those of the account furthest behind first."""
+        jobs, share = self._jobs, np.maximum(self._shares.share, 1e-9)
+        some = np.flatnonzero(self.picked & ~self._stays)
+        now = self._speed[some, self.generation[some]]
+        row, k = np.nonzero(self._able[some] & (self._speed[some] > now[:, None] * SAME_SPEED))
+        job = some[row]
+        behind = (np.array(self._due) / share)[jobs.account[job], k]
+        order = np.lexsort((job, now[row] - self._speed[job, k], -behind))
+        return list(zip(job[order].tolist(), k[order].tolist(), strict=True))
 
     def _change_places(self) -> None:
         """Gangs of one account and shape change generations where together they are faster so."""
@@ -617,5 +710,7 @@ class _Selection:
 
 # Running gangs up to which moving some of them is tried so that all find room.
 _SMALL = 300
-# Waiting gangs with the oldest claims for which gangs give up GPUs that they got lately.
+# Gangs that are ahead on a generation for which those that are due their turns there try to make room elsewhere.
+_SWAPS = 4
+# Gangs with the oldest claims for which others give up GPUs that they got lately, and that seek faster ones in vain.
 _CLAIMS = 32

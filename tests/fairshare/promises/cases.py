@@ -45,6 +45,26 @@ CASES: dict[str, Economy] = {
     "5 nine GPUs and one": S(
         [(0, 9), (1, 1)], [A(), A()], [J(0, workers=10), *[J(0)] * 10, J(1, accepts=(1,))], trading=False, rounds=4
     ),
+    "4 a gang of the fast generation and one GPU of it": S(
+        [(0, 8), (1, 8), (2, 4)],
+        [A(), A()],
+        [J(0, rate={0: 1.0, 1: 1.887, 2: 3.559}), J(1, gpus=4, rate={0: 1.0, 1: 2.495, 2: 6.227})],
+        trading=False,
+    ),
+    "4 gangs of four among single GPUs": S(
+        [(0, 8), (0, 4), (1, 8)],
+        [A(2), A(2), A()],
+        [
+            J(0, gpus=4, rate={0: 1.0, 1: 2.4}),
+            *[J(0, rate={0: 1.0, 1: 1.1})] * 4,
+            J(1, gpus=2, rate={0: 1.0, 1: 0.6}),
+            J(1, gpus=4, rate={0: 1.0, 1: 2.5}),
+            J(1, rate={0: 1.0, 1: 2.2}),
+            *[J(2, rate={0: 1.0, 1: 2.0})] * 8,
+        ],
+        trading=False,
+        rounds=100,
+    ),
     "4 own jobs of different speed": S(
         [(0, 4), (1, 4)],
         [A()],
