@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairshare.model import Bools, Floats, Ints
-from fairshare.policies.gandiva_fair.columns import across, down
+from fairshare.policies.gandiva_fair.columns import across, anywhere, down
 from fairshare.policies.gandiva_fair.flow import (
     EPSILON,
     FAR,
@@ -231,7 +231,9 @@ class Network:
 
     def _arcs(self) -> Bools:
         """(K, K) whether some of a generation could move to another."""
-        found = self.flow.held.T @ self.flow.able
+        rows = np.flatnonzero(anywhere(self.flow.held > 0))
+        held, able = self.flow.held.take(rows, axis=0), self.flow.able.take(rows, axis=0)
+        found = np.array([down(held[:, [k]] * able) for k in range(held.shape[1])])
         everything = slice(None)
         for exchange in self.exchanges():
             gives, takes = self._offers(exchange, everything, everything)
