@@ -1,9 +1,10 @@
 """What trades bring as they are played: `python -m tests.fairshare.bench_trades [--policies …]`.
 
 Random teams of 1-GPU jobs whose speed-ups spread by σ around their team's, on two or three generations, are played
-quantum by quantum, with and without trading. Progress is in GPU-quanta of a job's full speed. A *loser* makes less
-than 98 % of what it makes without trading; *captured* is the sum of all gains over that as a part of the largest sum
-that a linear program finds among those in which nobody loses.
+quantum by quantum, with and without trading, in order of age and evenly. Progress is in GPU-quanta of a job's full
+speed. A *loser* makes less than 98 % of what it makes without trading; *captured* is the sum of all relative gains
+over that as a part of the largest sum that a linear program finds among those in which nobody loses: in the own order
+of each team (a job runs only as long as all before it, or as long as each other), and with any of its jobs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -20,12 +22,13 @@ from fairshare.check.play import Judged
 from fairshare.check.played import Played
 from fairshare.check.policies import NEWEST, POLICIES, VERSION_1
 from fairshare.model import Floats, Settings
+from tests.fairshare.policies.teams import ORDERS, Order, most_progress
 
-SPREADS = (0.1, 0.3, 0.6)
+SPREADS = (0.0, 0.1, 0.3, 0.6)
 SETTLED = 10  # rounds after which progress counts
 
 
-def teams(spread: float, seed: int) -> Economy:
+def teams(spread: float, seed: int, order: Order = "in order") -> Economy:
     """Two to five teams, each with as many jobs as there are GPUs."""
     chance = np.random.default_rng([seed, int(spread * 100)])
     nodes = tuple((k, int(chance.choice([4, 8]))) for k in range(int(chance.integers(2, 4))))
@@ -35,7 +38,7 @@ def teams(spread: float, seed: int) -> Economy:
         gain = chance.uniform(0.2, 1.5)
         owns = gain + spread * chance.normal(size=total)
         jobs += [Job(t, rate={k: float(2.0 ** (own * k)) for k, _ in nodes}) for own in owns]
-    accounts = tuple(Account(trades=True) for _ in range(2 + seed % 4))
+    accounts = tuple(Account(trades=True, evenly=order == "evenly") for _ in range(2 + seed % 4))
     return Economy(nodes, accounts, tuple(jobs), Settings(trading=True), rounds=70)
 
 
@@ -44,20 +47,30 @@ def progress(economy: Economy, judged: Judged) -> Floats:
     return Played.of(economy, judged).progress(since=SETTLED) / (economy.rounds - SETTLED)
 
 
-def trades(judged: Judged, spread: float, instances: int) -> str:
-    losers, worst, captured = 0, 1.0, []
+def possible(economy: Economy, without: Floats, order: Order) -> float:
+    """The largest sum of relative gains by an own order of each team."""
+    owner = np.array([job.account for job in economy.jobs])
+    worth = [economy.speed[owner == t] / alone for t, alone in enumerate(without)]
+    # What was played may be a little more than own order gives in the long run.
+    least = np.full(len(without), 0.98)
+    return float((most_progress(worth, economy.capacity, least, order) - 1).sum())
+
+
+def trades(judged: Judged, spread: float, order: Order, instances: int) -> str:
+    losers, worst, gains = 0, 1.0, []
     for seed in range(instances):
-        economy = teams(spread, seed)
+        economy = teams(spread, seed, order)
         alone = replace(economy, settings=replace(economy.settings, trading=False))
         traded, without = progress(economy, judged), progress(alone, judged)
         losers += bool((traded < 0.98 * without).any())
         worst = min(worst, float((traded / without).min()))
-        possible = float((Oracle(economy, economy.active(0)).best_trade(without) / without - 1).sum())
-        if possible > 0.02:
-            captured.append(float((traded / without - 1).sum()) / possible)
+        best = Oracle(economy, economy.active(0)).best_trade(without)
+        gained, of_any = ((made / without - 1).sum() for made in (traded, best))
+        gains.append((float(gained), possible(economy, without, order), float(of_any)))
+    made, by_order, by_any = np.sum(gains, axis=0)
     return (
-        f"σ {spread}: {losers} of {instances} with a loser, worst {worst:.2f};"
-        f" captured {np.mean(captured):.2f} (median {np.median(captured):.2f})\n"
+        f"σ {spread}, {order}: {losers} of {instances} with a loser, worst {worst:.2f};"
+        f" captured {made / by_order:.2f} of what own order allows, {made / by_any:.2f} of what any jobs could make\n"
     )
 
 
@@ -67,8 +80,9 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=39)
     asked = parser.parse_args()
     for name in dict.fromkeys(asked.policies or [NEWEST.name, VERSION_1.name]):
-        for spread in SPREADS:
-            sys.stdout.write(f"{name}, trades, {trades(POLICIES[name], spread, asked.instances)}")
+        for order, spread in product(ORDERS, SPREADS):
+            sys.stdout.write(f"{name}, trades, {trades(POLICIES[name], spread, order, asked.instances)}")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
