@@ -7,11 +7,10 @@ Between two generations the jobs that gain most hold the fast one: comparative a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
-from fairshare.model import Bools, Floats, Ints, Jobs
+from fairshare.model import NOWHERE, Bools, Floats, Ints, Jobs
 
 LEAST_GPUS = 1e-6  # less than this is nothing
 # An account's generation counts as used up once so many of its jobs, one after the other, could use nothing more.
@@ -146,9 +145,8 @@ class Rows:
         places by comparative speed, on two generations after the other.
         """
         row, use = self._in_order(held, leaves)
-        leaf, rate = self.leaf[row], self.rate[row]
-        for pair in combinations(range(held.shape[1]), 2):
-            _match(leaf, use, _ratios(rate, *pair), pair)
+        for slow, fast in rounds(held.shape[1]):
+            _match(self.leaf[row], use, self.rate[row], slow, fast)
         return row, use
 
     def progress(self, row: Ints, use: Floats) -> Floats:
@@ -206,31 +204,42 @@ def _plain(rate: Floats, speed: Floats, able: Bools) -> Floats:
     return found
 
 
-def _ratios(rate: Floats, slow: int, fast: int) -> Floats:
-    low, high = rate[:, slow], rate[:, fast]
+def ratios(rows: Rows, slow: int, fast: int) -> Floats:
+    """(R,) how many times as fast each job is on the fast generation; NaN where it was not measured on both."""
+    low, high = rows.rate[:, slow], rows.rate[:, fast]
     found: Floats = np.divide(high, low, out=np.full(len(low), np.nan), where=(low > 0) & (high > 0))
     return found
 
 
-def ratios(rows: Rows, slow: int, fast: int) -> Floats:
-    """(R,) how many times as fast each job is on the fast generation; NaN where it was not measured on both."""
-    return _ratios(rows.rate, slow, fast)
+def rounds(generations: int) -> list[tuple[Ints, Ints]]:
+    """All pairs of generations, as in a tournament: in each round everyone meets one other."""
+    seats = [*range(generations), *[NOWHERE] * (generations % 2)]
+    half, found = len(seats) // 2, []
+    for _ in range(len(seats) - 1):
+        meets = [sorted(pair) for pair in zip(seats[:half], [*seats[:half:-1], seats[half]], strict=True)]
+        slow, fast = (
+            np.array([pair for pair in meets if NOWHERE not in pair], dtype=np.int64).reshape(-1, 2).T
+        )
+        found.append((slow, fast))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return found
 
 
-def _match(leaf: Ints, use: Floats, ratio: Floats, pair: tuple[int, int]) -> None:
-    """Changes `use` (N, K) of running jobs so that, of those of one account, the dearest hold the fast generation."""
-    slow, fast = pair
+def _match(leaf: Ints, use: Floats, rate: Floats, slow: Ints, fast: Ints) -> None:
+    """Changes `use` (N, K) of running jobs so that, of those of one account, the dearest hold the fast generation.
+
+    On all pairs of generations `slow` and `fast` (P,) at once, which have none in common.
+    """
     runs = use[:, slow] + use[:, fast]
-    some = np.flatnonzero(np.isfinite(ratio) & (runs > LEAST_GPUS))
-    some = some[_dearest_first(leaf[some], ratio[some])]
-    queue, runs = Queue.one_by_one(leaf[some]), runs[some]
-    on_fast = queue.fill(runs, np.bincount(leaf[some], use[some, fast]).astype(np.float64))
-    use[some, fast], use[some, slow] = on_fast, runs - on_fast
-
-
-def _dearest_first(leaf: Ints, ratio: Floats) -> Ints:
-    """(N,) the order by account, and by falling ratio in each."""
-    return np.argsort(leaf - ratio / (2 * ratio.max(initial=1.0)), kind="stable")
+    some, pair = np.nonzero((runs > LEAST_GPUS) & (rate[:, slow] > 0) & (rate[:, fast] > 0))
+    account = leaf[some] * len(slow) + pair
+    ratio = rate[some, fast[pair]] / rate[some, slow[pair]]
+    by = np.lexsort((-ratio, account))
+    some, pair, account = some[by], pair[by], account[by]
+    low, high, both = slow[pair], fast[pair], runs[some, pair]
+    held = np.bincount(account, use[some, high]).astype(np.float64)
+    on_fast = Queue.one_by_one(account).fill(both, held)
+    use[some, high], use[some, low] = on_fast, both - on_fast
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ LEAST_GAIN = 1.01
 # Buyers whose ratios differ by less than NEAR share what is cheap, each buying in so many slices, and all pairs of
 # generations are gone through so often, in markets of so many parties: in larger ones each is too small a part of the
 # whole for that to be worth its time.
-NEAR, SLICES, PASSES, SMALL_MARKET = 1.5, 8, 3, 64
+NEAR, SLICES, PASSES, HALVINGS, SMALL_MARKET = 1.5, 8, 3, 3, 64
+MOST_PAIRS = 12  # that are gone through again
 
 
 def trade(
@@ -55,11 +56,26 @@ def trade(
     rows = Rows.of(jobs, able, member >= 0, accounts.evenly)
     trades = np.isfinite(backed(jobs.rate, evidence))[rows.job]
     book = _Book(snapshot, tree, shares, limits, rows, trades=trades)
-    pairs = sorted(combinations(range(able.shape[1]), 2), key=lambda pair: (pair[0], -pair[1]))
-    for _ in range(PASSES if book.is_small and snapshot.settings.pricing == "between" else 1):
+    pairs = _pairs(rows)
+    passes = PASSES if book.is_small and snapshot.settings.pricing == "between" else 1
+    for _ in range(min(passes, max(MOST_PAIRS // max(len(pairs), 1), 1))):
         if not sum([book.open(pair) for pair in pairs]):
             break
     return book.share, book.trades()
+
+
+def _pairs(rows: Rows) -> list[tuple[int, int]]:
+    """Which generations are traded for which: of those in the order of speed the ones 1, 2, 4, ... apart.
+
+    The slowest against the fastest first; others meet over those between them, as pairs would grow too many.
+    """
+    kinds = rows.rate.shape[1]
+    known = np.maximum((rows.rate > 0).sum(axis=0), 1)
+    by_speed = np.argsort(np.where(rows.rate > 0, rows.units[0], 0.0).sum(axis=0) / known, kind="stable")
+    apart = {kinds - 1, *(2**i for i in range(kinds.bit_length()))}
+    some = [pair for pair in combinations(range(kinds), 2) if pair[1] - pair[0] in apart]
+    some.sort(key=lambda pair: (pair[0], -pair[1]))
+    return [(int(by_speed[slow]), int(by_speed[fast])) for slow, fast in some]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +240,7 @@ class _Book:
 
     def _settle(self, deals: _Deals, gpus: Floats, pair: tuple[int, int]) -> Floats:
         """(D,) does the trades, less those by which an account would make less progress, and returns them."""
-        rows, leaves, part = self._rows, len(self._rows.account), 0.5
+        rows, leaves, cuts = self._rows, len(self._rows.account), 0
         held, progress = self.share[rows.account], self._progress.copy()
         asked = np.unique(np.concatenate([side.account for side in deals.sides]))
         while len(asked):
@@ -240,8 +256,8 @@ class _Book:
             for side in deals.sides:
                 cut[side.trade[loses[side.account]]] = True
             cut &= gpus > 0
-            gpus[cut] *= part
-            part = 0.0
+            cuts += 1
+            gpus[cut] *= 0.5 if cuts <= (HALVINGS if self.is_small else 1) else 0.0
             asked = np.unique(np.concatenate([side.account[cut[side.trade]] for side in deals.sides]))
         self._progress, self.share[rows.account] = progress, held
         for level in self._tree.levels[:0:-1]:
