@@ -421,11 +421,13 @@ class _Selection:
             limited = self._is_limited[self._account[job]]
             allowed = [k for k in able if self._allow(job, k)] if limited else able
             asleep = int(self.places.home_generation[job])
+            # It waits for the generation where it ran only if its account is due time there: it may have sold it since.
             later = (
                 self._running_on[job] == NOWHERE
                 and asleep in allowed
                 and len(allowed) > 1
                 and not turns.is_late(job)
+                and self._due[self._account[job]][asleep] >= self._size[job] * self._settings.quantum / 2
             )
             if not allowed:
                 turns.passed(job)

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairshare.check.policies import NEWEST
 from fairshare.model import Floats, Snapshot, Trade
 from fairshare.policies.gandiva_fair.margins import Rows
 from fairshare.policies.gandiva_fair.trades import trade
 from fairshare.quotas import with_claims
 from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
+from tests.fairshare import bench_trades
 from tests.fairshare.build import INF, Account, Job, snapshot
 from tests.fairshare.policies.teams import (
     ORDERS,
@@ -222,6 +224,14 @@ def test_with_three_generations_nobody_loses_more_than_a_little(order: Order) ->
         full, before, after = full_speed(rates), by_tickets(one).share, share_of(one, order)
         assert (own_progress(full, after, order) > 0.98 * own_progress(full, before, order)).all()
         assert (own_progress(rates, after, order) > 0.95 * own_progress(rates, before, order)).all()
+
+
+def test_who_sold_its_time_on_a_generation_does_not_go_back_there() -> None:
+    """It would lose what it bought elsewhere, as jobs that wait prefer the generation where they ran."""
+    economy = bench_trades.teams(0.1, 31)
+    alone = replace(economy, settings=replace(economy.settings, trading=False))
+    with_trades, without = (bench_trades.progress(one, NEWEST) for one in (economy, alone))
+    assert (with_trades > 0.98 * without).all()
 
 
 def test_in_a_market_of_many_nobody_loses_either() -> None:
