@@ -84,7 +84,7 @@ class Scene:
         """What a thief's job found to work: by row of the table, and each attempt."""
         rig = self.rig
         with ExitStack() as stack:
-            portal = subprocess.Popen(["sleep", "600"], env={"PASSWORD": f"{MARK}-portal"})
+            portal = subprocess.Popen(["sleep", "600"], env={"PASSWORD": f"{MARK}-{self.open}-portal"})
             stack.callback(portal.wait)
             stack.callback(portal.kill)
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -92,7 +92,7 @@ class Scene:
             abstract.bind(f"\0{self.open}")
             abstract.listen()
             secrets = Secrets(
-                {"TOKEN": f"{MARK}-job"}, [SecretFolder("hf", "/secrets/hf", {"token": "secret"})]
+                {"TOKEN": f"{MARK}-{self.open}-job"}, [SecretFolder("hf", "/secrets/hf", {"token": "secret"})]
             )
             stack.callback(rig.end_everything)
             victim = rig.start(
@@ -135,7 +135,7 @@ class Scene:
                 "read",
                 [victim / "secrets/1/files/hf/token", victim / "secrets/1"],
             ),
-            ("read the secrets of another", "read_environment", [f"{MARK}-job"]),
+            ("read the secrets of another", "read_environment", [f"{MARK}-{self.open}-job"]),
             ("signal or trace another", "signal", sleepers),
             ("signal or trace another", "trace", sleepers),
             ("read what another team's job leaves", "read", [f"/tmp/{self.open}", f"/dev/shm/{self.open}"]),
@@ -145,7 +145,11 @@ class Scene:
             ("connect to abstract", "connect_abstract", [self.open]),
             ("read `var/secrets`", "read_or_write", [self.secret, self.secret.parent]),
             ("read `var/secrets`", "read_or_write", [self.portal / "var" / "postgres" / "data"]),
-            ("read the environment of a process of the portal", "read_environment", [f"{MARK}-portal"]),
+            (
+                "read the environment of a process of the portal",
+                "read_environment",
+                [f"{MARK}-{self.open}-portal"],
+            ),
             ("signal or trace processes of the portal", "signal", portal),
             ("signal or trace processes of the portal", "trace", portal),
             ("change the portal's code", "write", [self.portal, self.portal / "var/code", sys.prefix, ROOT]),
