@@ -168,17 +168,33 @@ class Played:
 def alone(economy: Economy, jobs: list[int]) -> float:
     """The progress of a round in which these jobs have the cluster alone, each in turn where it is fastest."""
     free, found = [gpus for _, gpus in economy.nodes], 0.0
+    held = np.zeros((len(economy.accounts), economy.generations))
     for j in jobs:
-        gpus, workers = economy.jobs[j].gpus, economy.jobs[j].workers
+        gpus, workers, path = (
+            economy.jobs[j].gpus,
+            economy.jobs[j].workers,
+            economy.paths[economy.jobs[j].account],
+        )
         for k in sorted(np.flatnonzero(economy.able[j]).tolist(), key=lambda k: -economy.speed[j, k]):
             nodes = sorted((n for n, (at, _) in enumerate(economy.nodes) if at == k), key=lambda n: free[n])
             slots = [n for n in nodes for _ in range(free[n] // gpus)][:workers]
-            if len(slots) == workers:
+            if len(slots) == workers and _allowed(economy, held, j, k):
                 for n in slots:
                     free[n] -= gpus
+                held[path, k] += economy.jobs[j].size
                 found += economy.speed[j, k] * economy.jobs[j].size
                 break
     return found
+
+
+def _allowed(economy: Economy, held: Floats, job: int, k: int) -> bool:
+    """Whether limits let the job run on a generation where accounts hold `held` (T, K) GPUs."""
+    size = economy.jobs[job].size
+    return all(
+        held[t].sum() + size <= economy.accounts[t].cap_total
+        and held[t, k] + size <= economy.accounts[t].cap.get(k, INF)
+        for t in economy.paths[economy.jobs[job].account]
+    )
 
 
 def could_use(economy: Economy, one: Round, leaf: int, some: Bools) -> bool:
@@ -211,12 +227,7 @@ def would_fit(economy: Economy, job: int, places: Places) -> bool:
     wanted = economy.jobs[job]
     for k in np.flatnonzero(economy.able[job]).tolist():
         slots = sum(left // wanted.gpus for left, (at, _) in zip(free, economy.nodes, strict=True) if at == k)
-        allowed = all(
-            held[t].sum() + wanted.size <= economy.accounts[t].cap_total
-            and held[t, k] + wanted.size <= economy.accounts[t].cap.get(k, INF)
-            for t in economy.paths[wanted.account]
-        )
-        if allowed and slots >= wanted.workers:
+        if slots >= wanted.workers and _allowed(economy, held, job, k):
             return True
     return False
 
