@@ -117,34 +117,43 @@ def _may_go_on(view: Snapshot, tree: Tree) -> Bools:
 
 
 def _within(bound: Floats, view: Snapshot, tree: Tree) -> Bools:
-    """(J,) the gangs whose account, and all above it, hold no more GPUs than `bound` (T,)."""
+    """(J,) the gangs whose account, and all above it, hold no more GPUs than `bound` (T,) and their limits."""
     jobs = view.jobs
     shares = jobs.running_on != NOWHERE
     if jobs.only_idle is not None:
         shares &= ~jobs.only_idle
-    held = tree.sums(
-        np.bincount(jobs.account, jobs.workers * jobs.gpus * shares, len(tree.parent)).astype(float)
-    )
-    above = held > bound + ROUNDING
+    held = _used(view, tree, np.flatnonzero(jobs.running_on != NOWHERE), jobs.running_on)
+    sharing = _used(view, tree, np.flatnonzero(shares), jobs.running_on).sum(axis=1)
+    each, total = _beyond(view, held)
+    above = (sharing > bound + ROUNDING) | each.any(axis=1) | total
     for level in tree.levels[1:]:
         above[level] |= above[tree.parent[level]]
     found: Bools = shares & ~above[jobs.account]
     return found
 
 
+def _used(view: Snapshot, tree: Tree, gangs: Ints, generation: Ints) -> Floats:
+    """(T, K) GPUs that accounts have in some gangs, each on its `generation` (J,)."""
+    jobs, used = view.jobs, np.zeros(view.accounts.cap.shape)
+    np.add.at(used, (jobs.account[gangs], generation[gangs]), (jobs.workers * jobs.gpus)[gangs])
+    return tree.sums(used)
+
+
+def _beyond(view: Snapshot, used: Floats) -> tuple[Bools, Bools]:
+    """(T, K) where accounts that have `used` (T, K) GPUs are beyond a limit on a generation, and (T,) on all."""
+    accounts = with_room(view.accounts)
+    total = used.sum(axis=1) > accounts.cap_total
+    if accounts.cap_cost is not None and accounts.price is not None:
+        total |= used @ accounts.price > accounts.cap_cost * (1 + EPSILON)
+    return used > accounts.cap, total
+
+
 def _within_limits(plan: Decision, view: Snapshot, tree: Tree, starts: Bools) -> None:
     """What runs already may be beyond a limit that was set since; nothing new may be below such an account."""
-    accounts, jobs = with_room(view.accounts), view.jobs
-    size = (jobs.workers * jobs.gpus)[plan.run].astype(np.float64)
-    used, new = np.zeros(accounts.cap.shape), np.zeros(accounts.cap.shape)
-    where = jobs.account[plan.run], plan.generation
-    np.add.at(used, where, size)
-    np.add.at(new, where, size * starts)
-    used, new = tree.sums(used), tree.sums(new)
-    over = (used > accounts.cap) & (new > 0)
-    beyond = used.sum(axis=1) > accounts.cap_total
-    if accounts.cap_cost is not None and accounts.price is not None:
-        beyond |= used @ accounts.price > accounts.cap_cost * (1 + EPSILON)
-    found: Floats = over.any(axis=1) | (beyond & new.any(axis=1))
+    generation = np.zeros(len(view.jobs), dtype=np.int64)
+    generation[plan.run] = plan.generation
+    each, total = _beyond(view, _used(view, tree, plan.run, generation))
+    new = _used(view, tree, plan.run[starts], generation) > 0
+    found: Bools = (each & new).any(axis=1) | (total & new.any(axis=1))
     if found.any():
         raise InvalidPlan(f"account {int(np.argmax(found))} is given more than its limits allow")
