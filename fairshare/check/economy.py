@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -156,35 +156,48 @@ class Economy:
 
         `resident` has the seconds since each job got its GPUs, `attained` the GPU-seconds that it has had.
         """
-        jobs = [self.jobs[j] for j in active]
+        key = tuple(active)
+        if key not in self._waiting:
+            self._waiting[key] = self._all_waiting([self.jobs[j] for j in active])
+        places = [running.get(j, last.get(j, ())) for j in active]
+        on = [self.nodes[running[j][0]][0] if j in running else NOWHERE for j in active]
+        seen = replace(
+            self._waiting[key],
+            running_on=_ints(on),
+            resident=np.array([resident.get(j, 0.0) for j in active], dtype=np.float64),
+            place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
+            place_node=_ints([node for place in places for node in place]),
+            attained=np.array([attained.get(j, 0.0) for j in active], dtype=np.float64),
+        )
+        return Snapshot(self._cluster, self._accounts, seen, self.settings)
+
+    @cached_property
+    def _waiting(self) -> dict[tuple[int, ...], Jobs]:
+        """Views of jobs that were made; a policy knows them again, and need not divide the cluster for each round."""
+        return {}
+
+    def _all_waiting(self, jobs: Sequence[Job]) -> Jobs:
+        """What a policy sees of jobs that never ran."""
         rate = np.full((len(jobs), self.generations), np.nan)
         accepts = np.zeros(rate.shape, dtype=bool)
         for i, job in enumerate(jobs):
             accepts[i, list(range(self.generations) if job.accepts is None else job.accepts)] = True
             for k, value in job.rate.items():
                 rate[i, k] = value
-        places = [running.get(j, last.get(j, ())) for j in active]
-        on = [self.nodes[running[j][0]][0] if j in running else NOWHERE for j in active]
-
-        def ints(values: Sequence[int]) -> Ints:
-            return np.array(values, dtype=np.int64)
-
-        seen = Jobs(
-            account=ints([job.account for job in jobs]),
-            workers=ints([job.workers for job in jobs]),
-            gpus=ints([job.gpus for job in jobs]),
+        return Jobs(
+            account=_ints([job.account for job in jobs]),
+            workers=_ints([job.workers for job in jobs]),
+            gpus=_ints([job.gpus for job in jobs]),
             accepts=accepts,
             rate=rate,
-            priority=ints([job.priority for job in jobs]),
-            running_on=ints(on),
-            resident=np.array([resident.get(j, 0.0) for j in active], dtype=np.float64),
+            priority=_ints([job.priority for job in jobs]),
+            running_on=np.full(len(jobs), NOWHERE),
+            resident=np.zeros(len(jobs)),
             blocked=np.zeros(len(jobs), dtype=np.int64),
-            place_start=np.cumsum([0, *map(len, places)], dtype=np.int64),
-            place_node=ints([node for place in places for node in place]),
-            attained=np.array([attained.get(j, 0.0) for j in active], dtype=np.float64),
+            place_start=np.zeros(len(jobs) + 1, dtype=np.int64),
+            place_node=_ints([]),
             keeps=np.array([job.keeps for job in jobs]) if any(job.keeps for job in jobs) else None,
         )
-        return Snapshot(self._cluster, self._accounts, seen, self.settings)
 
     def __str__(self) -> str:
         """The case in the words of tests/fairshare/build.py, with `comes` and `goes` of jobs beside."""
@@ -196,6 +209,10 @@ class Economy:
         chosen = _chosen(self.settings)
         lines.append(f"  {', '.join([*chosen, f'rounds={self.rounds}'])})")
         return "\n".join(lines)
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
 
 
 def _chosen(thing: Any) -> list[str]:

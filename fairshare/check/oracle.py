@@ -109,6 +109,18 @@ class Oracle:
         )  # fmt: skip
         return None if found.x is None else np.asarray(found.x, dtype=np.float64)
 
+    def made_of(self, gpus: Floats, account: int) -> Floats:
+        """The best use that an account makes of `gpus` (K,): GPUs of each class and generation."""
+        rows, bounds = self._limits(gpus)
+        upper = np.where(self._below[account] > 0, self.economy.capacity.sum(), 0.0)
+        best = self._best(self._value * self._below[account], rows, bounds, upper)
+        assert best is not None  # noqa: S101 - nothing is a solution
+        return best
+
+    def progress_of(self, gpus: Floats, account: int) -> float:
+        """GPUs of full speed that an account makes of `gpus` (K,)."""
+        return float(self._value @ self.made_of(gpus, account))
+
     @cached_property
     def guarantee(self) -> tuple[Floats, Floats, Floats]:
         """(T,) each: progress of the private cluster in GPUs of full speed, and the fewest and most GPUs for it."""
@@ -117,10 +129,8 @@ class Oracle:
         for t in sorted(self.present):
             rows, bounds = self._limits(self.means[t])
             mine = self._below[t]
-            inside = np.where(mine > 0, np.inf, 0.0)
-            upper = np.minimum(inside, self.economy.capacity.sum())
-            best = self._best(self._value * mine, rows, bounds, upper)
-            assert best is not None  # noqa: S101 - nothing is a solution
+            upper = np.where(mine > 0, self.economy.capacity.sum(), 0.0)
+            best = self.made_of(self.means[t], t)
             progress[t] = self._value @ best
             fewest[t] = most[t] = best.sum()
             if not self.plain:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi2
 
+from fairshare.check.economy import INF
 from fairshare.check.oracle import Oracle, all_fit
 from fairshare.check.play import Places, Round
 from fairshare.check.played import Played, alone, siblings, used, would_fit
@@ -128,6 +129,33 @@ def _within_guarantee(played: Played, *, ran: bool) -> Verdict | None:
                 if why:
                     broken.append(f"round {one.number}: job {job} {'is stopped' if ran else 'waits'}: {why}")
     return _verdict(broken)
+
+
+# ---- 12: a market
+
+
+def _is_market(played: Played) -> Verdict | None:
+    economy = played.economy
+    if any(account.cap or account.cap_total < INF for account in economy.accounts):
+        return UNTESTED
+    broken, worst = [], 0.0
+    for one in [phase[0] for phase in played.phases[:3]]:
+        oracle = played.oracle(one)
+        income = oracle.entitled.sum(axis=1)
+        left = np.maximum(economy.capacity - one.share[oracle.leaves].sum(axis=0), 0.0)
+        for t in oracle.leaves:
+            has = oracle.progress_of(one.share[t], t)
+            better = {f"what account {o} has": one.share[o] * income[t] / income[o] for o in oracle.leaves}
+            better |= {"its private cluster": oracle.entitled[t], "what nobody has, too": one.share[t] + left}
+            for what, gpus in better.items():
+                could = oracle.progress_of(gpus, t)
+                worst = max(worst, could - has)
+                if could > has * 1.005 + 0.005:
+                    broken.append(
+                        f"round {one.number}: account {t} makes the progress of {has:.3f} GPUs of full speed; of {what}"
+                        f" it would make {could:.3f}"
+                    )
+    return _verdict(broken, worst)
 
 
 # ---- 13: services and sessions
@@ -600,6 +628,15 @@ PROMISES = (
         "Played with and without trading: nobody makes less than 98 %, less two gangs.",
         "of progress without",
         _trades_pay,
+    ),
+    Promise(
+        "12",
+        "Shares are those of a market",
+        "Certificate of an equilibrium from ticket incomes, where no account has a limit: by its own speeds nobody"
+        " makes more of what another has, in proportion to their incomes, nor of its private cluster, nor of what is"
+        " left beside its own; to 0.5 % and 0.005 GPUs. Without a market, trades and max-min make no such promise.",
+        "GPUs of full speed missed",
+        _is_market,
     ),
     Promise(
         "13",

@@ -10,11 +10,12 @@ from fairshare.model import Settings
 from fairshare.policies.base import Policy, read_options
 from fairshare.policies.gandiva_fair.policy import GandivaFair
 from fairshare.policies.gandiva_fair_1.policy import GandivaFair1
+from fairshare.policies.market.policy import Market
 
 DEFAULT = "gandiva_fair"
 
 # All versions that ever decided a round of a released Fairlot: their records are drawn again with them.
-_ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair)
+_ALL: tuple[type[Policy], ...] = (GandivaFair1, GandivaFair, Market)
 # A newer version is judged and compared (python -m fairshare check) before clusters decide with it; of other policies
 # the newest is in force.
 _IN_FORCE: Mapping[str, int] = {"gandiva_fair": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from fairshare.model import Floats, Snapshot
 from fairshare.policies.base import option
@@ -14,32 +14,34 @@ from fairshare.policies.unchanged import divides_alike
 Division = TypeVar("Division")
 
 
+DRAW = "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
+MEMORY = "Seconds of share up to which a debt is remembered"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How GPU time is shared."""
 
-    draw: Literal["stride", "lottery"] = option(
-        "stride", "Who goes next: in turns by tickets (stride), or by lot with tickets as chances (lottery)"
-    )
+    draw: Literal["stride", "lottery"] = option("stride", DRAW)
     trading: bool = option(True, "Teams trade GPU time across generations where both gain by it")
     pricing: Literal["between", "second_price"] = option(
         "between", "Price of a trade: between the speed-ups of the two sides, or the second-highest buyer's"
     )
     least_gain: float = option(1.05, "Ratio of speed-ups below which nothing is traded", least=1.0)
-    memory: float = option(3600.0, "Seconds of share up to which a debt is remembered", least=0.0)
+    memory: float = option(3600.0, MEMORY, least=0.0)
 
 
 class ByTickets(ABC, Generic[Division]):
     """A policy that divides the cluster first, which depends neither on debts nor on where gangs run."""
 
-    options_type: ClassVar[type[Options]] = Options
+    options_type: ClassVar[type[Any]] = Options
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Any) -> None:
         self._options = options
         self._last: tuple[Snapshot, Division] | None = None  # the last division, and what it is of
 
     @property
-    def options(self) -> Options:
+    def options(self) -> Any:
         return self._options
 
     @abstractmethod
@@ -54,9 +56,9 @@ class ByTickets(ABC, Generic[Division]):
 
     def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
         """The view with the policy's own options and what accounts are `owed` (T, K)."""
-        chosen: Mapping[str, object] = asdict(self._options)
+        chosen: Mapping[str, Any] = asdict(self._options)
         return replace(
             view,
             accounts=replace(view.accounts, owed=owed),
-            settings=replace(view.settings, **chosen),  # type: ignore[arg-type]
+            settings=replace(view.settings, **chosen),
         )

@@ -114,6 +114,21 @@ def test_a_shadow_policy_decides_on_the_same_views_and_both_are_shown_side_by_si
     assert ada.post(address(scene, "shadow"), {"shadow": "counting:4"}).status_code == 422
 
 
+def test_the_market_is_previewed_compared_with_the_default_and_chosen(scene: Scene, browser_of) -> None:
+    ada, lab = browser_of(scene.people.ada), scene.world
+    page = ada.get(address(scene), {"policy": "market"}).content.decode()
+    assert re.findall(r'<input[^>]* name="(memory|least_gain|pricing)"', page) == ["memory"]
+    preview = ada.post(address(scene, "preview"), {"policy": "market", "memory": "600"})
+    assert "market with memory 600.0. Nothing is saved yet." in preview.content.decode()
+    assert ada.post(address(scene, "shadow"), {"shadow": "market:1"}).status_code == 302
+    lab.quantum()
+    assert ask_shadow(cluster_id=lab.cluster.pk) == 1
+    assert "market 1" in ada.get(address(scene)).content.decode()
+    assert ada.post(address(scene, "change"), {"policy": "market", "memory": "600"}).status_code == 302
+    round_ = lab.quantum()
+    assert (round_.policy, round_.policy_version, round_.policy_options["memory"]) == ("market", 1, 600.0)
+
+
 def test_what_the_shadow_policy_remembers_goes_on_from_round_to_round(scene: Scene) -> None:
     lab = scene.world
     Cluster.objects.filter(pk=lab.cluster.pk).update(shadow=["counting", 3])

@@ -109,6 +109,18 @@ def test_a_round_says_which_version_of_which_policy_decided_with_which_options(l
         call_command("verify_round", number)
 
 
+def test_rounds_of_the_market_are_verified(lab: World, capsys: pytest.CaptureFixture) -> None:
+    Cluster.objects.update(policy="market", policy_options={"memory": 600.0})
+    lab.submit(lab.people.bob, lab.people.astro, gpus=4)
+    lab.quantum()
+    lab.carry_out()
+    lab.submit(lab.people.charlie, lab.people.bio, gpus=4)
+    for round_ in (lab.fill(), quantum_later(lab)):
+        assert (round_.policy, round_.policy_version) == ("market", 1)
+        call_command("verify_round", round_.number)
+        assert "it matches" in capsys.readouterr().out
+
+
 def test_a_round_that_the_first_release_stored_is_verified_by_the_version_that_decided_it(
     lab: World, capsys: pytest.CaptureFixture
 ) -> None:

@@ -77,14 +77,18 @@ class GandivaFair(ByTickets[_Divided]):
         seen = self._seen(view, view.accounts.owed)
         tree = Tree.of(seen.accounts.parent)
         able, _ = may_run(seen, tree)
-        found = _without_dust(share_out(seen, tree, seen.jobs.sharing(able)))
+        found = _without_dust(self._share_out(seen, tree, seen.jobs.sharing(able)))
         return found.entitled, found.share
+
+    def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
+        """Divides the cluster among the jobs that take part where they may run, `sharing` (J, K); before trades."""
+        return share_out(seen, tree, sharing)
 
     def _divide(self, seen: Snapshot) -> _Divided:
         tree = Tree.of(seen.accounts.parent)
         able, reason = may_run(seen, tree)
         sharing = seen.jobs.sharing(able)
-        shares = share_out(seen, tree, sharing)
+        shares = self._share_out(seen, tree, sharing)
         trades: tuple[Trade, ...] = ()
         if seen.settings.trading and sharing.any():
             share, trades = trade(seen, tree, sharing, shares, TradeLimits.of(seen.accounts, shares.entitled))

@@ -6,6 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from fairshare.check.economy import Account as Owner
+from fairshare.check.economy import Job as Gang
+from fairshare.check.economy import economy as case
+from fairshare.check.generate import random_economy
+from fairshare.check.judge import breach
+from fairshare.check.policies import POLICIES, promised
+from fairshare.check.promises import PROMISES
 from fairshare.model import Floats
 from fairshare.policies.market.equilibrium import Economy, Equilibrium, equilibrium
 from fairshare.policies.market.shares import market_shares
@@ -82,6 +89,28 @@ def test_random_economies_are_in_equilibrium(block: int) -> None:
             for other in range(len(one.income)):  # nobody wants what another has, by its own tickets
                 theirs = bundle(one, account, bought[other] * one.income[account] / one.income[other])
                 assert has[account] >= theirs * (1 - NEARLY) - NOTHING
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_random_economy_breaks_no_promise_of_the_market(number: int) -> None:
+    judged = POLICIES["market:1"]
+    found = breach(random_economy(2, number), judged, promised(judged), seed=number)
+    assert found is None, str(found)
+
+
+def test_the_judge_sees_that_max_min_shares_are_no_market() -> None:
+    """A job that keeps its fast GPUs for sure, though nobody wants them, is in the way of one of the same account."""
+    few = [Gang(0, gpus=2, rate={0: 1.0, 1: 1.258}), Gang(0, gpus=3, rate={0: 1.0, 1: 0.919})]
+    given = case(
+        [(0, 4), (1, 8)],
+        [Owner(), Owner(tickets=100)],
+        [*few, Gang(1, accepts=(0,))],
+        trading=False,
+        rounds=2,
+    )
+    (promise,) = [one for one in PROMISES if one.name == "12"]
+    assert breach(given, POLICIES["gandiva_fair:2"], [promise]) is not None
+    assert breach(given, POLICIES["market:1"], [promise]) is None
 
 
 def test_two_teams_with_one_speed_each_pay_the_speed_up_of_the_one_that_has_both() -> None:

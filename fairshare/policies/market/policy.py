@@ -1,0 +1,50 @@
+"""The market behind the interface of policies: its own shares, the turns and places of gandiva_fair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fairshare.entitlement import capacity_of
+from fairshare.model import Bools, Floats, Snapshot
+from fairshare.policies.base import Need, option
+from fairshare.policies.gandiva_fair.policy import GandivaFair
+from fairshare.policies.gandiva_fair.shares import Shares
+from fairshare.policies.market.shares import market_shares
+from fairshare.policies.tickets import DRAW, MEMORY
+from fairshare.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class MarketOptions:
+    """How gangs take turns within what they bought."""
+
+    draw: Literal["stride", "lottery"] = option("stride", DRAW)
+    memory: float = option(3600.0, MEMORY, least=0.0)
+
+
+class Market(GandivaFair):
+    """Competitive equilibrium from ticket incomes, instead of shares and trades.
+
+    Each generation has a price at which all that is wanted of it is there. Tickets are income, level by level of the
+    tree, and each user buys what its jobs, by their measured speeds, make most progress on. So nobody would rather
+    have what another of as many tickets has; everybody makes at least the progress of its private cluster, unless a
+    limit keeps it from that; and no GPU is left that anybody could use. What income buys is guaranteed. Gangs take
+    turns and places as with gandiva_fair. A job that is not measured on a generation counts as equally fast there.
+    """
+
+    name: ClassVar[str] = "market"
+    version: ClassVar[int] = 1
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.RATES, Need.OWN_ORDER, Need.RECLAIM})
+    options_type: ClassVar[type[MarketOptions]] = MarketOptions
+
+    def _seen(self, view: Snapshot, owed: Floats) -> Snapshot:
+        seen = super()._seen(view, owed)
+        return replace(seen, settings=replace(seen.settings, trading=False))
+
+    def _share_out(self, seen: Snapshot, tree: Tree, sharing: Bools) -> Shares:
+        found, capacity = market_shares(seen, tree, sharing), capacity_of(seen.cluster)
+        part = found.income / max(float(capacity.sum()), 1.0)
+        return Shares(part[:, None] * capacity, np.copy(found.share), found.share)
