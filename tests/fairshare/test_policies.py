@@ -142,9 +142,17 @@ def test_a_round_that_takes_surplus_back_stops_nobody_within_its_guarantee() -> 
     validate(other, crowd())
 
 
-@settings(max_examples=150, deadline=None)
+def test_who_is_beyond_a_limit_may_be_stopped_by_such_a_round() -> None:
+    given = crowd(reclaim=True)
+    given.accounts.cap_total[0] = 3
+    other = planned(given, (1, 0, (0, 1)))
+    validate(replace(other, guaranteed=np.full((2, 2), 4.0), share=np.full((2, 2), 4.0)), given)
+
+
+@settings(max_examples=80, deadline=None)
 @given(given=snapshots(), seed=st.integers(0, 3))
 def test_rounds_between_quanta_are_such_rounds(given: Snapshot, seed: int) -> None:
+    given.accounts.cap[:], given.accounts.cap_total[:] = np.inf, np.inf
     Situation.first(policy_of(given.settings), given).fill(seed)  # raises InvalidPlan
 
 
