@@ -295,3 +295,15 @@ def test_limits_are_kept_in_the_record(data):
     again = decode_snapshot(encode(given))
     assert encode(decide(again, seed=3)) == encode(decide(given, seed=3))
     assert again.accounts.room is None
+
+
+def test_gangs_that_change_generations_for_each_other_stay_within_limits_together():
+    few = [
+        Job(0, 2, 2, (0, 1)),
+        Job(0, 1, 4),
+        Job(0, 1, 2, rate={2: 0.5}),
+        Job(0, 1, 4, rate={1: 0.5, 2: 0.5}),
+    ]
+    nodes = [(0, 2), (0, 2), (1, 8), (2, 2), (2, 4), (2, 4)]
+    given = snapshot(nodes, [Account(cap={1: 5.0})], [*few, Job(0, 3, 2)], owed={(0, 1): -390.0})
+    decide(given, seed=0)  # raises InvalidPlan

@@ -481,8 +481,20 @@ class _Selection:
     def _make_room(self, job: int, generations: list[int], yields: Callable[[int, int], bool]) -> bool:
         """Place the gang by moving picked ones, within their limits."""
         moved = self.places.make_room(job, generations, self._may_change, yields)
-        self._follow(moved or [])
-        return moved is not None
+        if moved is None:
+            return False
+        self._follow(moved)
+        if self._is_within_limits(moved) and self._allow(job, self.places.places[job].generation):
+            return True
+        self.places.take_back(job)
+        self._return(moved)
+        return False
+
+    def _is_within_limits(self, moved: list[tuple[int, Spot]]) -> bool:
+        """Whether gangs that changed places one by one may all be there together."""
+        return all(
+            self._may_change(job, k, k) for job, k in ((job, int(self.generation[job])) for job, _ in moved)
+        )
 
     def _follow(self, moved: list[tuple[int, Spot]]) -> None:
         """Count gangs that changed places where they are now."""
@@ -597,7 +609,8 @@ class _Selection:
             self.places.give(job, spot)
             return False
         self._follow([*moved, (job, spot)])
-        if only_own and self._due[self._account[job]][k] < before - 1e-6:
+        back = only_own and self._due[self._account[job]][k] < before - 1e-6
+        if back or not self._is_within_limits([*moved, (job, spot)]):
             self._return([*moved, (job, spot)])
             return False
         return True
