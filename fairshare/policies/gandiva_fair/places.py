@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -262,9 +263,11 @@ class Places:
         """Find places for all `jobs` beside the picked ones, each on a generation of `prefer`; else no change.
 
         A depth-first search, large workers first: a gang goes where it fits most tightly, and elsewhere if
-        that leaves no room for the others. It gives up after STEPS steps more than there are gangs.
+        that leaves no room for the others, as is seen early by their choices of generations (Hall's condition).
+        It gives up after STEPS steps more than there are gangs.
         """
         order = sorted(range(len(jobs)), key=lambda i: self._tightness(jobs[i], len(prefer[i])))
+        needs = self._needs([jobs[i] for i in order], [prefer[i] for i in order])
         options = [self._options(jobs[order[0]], prefer[order[0]])] if order else []
         steps, placed = 0, 0
         while placed < len(order):
@@ -280,10 +283,24 @@ class Places:
                 self.take_back(jobs[order[placed]])
                 continue
             self.give(jobs[order[placed]], options[-1].pop())
+            if any(sum(self.free_gpus[k] for k in choice) < need[placed + 1] for choice, need in needs):
+                self.take_back(jobs[order[placed]])
+                continue
             placed += 1
             if placed < len(order):
                 options.append(self._options(jobs[order[placed]], prefer[order[placed]]))
         return True
+
+    def _needs(
+        self, jobs: Sequence[int], prefer: Sequence[Sequence[int]]
+    ) -> list[tuple[frozenset[int], list[int]]]:
+        """For each choice of generations, GPUs that those of `jobs` need there who have no other, from each job on."""
+        size = [self.workers[job] * self.gpus[job] for job in jobs]
+        found = []
+        for choice in sorted(map(frozenset, set(map(tuple, prefer))), key=sorted):
+            inside = [gpus if choice.issuperset(own) else 0 for gpus, own in zip(size, prefer, strict=True)]
+            found.append((choice, [*accumulate(reversed(inside), initial=0)][::-1]))
+        return found
 
     def _tightness(self, job: int, choice: int) -> tuple[int, int, int, int]:
         return -self.gpus[job], -self.workers[job], choice, job

@@ -617,7 +617,8 @@ class _Selection:
 
     def _swap(self, group: list[int], here: int, k: int) -> bool:
         """Let a larger gang that is ahead on `k` change places with gangs `here` that are due their turns there."""
-        due, some = np.array(self._due)[:, k], np.flatnonzero(self.generation == k)
+        due = np.array([of[k] for of in self._due])
+        some = np.flatnonzero(self.generation == k)
         some = some[self._able[some, here]]
         some = some[np.argsort(due[self._jobs.account[some]], kind="stable")]
         for larger in [job for job in some.tolist() if self._is_ahead(job, k)][:_SWAPS]:

@@ -32,6 +32,25 @@ CASES: dict[str, Economy] = {
     "3 three gangs on two generations": S(
         [(0, 8), (1, 8)], [A(), A(), A()], [J(0, gpus=4), J(1, gpus=4), J(2, gpus=4)], trading=False, rounds=60
     ),
+    "3 a gang that fits once two others have moved, one for the other": S(
+        [(0, 8), (0, 8), (1, 16), (1, 16), (1, 16), (2, 2), (2, 2), (2, 2), (2, 2)],
+        [*[A()] * 3, A(evenly=True), A(tickets=8.0, parent=0), A(parent=0)],
+        [
+            J(1, workers=5, accepts=(1, 2), priority=2),
+            J(1, gpus=3, priority=2),
+            J(2, workers=2, accepts=(1,), priority=2),
+            J(2, gpus=2, accepts=(0, 2)),
+            J(2, workers=5),
+            J(3, workers=2, accepts=(2,), priority=1),
+            J(3, gpus=5, accepts=(0, 1, 2), priority=2, goes=5),
+            J(4, workers=2, gpus=8, priority=2),
+            J(4, gpus=7, accepts=(0, 1), priority=1, comes=1),
+            J(5, workers=3, accepts=(1,), priority=2, comes=1),
+            J(5, workers=5, accepts=(2,), comes=2),
+        ],
+        trading=False,
+        rounds=4,
+    ),
     "4 the fast generation, hundred tickets to one": S(
         [(0, 8), (1, 8)],
         [A(100), A(1)],
