@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -578,6 +578,7 @@ class _Selection:
         Of the gangs of one account those that gain more for each GPU go first, and others save up for them.
         """
         wants, saving = self._faster(), set[tuple[int, int]]()
+        stuck = set[tuple[int, int]]()  # generations between which no larger gang changed places since one moved
         in_vain = np.zeros(self._speed.shape[1], dtype=np.int64)
         for job, k in wants:
             account, here = self._account[job], int(self.generation[job])
@@ -588,9 +589,14 @@ class _Selection:
                 saving.add((account, k))
                 found = self._claim(job, here, k, only_own=True)
             else:
-                group = [other for other, to in wants if to == k and self.generation[other] == here]
-                found = self._claim(job, here, k) or self._swap([job, *group[:_CLAIMS]], here, k)
+                found = self._claim(job, here, k)
+                if not found and (here, k) not in stuck:
+                    group = [other for other, to in wants if to == k and self.generation[other] == here]
+                    found = self._swap([job, *group[:_CLAIMS]], here, k)
+                    stuck.add((here, k))
             in_vain[k] += not found
+            if found:
+                stuck.clear()
 
     def _is_due(self, job: int, k: int) -> bool:
         turn = self._settings.quantum / 2 + self._settings.switch_cost
@@ -621,7 +627,7 @@ class _Selection:
         some = np.flatnonzero(self.generation == k)
         some = some[self._able[some, here]]
         some = some[np.argsort(due[self._jobs.account[some]], kind="stable")]
-        for larger in [job for job in some.tolist() if self._is_ahead(job, k)][:_SWAPS]:
+        for larger in islice((job for job in some.tolist() if self._is_ahead(job, k)), _SWAPS):
             moved = [(larger, self.places.take_back(larger))]
             for job in group:
                 if (
