@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 
@@ -11,7 +10,7 @@ import numpy as np
 from fairshare import model as fs
 from fairshare.guarantees import ROUNDING, held_by
 from scheduling.explain import OF_LIMITS, SHORT
-from scheduling.models import Job, Lease
+from scheduling.models import Job
 from scheduling.snapshot import Legend
 
 
@@ -48,14 +47,8 @@ class Causes:
         """By job; few rounds stop any."""
         return {job: i for i, job in enumerate(self._legend.jobs)}
 
-    def grouped(self, leases: Iterable[Lease]) -> dict[tuple[Cause, str], list[Lease]]:
-        """The leases by why their jobs give way."""
-        found: dict[tuple[Cause, str], list[Lease]] = {}
-        for lease in leases:
-            found.setdefault(self._why(lease.job), []).append(lease)
-        return found
-
-    def _why(self, job: Job) -> tuple[Cause, str]:
+    def why(self, job: Job) -> tuple[Cause, str]:
+        """The kind of cause, and the words."""
         row = self._row.get(job.pk)
         reason = fs.Reason.SHARE_IN_USE if row is None else fs.Reason(int(self._plan.reason[row]))
         if reason is fs.Reason.OWN_JOBS_AHEAD:

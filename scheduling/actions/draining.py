@@ -12,7 +12,7 @@ from accounting.clock import now_from_database
 from accounting.errors import Refused
 from accounting.permissions import require
 from scheduling import live
-from scheduling.actions.leases import STARTS_AGAIN, ask_to_stop, end_frozen
+from scheduling.actions.leases import STARTS_AGAIN, StopOrder, ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
 from scheduling.causes import Cause
 from scheduling.history import History
@@ -126,9 +126,8 @@ def leave_node(node: Node, *, text: str, now: datetime) -> None:
     """Every gang with a worker on the node leaves; inside the caller's transaction and lock."""
     history = History()
     _let_nothing_start(node, text=text, now=now, history=history)
-    ask_to_stop(
-        _leases_on(node), event=Event.PREEMPTED, text=text, now=now, history=history, cause=Cause.DRAINED
-    )
+    orders = [StopOrder(lease, text, Cause.DRAINED) for lease in _leases_on(node)]
+    ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()
 
 

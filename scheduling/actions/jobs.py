@@ -13,7 +13,7 @@ from accounting import audit
 from accounting.clock import now_from_database
 from accounting.errors import NotAllowed
 from accounting.models import Tenant, User
-from scheduling.actions.leases import ask_to_stop, end_frozen
+from scheduling.actions.leases import StopOrder, ask_to_stop, end_frozen
 from scheduling.actions.promises import withdraw
 from scheduling.history import History
 from scheduling.lifecycle import Event
@@ -56,7 +56,7 @@ def cancel_within(*, actor: User | None, job: Job, why: str = "", cause: str = "
             wake_operations(job.cluster_id)
         else:
             lease.job = job
-            ask_to_stop([lease], event=Event.CANCEL, text=text, now=now, history=history, cause=cause)
+            ask_to_stop([StopOrder(lease, text, cause)], event=Event.CANCEL, now=now, history=history)
     history.save()
     audit.record(actor=actor, verb="job.cancel", target=job, tenant=job.tenant)
     return job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
@@ -170,25 +171,29 @@ def hand_over(*, cluster_id: int) -> int:
     return begun
 
 
-def ask_to_stop(
-    leases: Sequence[Lease],
-    *,
-    event: Event,
-    text: str,
-    now: datetime,
-    history: History,
-    cause: str = "",
-    freeze: bool = False,
-) -> None:
+@dataclass(frozen=True)
+class StopOrder:
+    """That a holding lease gives its GPUs back, and why."""
+
+    lease: Lease
+    text: str
+    cause: str = ""
+    freeze: bool = False
+
+
+def ask_to_stop(orders: Iterable[StopOrder], *, event: Event, now: datetime, history: History) -> None:
     """Orders holding leases to give their GPUs back; inside the caller's transaction and lock."""
-    stopping = [lease for lease in leases if lease.state in (Lease.State.STARTING, Lease.State.RUNNING)]
-    operations = []
-    for lease in stopping:
-        frozen = freeze and lease.state == Lease.State.RUNNING
+    stopping, operations = [], []
+    for order in orders:
+        lease = order.lease
+        if lease.state not in (Lease.State.STARTING, Lease.State.RUNNING):
+            continue
+        frozen = order.freeze and lease.state == Lease.State.RUNNING
         lease.state, lease.stop_asked_at = Lease.State.STOPPING, now
         verb = Operation.Verb.FREEZE if frozen else Operation.Verb.STOP
         operations.append(Operation(cluster_id=lease.cluster_id, lease=lease, verb=verb))
-        history.move(lease.job, event, at=now, text=text, turn=lease.epoch, cause=cause)
+        history.move(lease.job, event, at=now, text=order.text, turn=lease.epoch, cause=order.cause)
+        stopping.append(lease)
     update_rows(stopping, ["state", "stop_asked_at"])
     insert_rows(operations, ignore_conflicts=True)
     if operations:

@@ -283,25 +283,22 @@ class _Commit:
         freezes = self.cluster.slicing == Cluster.Slicing.FREEZE
         if freezes and holding:
             movers |= self._on_closed(holding)
-        others = {lease.job_id for lease in holding} - movers - archived - without_right
-        said = {
-            (Cause.MOVED, "Moved: it stops here with its grace and goes on elsewhere"): movers,
-            (Cause.ARCHIVED, "Stopped: its team is archived; it goes on if the team is restored"): archived,
-            (Cause.NO_RIGHT, "Stopped: its owner may not run jobs in its team any more"): without_right,
-        }
-        why = self.causes.grouped(lease for lease in holding if lease.job_id in others)
-        why |= {key: [one for one in holding if one.job_id in jobs] for key, jobs in said.items()}
-        for (cause, text), leases in why.items():
-            lease_actions.ask_to_stop(
-                leases,
-                event=Event.PREEMPTED,
-                text=text,
-                now=self.now,
-                history=self.history,
-                cause=cause,
-                # What sleeps here cannot go on elsewhere.
-                freeze=freezes and cause is not Cause.MOVED,
-            )
+        said = dict.fromkeys(
+            movers, (Cause.MOVED, "Moved: it stops here with its grace and goes on elsewhere")
+        )
+        said |= dict.fromkeys(
+            archived, (Cause.ARCHIVED, "Stopped: its team is archived; it goes on if the team is restored")
+        )
+        said |= dict.fromkeys(
+            without_right, (Cause.NO_RIGHT, "Stopped: its owner may not run jobs in its team any more")
+        )
+        orders = []
+        for lease in holding:
+            cause, text = said.get(lease.job_id) or self.causes.why(lease.job)
+            # What sleeps here cannot go on elsewhere.
+            frozen = freezes and cause is not Cause.MOVED
+            orders.append(lease_actions.StopOrder(lease, text, cause, freeze=frozen))
+        lease_actions.ask_to_stop(orders, event=Event.PREEMPTED, now=self.now, history=self.history)
         for lease in holding:
             self.open[lease.pk] = replace(self.open[lease.pk], state=lease.state)
         return {lease.job_id: lease.job for lease in holding}

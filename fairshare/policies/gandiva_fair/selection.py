@@ -578,7 +578,9 @@ class _Selection:
         Of the gangs of one account those that gain more for each GPU go first, and others save up for them.
         """
         wants, saving = self._faster(), set[tuple[int, int]]()
-        stuck = set[tuple[int, int]]()  # generations between which no larger gang changed places since one moved
+        stuck = set[
+            tuple[int, int]
+        ]()  # generations between which no larger gang changed places since one moved
         in_vain = np.zeros(self._speed.shape[1], dtype=np.int64)
         for job, k in wants:
             account, here = self._account[job], int(self.generation[job])

@@ -12,7 +12,7 @@ from django.db import transaction
 from accounting.clock import now_from_database
 from scheduling.actions import perform_operations
 from scheduling.actions.clusters import SHUTTING_DOWN
-from scheduling.actions.leases import ask_to_stop
+from scheduling.actions.leases import StopOrder, ask_to_stop
 from scheduling.actions.promises import withdraw
 from scheduling.backends import backend_for
 from scheduling.backends.base import Phase
@@ -53,14 +53,8 @@ def _order_stop(cluster: Cluster) -> None:
     history = History()
     leases = list(Lease.objects.filter(cluster=cluster, state__in=Lease.OPEN).select_related("job"))
     withdraw([lease for lease in leases if lease.state == Lease.State.PROMISED], why="shutdown")
-    ask_to_stop(
-        leases,
-        event=Event.PREEMPTED,
-        text=SHUTTING_DOWN,
-        now=now,
-        history=history,
-        cause=Cause.PORTAL_STOPPED,
-    )
+    orders = [StopOrder(lease, SHUTTING_DOWN, Cause.PORTAL_STOPPED) for lease in leases]
+    ask_to_stop(orders, event=Event.PREEMPTED, now=now, history=history)
     history.save()
     # What a worker had claimed before it was stopped need not wait until the claim is over.
     Operation.objects.filter(cluster=cluster, done_at=None).update(not_before=now)
