@@ -206,11 +206,14 @@ def _owed(cluster: Cluster) -> dict[str, list[float]]:
 
 
 def _is_even(cluster: Cluster) -> bool:
-    """Whether every team is within two turns of a GPU of what it is owed, as all are when turns go on and on."""
+    """Whether every team is within two turns of a GPU of what it is owed in all, as when turns go on and on.
+
+    On which generation its gangs had it is one to them, which are as fast on each.
+    """
     quanta = Round.objects.filter(cluster=cluster, kind=Round.Kind.QUANTUM).order_by("-number")
     last, before = quanta.values_list("at", flat=True)[:2]
     turns = 2 * (last - before).total_seconds()
-    return all(abs(seconds) <= turns for team in _owed(cluster).values() for seconds in team)
+    return all(abs(sum(team)) <= turns for team in _owed(cluster).values())
 
 
 def _overlap(begins: datetime, ends: datetime, since: datetime, until: datetime) -> float:

@@ -41,8 +41,13 @@ def test_a_user_submits_a_program_watches_it_and_reads_the_bill(people: People) 
     expect(bob.page.locator("[data-log-state]")).to_have_text("Live")
     expect(lines.filter(has_text=re.compile(r"^step 5 loss"))).to_have_count(1, timeout=SOON)
 
+    # Bob is guaranteed one GPU and a little more, which goes to the job that he wants most.
+    first = bob.submit(
+        name="digits: goes first", command=DIGITS.format(steps=5000), priority=100, generations=["V100"]
+    )
     expect(chip(bob.page, "Suspended")).to_be_visible(timeout=SOON)
     take_the_picture(people)
+    bob.post(f"jobs/{first}/cancel")
     expect(lines.filter(has_text=re.compile(r"^told to stop; saved step \d+$"))).not_to_have_count(0)
     resumed = lines.filter(has_text=re.compile(r"^resuming from the checkpoint of step \d+$"))
     expect(resumed).not_to_have_count(0, timeout=SOON)
