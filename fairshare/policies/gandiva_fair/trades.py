@@ -26,6 +26,7 @@ from fairshare.model import Bools, Floats, Ints, Settings, Snapshot, Trade
 from fairshare.policies.gandiva_fair.borders import Borders, Divided, Part, ration
 from fairshare.policies.gandiva_fair.evidence import backed, evidence_of
 from fairshare.policies.gandiva_fair.margins import LEAST_GPUS, Between, Margin, Queue, Rows, ratios
+from fairshare.policies.gandiva_fair.typical import with_typical
 from fairshare.trade_limits import TradeLimits, parties_of
 from fairshare.tree import Tree
 
@@ -47,10 +48,12 @@ def trade(
     """(T, K) GPUs that accounts have after trades, and the trades between parties.
 
     `able` (J, K) marks where jobs that share may run; what is noted in `limits` goes down. Users of one party
-    exchange as parties do; the book has only what crosses their border. Only jobs that were measured on both
-    generations of a pair trade these, and claims of speed count as far as others back them.
+    exchange as parties do; the book has only what crosses their border. Only jobs of users who had
+    one measured on both generations of a pair trade these, and claims of speed count as far as others back them.
     """
-    jobs, accounts = snapshot.jobs, snapshot.accounts
+    accounts = snapshot.accounts
+    rate = with_typical(snapshot.jobs.rate, able, snapshot.jobs.account, len(accounts.parent))
+    jobs = replace(snapshot.jobs, rate=rate)
     _, member = parties_of(tree, accounts.trades)
     evidence = evidence_of(jobs.rate, member[jobs.account], jobs.model, snapshot.cluster.table)
     rows = Rows.of(jobs, able, member >= 0, accounts.evenly)
