@@ -120,10 +120,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
     except NotAllowed as refused:
         raise PermissionDenied(str(refused)) from None
     path = request.GET.get("path", "")
-    answer = HttpResponse(status=302)
-    answer["Location"] = hosts.door_of_service(pk, ticket, path if path.startswith("/") else "/")
-    answer["Referrer-Policy"] = "no-referrer"
-    return answer
+    return hosts.led_to(hosts.door_of_service(pk, ticket, path if path.startswith("/") else "/"))
 
 
 @posted_from("service", "pk")

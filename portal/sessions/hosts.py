@@ -6,6 +6,7 @@ import re
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
+from django.http import HttpResponse
 
 NAME, SERVICE_NAME = "session-{}", "service-{}"
 # Where tickets of services are exchanged; all other paths are the program's.
@@ -67,3 +68,11 @@ def door_of(session_id: int, ticket: str, path: str) -> str:
 def door_of_service(service_id: int, ticket: str, path: str) -> str:
     """Like `door_of`, of a service."""
     return f"{origin_of_service(service_id)}{SERVICE_DOOR}?{urlencode({'ticket': ticket, 'path': path})}"
+
+
+def led_to(door: str) -> HttpResponse:
+    """An answer that leads to a door; nobody is told from where."""
+    answer = HttpResponse(status=302)
+    answer["Location"] = door
+    answer["Referrer-Policy"] = "no-referrer"
+    return answer

@@ -97,10 +97,7 @@ def enter(request: HttpRequest, pk: int) -> HttpResponse:
         raise PermissionDenied(str(refused)) from None
     path = request.GET.get("path", "")
     base = base_url(shown.job)
-    answer = HttpResponse(status=302)
-    answer["Location"] = hosts.door_of(pk, ticket, path if path.startswith(base) else base)
-    answer["Referrer-Policy"] = "no-referrer"
-    return answer
+    return hosts.led_to(hosts.door_of(pk, ticket, path if path.startswith(base) else base))
 
 
 @require_POST
