@@ -107,14 +107,14 @@ class Pools:
         found: Floats = np.add.reduceat(self.flow.held, self._first_row_of_pool, axis=0)
         return found
 
-    def fill(self, tickets: Floats, most: Floats, least: Floats | float = 0.0) -> None:
+    def fill(self, tickets: Floats, most: Floats) -> None:
         """Raise all accounts by `tickets` (A,) as far as each can use it and no further than to `most` (A,) GPUs.
 
-        Nobody has more yet than what rows are guaranteed; each is raised to `least` (A,) GPUs in any case.
+        Nobody has more yet than what rows are guaranteed.
         """
         before = self.by_account(self.flow.gpus * self.flow.is_kept + across(self.flow.base))
         top = np.minimum(self.by_account(self.flow.gpus) - before, np.maximum(most - before, 0.0))
-        rise = _Rise(tickets, before, np.clip(least - before, 0.0, top), top, np.zeros_like(top))
+        rise = _Rise(tickets, before, top, np.zeros_like(top))
         self._raise(rise, top > EPSILON, np.zeros(len(top), dtype=bool))
         self.speed_up()
 
@@ -222,7 +222,7 @@ class Pools:
 
     def _at(self, rise: _Rise, level: Floats) -> Floats:
         """(A,) GPUs beyond what is guaranteed that a `level` (G,) gives each account."""
-        found: Floats = np.clip(level[self._pool] * rise.tickets - rise.before, rise.least, rise.top)
+        found: Floats = np.clip(level[self._pool] * rise.tickets - rise.before, 0.0, rise.top)
         return found
 
     def _highest(self, rise: _Rise, may: Callable[[Floats], Bools]) -> Floats:
@@ -403,7 +403,6 @@ class _Rise:
 
     tickets: Floats  # (A,)
     before: Floats  # (A,) GPUs that rows are guaranteed
-    least: Floats  # (A,) what each has beyond in any case
     top: Floats  # (A,) most that each can have beyond
     grown: Floats  # (A,) what each has of that
 

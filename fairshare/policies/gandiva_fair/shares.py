@@ -210,9 +210,14 @@ def _with_leaves(flow: Flow, most: Floats, means: Floats, guaranteed: Floats) ->
 
 def _within_leaves(flow: Flow, most: Floats) -> Flow:
     """A copy of rows that can use no more than their leaves may have: `most` (T,)."""
-    groups = Groups.of(flow.leaf, most)
-    lack = groups.cut(flow.unmet[:, None], groups.room(flow.held))[:, 0]
+    lack = _may_lack(flow, flow.leaf, most)
     return replace(flow.of(np.arange(len(flow.leaf))), gpus=across(flow.held) + lack)
+
+
+def _may_lack(flow: Flow, owner: Ints, most: Floats) -> Floats:
+    """(C,) what rows lack, of each `owner` (C,) no more than it may have beside what it has: at most `most` (T,)."""
+    groups = Groups.of(owner, most)
+    return groups.cut(flow.unmet[:, None], groups.room(flow.held))[:, 0]
 
 
 def _guarantee(
@@ -234,7 +239,7 @@ def _guarantee(
         if not len(side.rows):
             continue
         accounts = side.accounts
-        unmet = side.cut(most[accounts])
+        unmet = _may_lack(side.flow, side.account, most[accounts])
         side.flow.gpus = np.where(side.flow.is_kept, side.flow.gpus, across(side.flow.held) + unmet)
         flow.gpus[side.rows] = side.flow.gpus
         lack = _lacks(flow, tree)
@@ -312,17 +317,6 @@ class _SideBySide:
         owner = owner[rows]
         begins = np.diff(owner, prepend=NOWHERE) != 0
         return cls(rows, flow.of(rows), owner[begins], np.cumsum(begins) - 1)
-
-    def cut(self, most: Floats) -> Floats:
-        """(R,) what rows lack, of each account no more than it may have beside what it has: at most `most` (A,)."""
-        unmet, count = self.flow.unmet, len(most)
-        lack, has = (
-            np.bincount(self.account, some, count).astype(np.float64)
-            for some in (unmet, across(self.flow.held))
-        )
-        part = np.divide(np.clip(most - has, 0.0, lack), lack, out=np.zeros_like(lack), where=lack > 0)
-        found: Floats = unmet * part[self.account]
-        return found
 
     def pools(self, gpus: Floats) -> Pools:
         """Each account with a pool of its own: `gpus` (A, K)."""
