@@ -171,14 +171,8 @@ def frozen(lab: World) -> tuple[Job, Lease]:
 
 def freeze(lab: World, job: Job) -> None:
     history = History()
-    leases.ask_to_stop(
-        [Lease.objects.get(pk=lab.lease(job).pk)],
-        event=Event.PREEMPTED,
-        text="",
-        now=now_from_database(),
-        history=history,
-        freeze=True,
-    )
+    order = leases.StopOrder(Lease.objects.get(pk=lab.lease(job).pk), "", freeze=True)
+    leases.ask_to_stop([order], event=Event.PREEMPTED, now=now_from_database(), history=history)
     history.save()
 
 
