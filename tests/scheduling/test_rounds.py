@@ -91,7 +91,7 @@ def test_the_ledger_bills_what_was_held_to_the_microsecond() -> None:
     exact = Decimal(4) * Decimal(held.days * 86400 + held.seconds) + Decimal(4 * held.microseconds).scaleb(-6)
     segments = UsageSegment.objects.filter(lease_id=lease.pk)
     assert sum(segment.gpu_seconds for segment in segments) == exact
-    usage = LedgerEntry.objects.filter(transaction__segments__in=segments, account__kind="usage")
+    usage = LedgerEntry.objects.filter(transaction__segments__in=segments, account__kind="usage").distinct()
     assert sum(entry.amount for entry in usage) == exact
     assert lab.states([job]) == [Job.State.SUCCEEDED]
 
