@@ -24,9 +24,11 @@ def swap_for_samples(snapshot: Snapshot, tree: Tree, able: Bools, picks: Picks) 
     """Returns the picks where at most one pair of each account's gangs changed places.
 
     `able` (J, K) says where jobs may run. One of a pair goes on where its speed was measured, and was not measured
-    where the other is; the other may run here, too. Only of accounts that trade, or are below one that does.
+    where the other is; the other may run here, too. Only of accounts that trade, or are below one that does, and
+    only of gangs that take part in the sharing.
     """
     jobs, settings = snapshot.jobs, snapshot.settings
+    able = jobs.sharing(able)
     if not settings.trading or not settings.may_preempt or settings.reclaim:
         return picks
     generation, nodes = picks.generation.copy(), dict(picks.nodes)

@@ -58,6 +58,7 @@ def test_a_measured_gang_changes_places_with_one_where_it_is_not_measured() -> N
         two(Job(0, **MEASURED), Job(0, on=(1,)), may_preempt=False),
         two(Job(0, **MEASURED, resident=20.0), Job(0, on=(1,))),
         two(Job(0, **MEASURED), Job(0, on=(1,), resident=20.0)),
+        two(Job(0, **MEASURED), Job(0, on=(1,), only_idle=True)),
         snapshot([(0, 1), (1, 1)], [Account()], [Job(0, **MEASURED), Job(0, on=(1,))]),
     ],
     ids=[
@@ -69,6 +70,7 @@ def test_a_measured_gang_changes_places_with_one_where_it_is_not_measured() -> N
         "fill",
         "new",
         "new there",
+        "only idle there",
         "no trader",
     ],
 )
